@@ -1,0 +1,23 @@
+"""pytest-flamegate: a performance gate for LLM inference.
+
+Importing this package is free: its public names load their rooms on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt import Verification as Verification
+    from pytest_flamegate.receipt import verify_receipt as verify_receipt
+
+__version__ = "0.1.0"
+__all__ = ["Verification", "__version__", "verify_receipt"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"Verification", "verify_receipt"}:
+        from pytest_flamegate import receipt
+
+        return getattr(receipt, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+"""A profile: stacks with their counts, and how they were taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FrameKind = Literal["python", "native", "system"]
+
+
+class Frame(NamedTuple):
+    """One function: its name, the file or library it stands in, and its kind.
+
+    Names are already normalised and escaped: no address, pid, absolute path or
+    control character is left in them.
+    """
+
+    name: str
+    module: str
+    kind: FrameKind
+
+
+Stack = tuple[Frame, ...]
+"""Root first, leaf last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Sampled stacks of one process, or of several pooled ones.
+
+    ``stacks`` maps a stack to its number of samples. ``complete`` counts the samples
+    whose stack reaches the workload's root frame (equal to ``samples`` where there is
+    no such frame to look for).
+    """
+
+    profiler: str
+    profiler_version: str
+    event: str
+    rate_hz: int
+    call_graph: str
+    python: str
+    stacks: Mapping[Stack, int]
+    errors: int
+    lost: int
+    complete: int
+    duration_ns: int
+    pids: tuple[int, ...]
+    degraded: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """Samples in all stacks."""
+        return sum(self.stacks.values())
+
+    @property
+    def completeness(self) -> float:
+        """Share of the samples whose stack reaches the workload's root, 0 to 1."""
+        return self.complete / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hotspot:
+    """What one function costs.
+
+    Shares are of all samples, 0 to 1; a function that calls itself counts once in a
+    stack. ``cpu_s_per_token`` is the self share of the CPU time of one token, None
+    where no CPU time was observed.
+    """
+
+    name: str
+    module: str
+    kind: FrameKind
+    category: str
+    self_samples: int
+    inclusive_samples: int
+    self_share: float
+    inclusive_share: float
+    cpu_s_per_token: float | None

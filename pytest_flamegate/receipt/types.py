@@ -1,0 +1,149 @@
+"""What is claimed (the receipt) and what was seen (the evidence)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.workload.observation import Run
+
+SCHEMA_VERSION = "1.0.0"
+
+Provenance = Literal["measured", "sampled", "counted", "ingested", "derived"]
+Direction = Literal["higher_is_better", "lower_is_better"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A claim about one workload's performance, schema v1.0.0.
+
+    ``kernels`` are names that the profile or the engine showed. ``environment`` maps
+    names to strings; ``model`` holds at least ``path``.
+    """
+
+    timestamp: str
+    backend: Literal["cpu", "cuda"]
+    deterministic: bool
+    tokens_requested: int
+    tokens_generated: int
+    tokens_per_second: float
+    kernels: tuple[str, ...]
+    environment: Mapping[str, str]
+    model: Mapping[str, str | int]
+    compute_path: Literal["real"] = "real"
+    schema_version: str = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure with everything needed to compare it: formula, unit, direction, clock."""
+
+    name: str
+    value: float
+    formula: str
+    unit: str
+    direction: Direction
+    clock: Literal["wall", "quiet", "cpu"]
+    samples: int
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessProfile:
+    """One profiled process: self samples by frame name, of ``samples`` in all."""
+
+    pid: int
+    samples: int
+    self_samples: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HotspotRecord:
+    """One hotspot of the pooled profile; shares are 0 to 1 of all samples."""
+
+    name: str
+    module: str
+    kind: str
+    category: str
+    self_samples: int
+    inclusive_samples: int
+    self_share: float
+    inclusive_share: float
+    cpu_s_per_token: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """How the profile was taken, what it holds, and the sha256 of ``profile.folded``.
+
+    ``overhead_pct`` is the extra CPU per token of the profiled runs over the timed
+    ones, in percent (None where it could not be measured).
+    """
+
+    profiler: str
+    profiler_version: str
+    event: str
+    rate_hz: int
+    call_graph: str
+    python: str
+    samples: int
+    errors: int
+    lost: int
+    completeness: float
+    overhead_pct: float | None
+    degraded: tuple[str, ...]
+    folded_sha256: str
+    processes: tuple[ProcessProfile, ...]
+    hotspots: tuple[HotspotRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSighting:
+    """Where a claimed kernel was seen: ``profile`` or ``engine``, and how often."""
+
+    name: str
+    source: Literal["profile", "engine"]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The revision measured; ``uncommitted`` counts the files that differ from it."""
+
+    revision: str
+    branch: str
+    uncommitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the observer saw; stands beside the receipt and names it by sha256.
+
+    ``workload`` is the recipe (engine, prompt, command, …) as plain data; ``machine``
+    the identity that comparisons hold on to; ``tokens`` the output of one sequence.
+    """
+
+    nonce: str
+    created: str
+    flamegate_version: str
+    receipt_sha256: str
+    workload: Mapping[str, object]
+    model_sha256: str | None
+    model: Mapping[str, str | int]
+    machine: Mapping[str, str]
+    commit: Commit | None
+    requested_environment: Mapping[str, str]
+    effective_environment: Mapping[str, str]
+    tokens: tuple[str, ...]
+    token_digest: str
+    token_source: str
+    differs_at: int | None
+    clock_scope: Literal["sequence", "process"]
+    runs: tuple[Run, ...]
+    metrics: tuple[Metric, ...]
+    profile: ProfileRecord | None
+    kernels: tuple[KernelSighting, ...]
+    schema_version: str = SCHEMA_VERSION

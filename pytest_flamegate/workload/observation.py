@@ -1,0 +1,116 @@
+"""What was seen: runs of a workload as the observer clocked them.
+
+Every time is in nanoseconds of the observer's own monotonic clock. Nothing in
+here was reported by the engine, except the tokens themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Role = Literal["timed", "profiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What one process spent between two points at which it stood still.
+
+    ``run_delay_ns`` is the time it was runnable and did not run (None where the
+    kernel does not tell).
+    """
+
+    wall_ns: int
+    cpu_ns: int
+    run_delay_ns: int | None
+
+    @property
+    def quiet_ns(self) -> int:
+        """The quiet clock: wall time less the time spent waiting for a CPU, else CPU time."""
+        if self.run_delay_ns is None:
+            return self.cpu_ns
+        return max(self.wall_ns - self.run_delay_ns, self.cpu_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some sequences run back to back, and the reference kernel that ran right after.
+
+    ``sequences_ns`` holds one tuple a sequence: the time from request to first
+    token, then the gap before each further token. ``reference`` is the cost of
+    one fixed piece of work in the same process (None in profiled runs).
+    """
+
+    interval: Interval
+    sequences_ns: tuple[tuple[int, ...], ...]
+    reference: Interval | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens generated in this block."""
+        return sum(len(gaps) for gaps in self.sequences_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process from start to end.
+
+    ``started_ticks`` is the kernel's start time of the process in clock ticks since
+    boot: with ``pid`` it names the process for as long as the machine is up.
+    ``load_ns`` is the time from start to ready, imports and warm-up included.
+    """
+
+    role: Role
+    pid: int
+    started_ticks: int | None
+    started_at: str
+    load_ns: int
+    blocks: tuple[Block, ...]
+    token_digest: str
+    tokens_per_sequence: int
+    peak_rss_bytes: int | None
+    read_bytes: int | None
+    threads: int | None
+    voluntary_switches: int | None
+    involuntary_switches: int | None
+    cpu_pressure_pct: float | None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens generated in all measured blocks."""
+        return sum(block.tokens for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All runs of one workload, and what they ran on.
+
+    ``tokens`` is the output of the first sequence, each token as text (a byte-level
+    token as its byte value); ``differs_at`` is the index of the first token in which
+    a later sequence differed, None where all were equal. ``clock_scope`` says what
+    an interval covers: ``sequence`` (prefill and decode only) or ``process`` (a
+    command with its start and load).
+    """
+
+    nonce: str
+    runs: tuple[Run, ...]
+    tokens: tuple[str, ...]
+    token_digest: str
+    token_source: str
+    differs_at: int | None
+    clock_scope: Literal["sequence", "process"]
+    requested_environment: Mapping[str, str]
+    effective_environment: Mapping[str, str]
+
+    @property
+    def timed(self) -> tuple[Run, ...]:
+        """The runs that no profiler touched."""
+        return tuple(run for run in self.runs if run.role == "timed")
+
+    @property
+    def profiled(self) -> tuple[Run, ...]:
+        """The runs that were sampled; they never supply tokens per second."""
+        return tuple(run for run in self.runs if run.role == "profiled")

@@ -1,0 +1,75 @@
+"""What runs: one workload, as declared, with its thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_DROP_PCT = 5.0
+DEFAULT_SHARE_PP = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """How much worse is allowed.
+
+    ``tokens_per_second_pct`` is the allowed drop of tokens per second in percent;
+    ``hotspots_pp`` maps a frame name (``*`` for every other) to the allowed drift
+    of its share of the profile in percentage points.
+    """
+
+    tokens_per_second_pct: float = DEFAULT_DROP_PCT
+    hotspots_pp: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
+    )
+
+    def share_pp(self, frame: str) -> float:
+        """Return the allowed drift of ``frame``'s share in percentage points."""
+        return self.hotspots_pp.get(frame, self.hotspots_pp.get("*", DEFAULT_SHARE_PP))
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Extra work for falsification: ``frame`` does ``extra_pct`` percent more of what it does."""
+
+    frame: str
+    extra_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One deterministic inference workload.
+
+    ``source`` says where it was declared (a file's name, ``embedded``, or a test's
+    node id); ``directory`` is where commands run and patterns are resolved.
+    ``target`` is ``module:function`` for the python engine.
+    """
+
+    name: str
+    engine: str
+    prompt: str
+    max_tokens: int
+    source: str
+    directory: Path = field(default_factory=Path)
+    command: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    target: str | None = None
+    model: str | None = None
+    tokenizer: str | None = None
+    token_unit: str = "byte"  # noqa: S105 - a unit, not a secret
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    seed: int = 42
+    threads: int = 1
+    timeout_s: float = 120.0
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    injection: Injection | None = None
+
+    @property
+    def node_name(self) -> str:
+        """The name people see: ``embedded::1tok``, ``flamegate.toml::decode``."""
+        return f"{self.source}::{self.name}"
