@@ -1,0 +1,238 @@
+"""May two evidences be compared at all? Field by field, each difference with its code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_flamegate.receipt.types import Evidence
+
+ABSENT = "absent"
+
+# Where a workload was declared and how long it may take does not change what runs;
+# the model is compared by its content, the environment by what was requested, and a
+# build or an injection is the change under test.
+IGNORED_WORKLOAD_FIELDS = frozenset(
+    {
+        "name",
+        "source",
+        "directory",
+        "timeout_s",
+        "thresholds",
+        "build",
+        "injection",
+        "model",
+        "tokenizer",
+        "env",
+    }
+)
+_PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field in which two sides differ, as text, and the code of the refusal."""
+
+    field: str
+    baseline: str
+    current: str
+    code: str
+
+    @property
+    def message(self) -> str:
+        """One sentence that names the field and both values."""
+        return f"{self.field} differs: {self.baseline} at the baseline, {self.current} now."
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """Whether two sides may be compared, and every difference that forbids it."""
+
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """True where nothing that matters differs."""
+        return not self.differences
+
+
+def compare(baseline: Evidence, current: Evidence) -> Comparability:
+    """Compare everything that must be equal for times and shares to mean the same.
+
+    Differences come in the order in which they matter to a reader: workload, model,
+    tokens, machine, environment, clock, formulas, Python, profiler.
+    """
+    return Comparability(
+        (
+            *_workload(baseline, current),
+            *_model(baseline, current),
+            *_tokens(baseline, current),
+            *_mapping("machine", baseline.machine, current.machine, "E_MACHINE_DIFFERS"),
+            *_mapping(
+                "environment",
+                baseline.requested_environment,
+                current.requested_environment,
+                "E_ENVIRONMENT_DIFFERS",
+            ),
+            *_clock(baseline, current),
+            *_formulas(baseline, current),
+            *_profiler(baseline, current),
+        )
+    )
+
+
+def _workload(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    old, new = (
+        {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}
+        for side in (baseline, current)
+    )
+    return _mapping("workload", old, new, "E_WORKLOAD_DIFFERS")
+
+
+def _model(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    return _field(
+        "model sha256", baseline.model_sha256, current.model_sha256, "E_MODEL_DIFFERS", width=12
+    )
+
+
+def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    code = "E_TOKENS_DIFFER"
+    yield from _field("token source", baseline.token_source, current.token_source, code)
+    if baseline.token_digest == current.token_digest and baseline.tokens == current.tokens:
+        return
+    old, new = baseline.tokens, current.tokens
+    for index in range(max(len(old), len(new))):
+        before = repr(old[index]) if index < len(old) else "the end"
+        after = repr(new[index]) if index < len(new) else "the end"
+        if before != after:
+            yield Difference(f"token {index}", _shortened(before), _shortened(after), code)
+            return
+    yield Difference(
+        "token digest (after an equal first sequence)",
+        baseline.token_digest[:12],
+        current.token_digest[:12],
+        code,
+    )
+
+
+def _clock(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    code = "E_CLOCK_DIFFERS"
+    yield from _field("clock scope", baseline.clock_scope, current.clock_scope, code)
+    yield from _field("run delay", *map(_run_delay, (baseline, current)), code)
+    yield from _field("reference kernel", *map(_reference, (baseline, current)), code)
+
+
+def _run_delay(evidence: Evidence) -> str:
+    """Say whether the quiet clock was wall time less run delay, or CPU time."""
+    seen = {
+        block.interval.run_delay_ns is not None
+        for run in evidence.runs
+        if run.role == "timed"
+        for block in run.blocks
+    }
+    return _some_all_none(seen)
+
+
+def _reference(evidence: Evidence) -> str:
+    seen = {
+        block.reference is not None
+        for run in evidence.runs
+        if run.role == "timed"
+        for block in run.blocks
+    }
+    return _some_all_none(seen)
+
+
+def _some_all_none(seen: set[bool]) -> str:
+    if not seen:
+        return ABSENT
+    if len(seen) == 2:
+        return "in some blocks"
+    return "measured" if seen.pop() else "not measured"
+
+
+def _formulas(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    """Compare how figures of the same name were computed."""
+    old = {metric.name: metric for metric in baseline.metrics}
+    for metric in current.metrics:
+        before = old.get(metric.name)
+        if before is None:
+            continue
+        for name in ("formula", "unit", "direction", "clock"):
+            yield from _field(
+                f"{name} of {metric.name}",
+                getattr(before, name),
+                getattr(metric, name),
+                "E_FORMULA_DIFFERS",
+            )
+
+
+def _profiler(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    code = "E_PROFILER_DIFFERS"
+    old, new = baseline.profile, current.profile
+    if old is None or new is None:
+        yield from _field(
+            "profiler", old.profiler if old else None, new.profiler if new else None, code
+        )
+        return
+    yield from _field(
+        "Python", _python_minor(old.python), _python_minor(new.python), "E_PYTHON_DIFFERS"
+    )
+    for name in _PROFILER_FIELDS:
+        yield from _field(
+            name if name == "profiler" else f"profiler {name}",
+            getattr(old, name),
+            getattr(new, name),
+            code,
+        )
+
+
+def _python_minor(version: str) -> str:
+    """Cut a Python version after its minor number: patches do not change frames or speed."""
+    match = re.match(r"(\D*\d+\.\d+)(?:\.\d+)?", version)
+    return match[1] + version[match.end() :] if match else version
+
+
+def _mapping(
+    kind: str, old: Mapping[str, object], new: Mapping[str, object], code: str
+) -> Iterator[Difference]:
+    for name in sorted({*old, *new}):
+        yield from _field(f"{kind} {name}", old.get(name), new.get(name), code)
+
+
+def _field(field: str, old: object, new: object, code: str, width: int = 60) -> Iterator[Difference]:
+    before, after = _plain(old), _plain(new)
+    if before != after:
+        yield Difference(field, *_told_apart(before, after, width), code)
+
+
+def _plain(value: object) -> str:
+    """Text of a value that is the same before and after a trip through JSON."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(repr(_plain(item)) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_plain(value[key])!r}" for key in sorted(value)) + "}"
+    return str(value)
+
+
+def _told_apart(before: str, after: str, width: int) -> tuple[str, str]:
+    """Shorten two texts from where they begin to differ, so that the difference shows."""
+    start = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+        min(len(before), len(after)),
+    )
+    skip = start - 10 if start > width - 10 else 0
+    return tuple(  # type: ignore[return-value]
+        ("…" if skip else "") + _shortened(text[skip:], width) for text in (before, after)
+    )
+
+
+def _shortened(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

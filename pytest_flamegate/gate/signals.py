@@ -1,0 +1,99 @@
+"""The words a verdict is made of: reasons, signals and the error rates behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.receipt.types import Direction
+
+FALSE_ALARM_RATE = 0.01
+"""Chance of an alarm where nothing changed, over all looks of one gate."""
+MISS_RATE = 0.05
+"""Chance of a pass where tokens per second fell by the whole threshold."""
+MIN_PROCESSES = 3
+"""Fewer fresh processes a side show no spread worth the name."""
+
+Decision = Literal[
+    "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
+]
+Helper = Literal["timed", "profiled"]
+
+_MAX_EXPONENT = 700.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: a stable code (``E_`` refuses or alarms, ``I_`` informs) and one sentence."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: FlamegateError) -> Reason:
+        """Return the reason that a refusal gives."""
+        return cls(error.code, f"{error.what} {error.todo}")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRates:
+    """How often a decision may be wrong, each rate spent evenly over the planned looks."""
+
+    false_alarm: float = FALSE_ALARM_RATE
+    miss: float = MISS_RATE
+    looks: int = 1
+
+    @property
+    def alpha(self) -> float:
+        """False-alarm probability of one look."""
+        return self.false_alarm / self.looks
+
+    @property
+    def beta(self) -> float:
+        """Miss probability of one look."""
+        return self.miss / self.looks
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One figure that was judged, or is shown beside those that were.
+
+    ``change_pct``, its interval and ``threshold_pct`` are relative percent for rates,
+    and percentage points of the share where ``unit`` is ``share_pct``. The interval's
+    ends are the bounds the decision was made by. ``helped_by`` names the kind of
+    process of which more could settle an inconclusive signal.
+    """
+
+    name: str
+    baseline: float | None
+    current: float | None
+    unit: str
+    direction: Direction
+    decision: Decision
+    change_pct: float | None = None
+    ci_low_pct: float | None = None
+    ci_high_pct: float | None = None
+    threshold_pct: float | None = None
+    smallest_detectable_pct: float | None = None
+    reasons: tuple[Reason, ...] = ()
+    helped_by: tuple[Helper, ...] = ()
+
+
+def rate_change_pct(log_time: float) -> float:
+    """Return the change of a rate in percent that a change of log time per token means."""
+    return 100.0 * math.expm1(min(_MAX_EXPONENT, -log_time))
+
+
+def log_time_of_drop(drop_pct: float) -> float:
+    """Return the change of log time per token that a drop of the rate by ``drop_pct`` means."""
+    return -math.log1p(-drop_pct / 100.0)
+
+
+def in_words(change_pct: float) -> str:
+    """Return ``6.2 % slower``, ``1.0 % faster`` or ``unchanged`` for a change of a rate."""
+    if abs(change_pct) < 0.05:
+        return "unchanged"
+    return f"{abs(change_pct):.1f} % {'faster' if change_pct > 0 else 'slower'}"

@@ -1,0 +1,45 @@
+"""What a verification found, and how foreign text is shown in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason to refuse: a stable code, one sentence of what and one of what to do."""
+
+    code: str
+    message: str
+    todo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to know that is no reason to refuse; its code starts with ``W_``."""
+
+    code: str
+    message: str
+    todo: str = ""
+
+
+def shown(value: object) -> str:
+    """Return ``value`` as one short line of printable ASCII, safe for terminals and logs.
+
+    What stands in a receipt is foreign text: it may hold terminal escapes, line breaks
+    or a megabyte.
+    """
+    if isinstance(value, str):
+        cut = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..."
+        return json.dumps(cut).replace("\x7f", "\\u007f")
+    if value is None or isinstance(value, (bool, int, float)):
+        text = json.dumps(value)
+        return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} fields"
+    return f"a {type(value).__name__}"

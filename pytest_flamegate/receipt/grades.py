@@ -1,0 +1,49 @@
+"""How far a receipt may be believed, from its author's word upwards."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from pytest_flamegate.errors import UsageError
+
+_OWN_WORD = (
+    "this receipt is well-formed and does not contradict itself; its figures are the word of "
+    "whoever wrote it"
+)
+_SEEN = "these numbers were observed by flamegate on a machine whose owner is trusted"
+_UNREACHABLE = "nothing yet, for this version cannot reach the grade {name}; at best, {seen}"
+
+
+class Grade(IntEnum):
+    """The grades, lowest first; missing evidence only lowers the grade.
+
+    REPLAYED and ATTESTED have their place in the order and are not awarded yet.
+    """
+
+    SELF_REPORTED = 1
+    CONSISTENT = 2
+    OBSERVED = 3
+    REPLAYED = 4
+    ATTESTED = 5
+
+    @classmethod
+    def parse(cls, name: str) -> Grade:
+        """Return the grade called ``name`` in any case; UsageError for any other name."""
+        try:
+            return cls[name.strip().upper().replace("-", "_")]
+        except KeyError:
+            known = ", ".join(grade.name for grade in cls)
+            raise UsageError(
+                "E_UNKNOWN_GRADE", f"There is no grade {name!r}.", f"Choose one of {known}."
+            ) from None
+
+    @property
+    def ceiling(self) -> str:
+        """One sentence: what a green answer at this grade would prove, and no more."""
+        if self <= Grade.CONSISTENT:
+            proof = _OWN_WORD
+        elif self is Grade.OBSERVED:
+            proof = _SEEN
+        else:
+            proof = _UNREACHABLE.format(name=self.name, seen=_SEEN)
+        return f"what a green answer would prove: {proof}. Nothing more."

@@ -1,0 +1,23 @@
+"""RFC 3339 timestamps, read strictly."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def is_timestamp(text: str) -> bool:
+    """Say whether ``text`` is an RFC 3339 date-time with an offset, and nothing besides.
+
+    Any number of fractional digits is taken; a trailing newline is not.
+    """
+    # Imported here so that importing the receipt room stays free.
+    from rfc3339_validator import validate_rfc3339
+
+    return text.isascii() and text == text.strip() and bool(validate_rfc3339(text.upper()))
+
+
+def read_timestamp(text: str) -> datetime:
+    """Return the moment that ``text`` names, with its offset; ValueError if it names none."""
+    if not is_timestamp(text):
+        raise ValueError(f"not an RFC 3339 timestamp: {text!r}")
+    return datetime.fromisoformat(text.upper())

@@ -1,0 +1,136 @@
+"""Stacks to rectangles: equal prefixes merged, in the order of their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ReceiptError, UndecidedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.profile.model import Frame, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One rectangle: a frame as called through one path.
+
+    ``x`` and ``width`` are in the units of the picture, ``depth`` counts from 0 at the
+    root. ``samples`` is inclusive, ``self_samples`` is what the frame spent itself.
+    """
+
+    frame: Frame
+    depth: int
+    x: float
+    width: float
+    samples: int
+    self_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All boxes, parents before children, and what was too small to draw.
+
+    ``folded_samples`` counts the samples that end in a frame which is not drawn, and
+    ``folded_boxes`` those frames; they remain in the width of their callers.
+    """
+
+    boxes: tuple[Box, ...]
+    samples: int
+    depth: int
+    folded_samples: int
+    folded_boxes: int
+
+
+@dataclass(slots=True)
+class _Node:
+    samples: int = 0
+    self_samples: int = 0
+    children: dict[Frame, _Node] = field(default_factory=dict)
+
+
+def _tree(stacks: Mapping[Stack, int]) -> _Node:
+    root = _Node()
+    for stack, samples in stacks.items():
+        if samples < 0:
+            raise ReceiptError(
+                "E_NEGATIVE_SAMPLES",
+                f"A stack of the profile counts {samples} samples.",
+                "Take the profile again; its file was changed after it was written.",
+            )
+        if not samples:
+            continue
+        root.samples += samples
+        node = root
+        for frame in stack:
+            node = node.children.setdefault(frame, _Node())
+            node.samples += samples
+        node.self_samples += samples
+    return root
+
+
+def _boxes_below(node: _Node) -> int:
+    todo, boxes = [node], 0
+    while todo:
+        boxes += 1
+        todo.extend(todo.pop().children.values())
+    return boxes
+
+
+def layout(
+    stacks: Mapping[Stack, int],
+    *,
+    width: float,
+    min_width: float = 0.25,
+    max_depth: int = 200,
+) -> Layout:
+    """Lay ``stacks`` out on ``width`` units.
+
+    Siblings stand in the order of (name, module, kind), so that equal profiles give
+    equal pictures. A box narrower than ``min_width`` or deeper than ``max_depth`` rows
+    is left out with everything above it and counted. Samples with an empty stack take
+    room at the right and have no box. Raises ``UndecidedError`` where there is no
+    sample and ``ReceiptError`` where a count is negative.
+    """
+    root = _tree(stacks)
+    if not root.samples:
+        raise UndecidedError(
+            "E_NO_SAMPLES",
+            "The profile holds no samples, so there is nothing to draw.",
+            "Measure for longer (--flamegate-budget) or choose another profiler.",
+        )
+    unit = width / root.samples
+    boxes: list[Box] = []
+    folded_samples = folded_boxes = 0
+    # A list and not recursion: a stack may be deeper than Python's own.
+    todo: list[tuple[_Node, int, int]] = [(root, 0, 0)]
+    while todo:
+        node, depth, start = todo.pop()
+        below: list[tuple[_Node, int, int]] = []
+        for frame in sorted(node.children):
+            child = node.children[frame]
+            wide = child.samples * unit
+            if wide < min_width or depth >= max_depth:
+                folded_samples += child.samples
+                folded_boxes += _boxes_below(child)
+            else:
+                boxes.append(
+                    Box(frame, depth, start * unit, wide, child.samples, child.self_samples)
+                )
+                below.append((child, depth + 1, start))
+            start += child.samples
+        todo.extend(reversed(below))
+    depth = max((box.depth + 1 for box in boxes), default=0)
+    return Layout(tuple(boxes), root.samples, depth, folded_samples, folded_boxes)
+
+
+def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:
+    """Return each leaf frame's share of all samples, 0 to 1, in the order of the names."""
+    leaves: dict[Frame, int] = {}
+    for stack, samples in stacks.items():
+        if stack and samples > 0:
+            leaves[stack[-1]] = leaves.get(stack[-1], 0) + samples
+    total = sum(samples for samples in stacks.values() if samples > 0)
+    return {frame: leaves[frame] / total for frame in sorted(leaves)}

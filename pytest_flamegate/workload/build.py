@@ -1,0 +1,40 @@
+"""Build what a workload runs, before it runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import process
+
+if TYPE_CHECKING:
+    from pytest_flamegate.workload.spec import Workload
+
+SKIP = "FLAMEGATE_SKIP_BUILD"
+_TIMEOUT_S = 3600.0
+_LAST_LINES = 15
+
+
+def build(workload: Workload) -> None:
+    """Run the workload's ``build``, unless it has none or ``FLAMEGATE_SKIP_BUILD=1``.
+
+    ``ToolError`` ``E_BUILD_FAILED`` carries the last lines the build wrote.
+    """
+    if not workload.build or os.environ.get(SKIP) == "1":
+        return
+    result = process.run(
+        workload.build,
+        timeout_s=_TIMEOUT_S,
+        env={**os.environ, **workload.env},
+        cwd=workload.directory,
+    )
+    if result.returncode != 0:
+        output = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
+        last = "\n".join(f"    {line}" for line in output[-_LAST_LINES:])
+        ended = "timed out" if result.timed_out else f"ended with status {result.returncode}"
+        raise ToolError(
+            "E_BUILD_FAILED",
+            f"The build of workload {workload.name!r} {ended}:\n{last}\n",
+            f"Run it by hand: {' '.join(workload.build)}",
+        )

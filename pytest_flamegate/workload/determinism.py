@@ -1,0 +1,63 @@
+"""The knobs that make inference repeatable, in one table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.workload.spec import Workload
+
+_FIXED = {
+    "BITNET_DETERMINISTIC": "1",
+    "OMP_DYNAMIC": "false",
+    "MKL_DYNAMIC": "false",
+    "MKL_CBWR": "COMPATIBLE",
+    "PYTHONHASHSEED": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RUST_LOG": "warn",
+}
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+def requested(workload: Workload) -> Mapping[str, str]:
+    """Return the knobs this workload runs with; its own ``env`` wins."""
+    knobs = dict(_FIXED)
+    knobs["BITNET_SEED"] = str(workload.seed)
+    knobs.update({name: str(workload.threads) for name in _THREADS})
+    knobs.update(workload.env)
+    return MappingProxyType(dict(sorted(knobs.items())))
+
+
+def environment(workload: Workload) -> dict[str, str]:
+    """Return the whole environment of the child: this process's own, and the knobs."""
+    return {**os.environ, **requested(workload)}
+
+
+def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what ``pid`` really got of ``names`` (Linux; elsewhere nothing is known).
+
+    Only the names asked for are kept: an environment holds secrets.
+    """
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return MappingProxyType({})
+    found = {}
+    for entry in entries:
+        name, _, value = entry.decode("utf-8", "replace").partition("=")
+        if name in names:
+            found[name] = value
+    return MappingProxyType(dict(sorted(found.items())))

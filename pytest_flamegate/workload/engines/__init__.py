@@ -1,0 +1,32 @@
+"""One file an engine: how a workload becomes a process that can be observed.
+
+A new engine is one file here and one line in ``ENGINES``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.engines import command, embedded, python
+
+if TYPE_CHECKING:
+    from pytest_flamegate.workload.engines.base import Engine
+
+ENGINES: dict[str, Engine] = {
+    "embedded": embedded.Embedded(),
+    "command": command.Command(),
+    "python": python.Python(),
+}
+
+
+def engine(name: str) -> Engine:
+    """Return the engine called ``name``; ``UsageError`` ``E_UNKNOWN_ENGINE`` if there is none."""
+    try:
+        return ENGINES[name]
+    except KeyError:
+        raise UsageError(
+            "E_UNKNOWN_ENGINE",
+            f"There is no engine {name!r}.",
+            f"Use one of: {', '.join(ENGINES)}.",
+        ) from None

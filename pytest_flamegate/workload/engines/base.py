@@ -1,0 +1,52 @@
+"""What an engine has to say: whether a workload suits it, and how to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.workload.spec import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A process that loads once and then generates on command.
+
+    ``load`` is the JSON that tells the child what to load; ``call`` is set instead
+    for a callable of this very process, which is then measured in forks of it.
+    """
+
+    load: Mapping[str, Any]
+    call: Callable[[str, int], Iterable[Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A program that loads, writes its answer to standard output, and ends."""
+
+    argv: tuple[str, ...]
+    token_unit: str
+
+
+Plan = Served | Streamed
+
+
+class Engine(Protocol):
+    """One way to run a model. Implementations hold no state."""
+
+    name: str
+    python_frames: bool
+    """Whether the frames worth seeing are Python's."""
+
+    def validate(self, workload: Workload) -> None:
+        """Raise ``UsageError`` where the declaration lacks or contradicts something."""
+
+    def model(self, workload: Workload) -> Path | None:
+        """Return the model file that runs; None where the engine has no such file."""
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Return how to run it."""

@@ -1,0 +1,77 @@
+"""Any program: it is given the prompt on its command line and writes its answer to stdout."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload.engines.base import Plan, Streamed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_flamegate.workload.spec import Workload
+
+PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
+TOKEN_UNITS = ("byte", "word", "line")
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+class Command:
+    """Runs ``command`` once for each measurement; no shell ever sees it."""
+
+    name = "command"
+    python_frames = False
+
+    def validate(self, workload: Workload) -> None:
+        """Refuse an empty command, an unknown placeholder and an unknown token unit."""
+        if not workload.command:
+            raise UsageError(
+                "E_NO_COMMAND",
+                f"Workload {workload.name!r} has the engine command and no command.",
+                'Say command = ["path/to/program", "--prompt", "{prompt}"].',
+            )
+        used = set(_PLACEHOLDER.findall(" ".join(workload.command)))
+        if unknown := sorted(used - set(PLACEHOLDERS)):
+            raise UsageError(
+                "E_UNKNOWN_PLACEHOLDER",
+                f"Workload {workload.name!r} uses {{{unknown[0]}}} in its command.",
+                f"Known placeholders: {', '.join('{' + name + '}' for name in PLACEHOLDERS)}.",
+            )
+        if workload.token_unit not in TOKEN_UNITS:
+            raise UsageError(
+                "E_UNKNOWN_TOKEN_UNIT",
+                f"Workload {workload.name!r} counts tokens by {workload.token_unit!r}.",
+                f"Use one of: {', '.join(TOKEN_UNITS)}.",
+            )
+        if "\0" in workload.prompt:
+            raise UsageError(
+                "E_BAD_PROMPT",
+                f"The prompt of workload {workload.name!r} holds a NUL character.",
+                "No program can be given one on its command line; take it out.",
+            )
+
+    def model(self, workload: Workload) -> Path | None:
+        """Return the model the command names: declared, or discovered where it uses {model}."""
+        uses = any("{model}" in part for part in workload.command)
+        if workload.model is None and not uses:
+            return None
+        return find_model(workload.model, workload.directory)
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Fill the placeholders in."""
+        values = {
+            "model": str(model or ""),
+            "tokenizer": workload.tokenizer or "",
+            "prompt": workload.prompt,
+            "max_tokens": str(workload.max_tokens),
+            "seed": str(workload.seed),
+            "threads": str(workload.threads),
+        }
+        argv = tuple(
+            _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
+            for part in workload.command
+        )
+        return Streamed(argv, workload.token_unit)

@@ -1,0 +1,46 @@
+"""The model that ships with flamegate, on its NumPy engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload.engines.base import Plan, Served
+
+if TYPE_CHECKING:
+    from pytest_flamegate.workload.spec import Workload
+
+FACTORY = "pytest_flamegate.embedded.serving:load_engine"
+SHIPPED_MODEL = Path(__file__).parents[2] / "embedded" / "model.gguf"
+
+
+class Embedded:
+    """Runs a ternary GGUF of architecture ``bitnet``: the shipped one unless told otherwise."""
+
+    name = "embedded"
+    python_frames = True
+
+    def validate(self, workload: Workload) -> None:
+        """Refuse what only other engines understand."""
+        if workload.command or workload.target:
+            raise UsageError(
+                "E_WRONG_KEY",
+                f"Workload {workload.name!r} has the engine embedded, which takes neither "
+                "command nor target.",
+                'Set engine = "command" or engine = "python", or drop the key.',
+            )
+
+    def model(self, workload: Workload) -> Path:
+        """Return the declared model, else the shipped one."""
+        if workload.model is None:
+            return SHIPPED_MODEL
+        return find_model(workload.model, workload.directory)
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Serve the model in a child process."""
+        load: dict[str, Any] = {"factory": FACTORY, "model": str(model)}
+        if workload.injection is not None:
+            load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
+        return Served(load)

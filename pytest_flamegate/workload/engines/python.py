@@ -1,0 +1,73 @@
+"""A Python function that yields tokens: ``target = "module:function"``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload.engines.base import Plan, Served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pytest_flamegate.workload.spec import Workload
+
+FACTORY = "pytest_flamegate.workload.engines.python:load_engine"
+
+
+class Python:
+    """Imports the target in a fresh child process and calls it with prompt and max_tokens."""
+
+    name = "python"
+    python_frames = True
+
+    def validate(self, workload: Workload) -> None:
+        """Refuse a missing or misspelt target."""
+        module, separator, function = (workload.target or "").partition(":")
+        if not (module and separator and function):
+            raise UsageError(
+                "E_NO_TARGET",
+                f"Workload {workload.name!r} has the engine python and no usable target "
+                f"({workload.target!r}).",
+                'Say target = "module:function"; it is called with prompt and max_tokens '
+                "and yields tokens.",
+            )
+
+    def model(self, workload: Workload) -> Path | None:
+        """Return the declared model file, if any: it is recorded, and the target loads it."""
+        if workload.model is None:
+            return None
+        return find_model(workload.model, workload.directory)
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:  # noqa: ARG002
+        """Serve the target in a child process."""
+        directory = str(workload.directory.resolve())
+        return Served({"factory": FACTORY, "target": workload.target, "directory": directory})
+
+
+def load_engine(load: dict[str, Any]) -> Callable[[str, int], Iterable[Any]]:
+    """Import the target (in the child) and return it."""
+    sys.path.insert(0, load["directory"])
+    module_name, _, function_name = load["target"].partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in function_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ToolError(
+            "E_TARGET_NOT_FOUND",
+            f"The target {load['target']!r} cannot be imported: {error}.",
+            f"It is looked for in {load['directory']} and the installed packages.",
+        ) from None
+    if not callable(found):
+        raise ToolError(
+            "E_TARGET_NOT_FOUND",
+            f"The target {load['target']!r} is no function.",
+            "Name a function that takes prompt and max_tokens and yields tokens.",
+        )
+    target: Callable[[str, int], Iterable[Any]] = found
+    return target

@@ -1,0 +1,232 @@
+"""The observer: runs a workload in processes of its own and writes down what it sees."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import clocks, determinism, streamed
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observation import Block, Observation, Role, Run
+from pytest_flamegate.workload.served import ServedProcess, reference_load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.spec import Workload
+
+WARM_TOKENS = 32
+BLOCKS = 6
+BLOCK_FLOOR = 2
+REFERENCE_TIMES = 20
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Window(Protocol[T_co]):
+    """Something that watches a process for a while: a profiler that is attached."""
+
+    def stop(self) -> T_co:
+        """End the watch and return what it saw."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Observer:
+    """Collects the runs of one workload; ``observation()`` freezes them."""
+
+    workload: Workload
+    plan: Plan
+    python_flags: Sequence[str] = ()
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    _runs: list[Run] = field(default_factory=list)
+    _tokens: tuple[str, ...] | None = None
+    _last_tokens: tuple[str, ...] = ()
+    _differs_at: int | None = None
+    _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
+
+    def timed(self, seconds: float) -> Run:
+        """Run one fresh process for about ``seconds`` of work, with reference blocks between."""
+        if isinstance(self.plan, Served):
+            run = self._timed_served(self.plan, seconds)
+        else:
+            run = self._with_reference(self._answer("timed", self.plan.argv, self.plan.token_unit))
+        self._runs.append(run)
+        return run
+
+    def profiled(self, seconds: float, attach: Callable[[int], Window[T]]) -> tuple[Run, T]:
+        """Run one fresh served process for about ``seconds`` with ``attach(pid)`` watching it.
+
+        The watch begins after load and warm-up and ends before the process does.
+        """
+        assert isinstance(self.plan, Served)
+        with self._serve(self.plan, self.python_flags) as served:
+            sequences = self._warm(served, seconds)
+            window = attach(served.pid)
+            blocks: list[Block] = []
+            try:
+                end_s = time.monotonic() + seconds
+                while not blocks or time.monotonic() < end_s:
+                    blocks.append(served.block(sequences))
+            finally:
+                seen = window.stop()
+            run = self._run("profiled", served, tuple(blocks), served.counters())
+        self._runs.append(run)
+        return run, seen
+
+    def wrapped(self, argv: tuple[str, ...]) -> Run:
+        """Run the program once as ``argv``, its command line with a profiler around it."""
+        assert not isinstance(self.plan, Served)
+        run = self._answer("profiled", argv, self.plan.token_unit)
+        self._runs.append(run)
+        return run
+
+    def warm_up(self) -> None:
+        """Run a streamed program once, unrecorded: it fills the page cache."""
+        if not isinstance(self.plan, Served):
+            self._answer("timed", self.plan.argv, self.plan.token_unit)
+
+    def observation(self) -> Observation:
+        """Return all that was seen so far."""
+        tokens = self._tokens or ()
+        served = isinstance(self.plan, Served)
+        source = "yielded" if isinstance(self.plan, Served) else f"stdout:{self.plan.token_unit}"
+        return Observation(
+            nonce=self.nonce,
+            runs=tuple(self._runs),
+            tokens=tokens,
+            token_digest=digest(tokens),
+            token_source=source,
+            differs_at=self._differs_at,
+            clock_scope="sequence" if served else "process",
+            requested_environment=determinism.requested(self.workload),
+            effective_environment=self._effective,
+        )
+
+    def _timed_served(self, plan: Served, seconds: float) -> Run:
+        with self._serve(plan, ()) as served:
+            sequences = self._warm(served, seconds / BLOCKS)
+            blocks = [served.block(sequences)]
+            # Peak memory is read before the reference kernel allocates its matrices.
+            counted = served.counters()
+            served.reference(1)
+            end_s = time.monotonic() + seconds
+            blocks[0] = replace(blocks[0], reference=served.reference(REFERENCE_TIMES))
+            while len(blocks) < BLOCK_FLOOR or (len(blocks) < BLOCKS and time.monotonic() < end_s):
+                block = served.block(sequences)
+                blocks.append(replace(block, reference=served.reference(REFERENCE_TIMES)))
+            return self._run("timed", served, tuple(blocks), counted)
+
+    def _with_reference(self, run: Run) -> Run:
+        """Run the reference kernel in a fresh process of its own, right after a program."""
+        with ServedProcess(
+            Served(reference_load()), self.workload, self._environment(), lambda _tokens: None
+        ) as served:
+            served.reference(1)
+            reference = served.reference(REFERENCE_TIMES)
+        return replace(run, blocks=(replace(run.blocks[0], reference=reference),))
+
+    def _serve(self, plan: Served, python_flags: Sequence[str]) -> ServedProcess:
+        served = ServedProcess(plan, self.workload, self._environment(), self._saw, python_flags)
+        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
+        return served
+
+    def _warm(self, served: ServedProcess, block_s: float) -> int:
+        """Warm the process up; return how many sequences fill about ``block_s``."""
+        served.warm_up(WARM_TOKENS)
+        began = time.monotonic()
+        served.warm_up(WARM_TOKENS)
+        took_s = max(time.monotonic() - began, 1e-6)
+        part = max(1.0, self.workload.max_tokens / WARM_TOKENS)
+        return max(1, math.floor(block_s / (took_s * part)))
+
+    def _answer(self, role: Role, argv: tuple[str, ...], token_unit: str) -> Run:
+        names = determinism.requested(self.workload)
+        seen = streamed.answer(argv, self.workload, token_unit, self._environment(), names)
+        self._effective = seen.effective_environment
+        self._saw(seen.tokens)
+        return Run(
+            role=role,
+            pid=seen.pid,
+            started_ticks=seen.started_ticks,
+            started_at=_now(),
+            load_ns=seen.gaps_ns[0],
+            blocks=(Block(seen.interval, (seen.gaps_ns,)),),
+            token_digest=digest(self._last_tokens),
+            tokens_per_sequence=len(seen.tokens),
+            peak_rss_bytes=seen.counters.peak_rss_bytes,
+            read_bytes=seen.counters.read_bytes,
+            threads=seen.counters.threads,
+            voluntary_switches=seen.counters.voluntary_switches,
+            involuntary_switches=seen.counters.involuntary_switches,
+            cpu_pressure_pct=clocks.cpu_pressure_pct(),
+        )
+
+    def _run(
+        self,
+        role: Role,
+        served: ServedProcess,
+        blocks: tuple[Block, ...],
+        counted: clocks.Counters,
+    ) -> Run:
+        return Run(
+            role=role,
+            pid=served.pid,
+            started_ticks=clocks.started_ticks(served.pid),
+            started_at=_now(),
+            load_ns=served.load_ns,
+            blocks=blocks,
+            token_digest=digest(self._last_tokens),
+            tokens_per_sequence=len(self._last_tokens),
+            peak_rss_bytes=counted.peak_rss_bytes,
+            read_bytes=counted.read_bytes,
+            threads=counted.threads,
+            voluntary_switches=counted.voluntary_switches,
+            involuntary_switches=counted.involuntary_switches,
+            cpu_pressure_pct=clocks.cpu_pressure_pct(),
+        )
+
+    def _saw(self, tokens: tuple[str, ...]) -> None:
+        """Hold every sequence against the first one."""
+        self._last_tokens = tokens
+        if self._tokens is None:
+            self._tokens = tokens
+        elif self._differs_at is None and tokens != self._tokens:
+            self._differs_at = _first_difference(self._tokens, tokens)
+
+    def _environment(self) -> dict[str, str]:
+        return determinism.environment(self.workload)
+
+
+def digest(tokens: Sequence[str]) -> str:
+    """Return the sha256 of the tokens, each as text with a newline behind it."""
+    if not tokens:
+        raise ToolError(
+            "E_NO_TOKENS",
+            "There are no tokens to take a digest of.",
+            "Run the engine by itself; two empty outputs are not equal outputs.",
+        )
+    text = "".join(f"{token}\n" for token in tokens)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _first_difference(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return min(len(one), len(other))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

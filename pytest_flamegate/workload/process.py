@@ -1,0 +1,293 @@
+"""The one place that starts and ends processes: whole trees, with nothing left behind.
+
+A child gets a session of its own and a marker in its environment. Ending it ends
+everything that carries the marker, shares the session or descends from it. On
+Linux this process is a subreaper for as long as a child lives, so that orphans
+of the tree come back here and are reaped instead of staying zombies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+import psutil
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import subreaper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from resource import struct_rusage
+
+MARKER = "FLAMEGATE_TREE"
+TAIL_BYTES = 4000
+_GRACE_S = 0.5
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command that was waited for ended, and what it wrote."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    elapsed_s: float
+
+
+class Child:
+    """A started process and the tree below it."""
+
+    def __init__(
+        self,
+        pid: int,
+        marker: str,
+        output: Sequence[IO[bytes]],
+        process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.usage: struct_rusage | None = None
+        self._marker = marker
+        self._output = tuple(output)
+        self._process = process
+        self._closed = False
+
+    def poll(self) -> int | None:
+        """Return the exit status if the process has ended (negative: the signal), else None."""
+        if self.returncode is None:
+            self._reap(os.WNOHANG)
+        return self.returncode
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait at most ``timeout_s`` for the process itself; return its status or None."""
+        deadline = time.monotonic() + timeout_s
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return self.returncode
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the process, if it still lives."""
+        self._signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """End the whole tree: TERM, a short grace, KILL until nothing is left; then reap."""
+        if self._closed:
+            return
+        try:
+            if self.poll() is None:
+                self._signal(signal.SIGTERM)
+                self.wait(_GRACE_S)
+            self._sweep()
+        finally:
+            self._closed = True
+            for stream in self._output:
+                stream.close()
+            subreaper.release()
+
+    def output_bytes(self) -> int:
+        """Bytes written so far to the captured streams."""
+        return sum(os.fstat(stream.fileno()).st_size for stream in self._output)
+
+    def stdout_bytes(self) -> bytes:
+        """Return what the process wrote to standard output."""
+        return _read(self._output[0])
+
+    def stderr_bytes(self) -> bytes:
+        """Return what the process wrote to standard error."""
+        return _read(self._output[-1])
+
+    def stderr_text(self) -> str:
+        """Return the last few kilobytes of standard error, as text."""
+        return self.stderr_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+
+    def _signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, status, usage = os.wait4(self.pid, options)
+        except ChildProcessError:
+            # Somebody else reaped it (a handler of SIGCHLD): its status is lost, its end is not.
+            self._ended(-signal.SIGKILL)
+            return
+        if pid == self.pid:
+            self.usage = usage
+            self._ended(os.waitstatus_to_exitcode(status))
+
+    def _ended(self, status: int) -> None:
+        self.returncode = status
+        if self._process is not None:
+            self._process.returncode = status
+
+    def _sweep(self) -> None:
+        deadline = time.monotonic() + 10.0
+        while survivors := self._survivors():
+            for pid in survivors:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.returncode is None:
+                self._reap(os.WNOHANG)
+            for pid in survivors - {self.pid}:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            if time.monotonic() > deadline:
+                raise ToolError(
+                    "E_CANNOT_END",
+                    f"Processes {sorted(survivors)} do not end, not even on SIGKILL.",
+                    "End them by hand; they may hang in the kernel (a dead network file system?).",
+                )
+            time.sleep(_POLL_S)
+
+    def _survivors(self) -> set[int]:
+        tree = set() if self.returncode is not None else {self.pid}
+        me = os.getpid()
+        for process in psutil.process_iter():
+            pid = process.pid
+            if pid in (me, self.pid):
+                continue
+            if _session(pid) == self.pid or self._marked(process):
+                tree.add(pid)
+        return tree
+
+    def _marked(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARKER) == self._marker
+        except (psutil.Error, OSError):
+            return False
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    stdout_fd: int | None = None,
+) -> Child:
+    """Start ``argv`` without a shell, in a session of its own, with empty standard input.
+
+    Output goes to unlinked temporary files, standard output to ``stdout_fd`` instead
+    where one is given. Raises ``ToolError`` ``E_CANNOT_START`` when the program is
+    missing or may not run.
+    """
+    marker = secrets.token_hex(8)
+    environment = {**(os.environ if env is None else env), MARKER: marker}
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Child.end
+    streams: list[IO[bytes]] = [stderr]
+    if stdout_fd is None:
+        streams.insert(0, tempfile.TemporaryFile())  # noqa: SIM115
+    subreaper.acquire()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0] if stdout_fd is None else stdout_fd,
+            stderr=stderr,
+            env=environment,
+            cwd=cwd,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        for stream in streams:
+            stream.close()
+        subreaper.release()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ToolError(
+            "E_CANNOT_START",
+            f"Cannot start {argv[0]!r}: {reason}.",
+            "Check that the program exists, may be executed, and that its directory is right.",
+        ) from None
+    return Child(process.pid, marker, streams, process)
+
+
+def fork(target: Callable[[], None]) -> Child:
+    """Run ``target`` in a forked copy of this process, in a session of its own.
+
+    This is how a callable that lives in a test runs apart from it. The copy ends
+    when ``target`` returns (status 0) or raises (status 1, traceback on its stderr).
+    """
+    if not hasattr(os, "fork"):
+        raise ToolError(
+            "E_NO_FORK",
+            "This platform cannot fork, and a callable can only be measured in a fork.",
+            'Declare a workload with engine = "python" and target = "module:function" instead.',
+        )
+    stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+    sys.stdout.flush()
+    sys.stderr.flush()
+    subreaper.acquire()
+    with warnings.catch_warnings():
+        # CPython warns of forking with threads; the copy runs one callable and leaves by _exit.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _run_forked(target, stdout.fileno(), stderr.fileno())
+    return Child(pid, secrets.token_hex(8), (stdout, stderr))
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Result:
+    """Run ``argv`` to its end, or end its tree after ``timeout_s``; return what it wrote."""
+    began = time.monotonic()
+    child = start(argv, env=env, cwd=cwd)
+    try:
+        status = child.wait(timeout_s)
+        stdout, stderr = child.stdout_bytes(), child.stderr_bytes()
+    finally:
+        child.end()
+    code = -signal.SIGKILL if status is None else status
+    elapsed_s = time.monotonic() - began
+    return Result(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
+
+
+def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> None:
+    """Never returns: whatever happens, the copy must not go on as a second pytest."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, fd in ((null, 0), (stdout_fd, 1), (stderr_fd, 2)):
+            os.dup2(source, fd)
+        target()
+        status = 0
+    except BaseException:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(status)
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    size = os.fstat(stream.fileno()).st_size
+    return os.pread(stream.fileno(), size, 0)

@@ -1,0 +1,297 @@
+"""The observer's side of a process that generates on command."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.workload import child as child_side
+from pytest_flamegate.workload import clocks, process, wire
+from pytest_flamegate.workload.observation import Block
+from pytest_flamegate.workload.reference import FACTORY as REFERENCE_FACTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_flamegate.workload.engines.base import Served
+    from pytest_flamegate.workload.observation import Interval
+    from pytest_flamegate.workload.spec import Workload
+
+OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
+_READ_BYTES = 65536
+
+
+class ServedProcess:
+    """One child that loads once and then obeys. Use it as a context manager.
+
+    ``sink(tokens)`` is called with the tokens of every whole sequence.
+    """
+
+    def __init__(
+        self,
+        plan: Served,
+        workload: Workload,
+        env: Mapping[str, str],
+        sink: Callable[[tuple[str, ...]], None],
+        python_flags: Sequence[str] = (),
+    ) -> None:
+        self._workload = workload
+        self._sink = sink
+        self._deadline_s = time.monotonic() + workload.timeout_s
+        self._parser = wire.Parser()
+        began_ns = time.monotonic_ns()
+        self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags)
+        try:
+            self._await_ready()
+        except BaseException:
+            self.close()
+            raise
+        self.load_ns = time.monotonic_ns() - began_ns
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def __enter__(self) -> ServedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and all it started."""
+        for fd in (self._write_fd, self._read_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._write_fd = self._read_fd = -1
+        self._child.wait(0.05)
+        self._child.end()
+
+    def warm_up(self, tokens: int) -> None:
+        """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
+        self._command(wire.WARM, tokens)
+
+    def block(self, sequences: int) -> Block:
+        """Generate ``sequences`` whole sequences; return what they took."""
+        interval, sequences_ns = self._command(wire.BLOCK, sequences)
+        return Block(interval, sequences_ns)
+
+    def reference(self, times: int) -> Interval:
+        """Run the reference kernel ``times`` times; return what it took."""
+        return self._command(wire.REFERENCE, times)[0]
+
+    def counters(self) -> clocks.Counters:
+        """Read the process's counters."""
+        return clocks.counters(self.pid)
+
+    def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
+        taken = _Sequences(self._workload, self._sink if kind == wire.BLOCK else None)
+        before = self._clocks()
+        try:
+            wire.send(self._write_fd, kind, value)
+        except BrokenPipeError:
+            raise self._died() from None
+        taken.last_ns = before.at_ns
+        while True:
+            now_ns, records = self._receive()
+            for record, number, text in records:
+                if record == wire.TOKEN or record == wire.TEXT:
+                    taken.token(now_ns, str(number) if record == wire.TOKEN else text)
+                elif record == wire.SEQUENCE:
+                    taken.begin(now_ns)
+                elif record == wire.DONE:
+                    taken.finish()
+                    return before.until(self._clocks()), tuple(taken.sequences_ns)
+
+    def _clocks(self) -> clocks.Reading:
+        try:
+            return clocks.read(self.pid)
+        except ProcessLookupError:
+            raise self._died() from None
+
+    def _await_ready(self) -> None:
+        _, records = self._receive()
+        if not records or records[0][0] != wire.READY:
+            raise self._died()
+
+    def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
+        """Wait for at least one record; return when it was seen, and all that came with it."""
+        while True:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise timed_out(self._workload)
+            ready, _, _ = select.select([self._read_fd], [], [], min(left_s, 1.0))
+            if not ready:
+                check_output(self._workload, self._child)
+                continue
+            data = os.read(self._read_fd, _READ_BYTES)
+            now_ns = time.monotonic_ns()
+            if not data:
+                raise self._died()
+            records = self._parser.feed(data)
+            for kind, _, text in records:
+                if kind == wire.FAILED:
+                    raise _told(text, self._child)
+            if records:
+                return now_ns, records
+
+    def _died(self) -> ToolError:
+        status = self._child.wait(1.0)
+        return died(self._workload, status, self._child.stderr_text())
+
+
+class _Sequences:
+    """The tokens of one command as they come in."""
+
+    def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
+        self.sequences_ns: list[tuple[int, ...]] = []
+        self.last_ns = 0
+        self._workload = workload
+        self._sink = sink
+        self._open = False
+        self._gaps: list[int] = []
+        self._tokens: list[str] = []
+
+    def begin(self, now_ns: int) -> None:
+        self.finish()
+        self._open = True
+        self.last_ns = now_ns
+
+    def token(self, now_ns: int, text: str) -> None:
+        self._gaps.append(now_ns - self.last_ns)
+        self._tokens.append(text)
+        self.last_ns = now_ns
+        if len(self._tokens) > self._workload.max_tokens:
+            check_count(self._workload, len(self._tokens))
+
+    def finish(self) -> None:
+        """Close the sequence that is open, if one is."""
+        if self._open:
+            check_count(self._workload, len(self._tokens))
+            self.sequences_ns.append(tuple(self._gaps))
+            if self._sink is not None:
+                self._sink(tuple(self._tokens))
+        self._open = False
+        self._gaps, self._tokens = [], []
+
+
+def check_count(workload: Workload, count: int) -> None:
+    """Refuse a sequence of no tokens, or of more than were asked for."""
+    if count == 0:
+        raise ToolError(
+            "E_NO_TOKENS",
+            f"The engine of {workload.name!r} generated nothing.",
+            "Run it by itself with the same prompt; an engine that prints nothing proves nothing.",
+        )
+    if count > workload.max_tokens:
+        raise ToolError(
+            "E_TOO_MANY_TOKENS",
+            f"The engine of {workload.name!r} generated {count} tokens or more where "
+            f"{workload.max_tokens} were asked for.",
+            "Check that max_tokens reaches the engine and that token_unit suits its output.",
+        )
+
+
+def check_output(workload: Workload, child: process.Child) -> None:
+    """Refuse a process that floods its output."""
+    if child.output_bytes() > OUTPUT_LIMIT_BYTES:
+        raise ToolError(
+            "E_OUTPUT_FLOOD",
+            f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB "
+            "of messages.",
+            "Turn its logging down.",
+        )
+
+
+def timed_out(workload: Workload) -> ToolError:
+    """Return the refusal of a run that took too long."""
+    return ToolError(
+        "E_TIMEOUT",
+        f"A process of {workload.name!r} did not finish within {workload.timeout_s:g} s.",
+        "Raise timeout (seconds) of the workload, or ask for fewer tokens.",
+    )
+
+
+def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
+    """Return the refusal of a process that ended before its work."""
+    ended = "closed its pipe" if status is None else f"ended with status {status}"
+    if status is not None and status < 0:
+        ended = f"was killed by signal {-status}"
+    said = f" Its last words: {stderr.splitlines()[-1]}" if stderr else ""
+    return ToolError(
+        "E_ENGINE_DIED",
+        f"The engine of {workload.name!r} {ended} before it was done.{said}",
+        "Run it by itself with the same prompt to see why.",
+    )
+
+
+def _told(text: str, child: process.Child) -> FlamegateError:
+    failure: dict[str, Any] = json.loads(text)
+    child.wait(1.0)
+    kind = UsageError if failure["usage"] else ToolError
+    return kind(failure["code"], failure["what"], failure["todo"])
+
+
+def _start(
+    plan: Served, workload: Workload, env: Mapping[str, str], python_flags: Sequence[str]
+) -> tuple[process.Child, int, int]:
+    command_read, command_write = os.pipe()
+    report_read, report_write = os.pipe()
+    try:
+        if plan.call is None:
+            started = process.start(
+                _argv(plan, workload, command_read, report_write, python_flags),
+                env=env,
+                cwd=workload.directory,
+                pass_fds=(command_read, report_write),
+            )
+        else:
+            started = process.fork(
+                lambda: _serve_call(
+                    plan, workload, (command_read, report_write), (command_write, report_read)
+                )
+            )
+    except BaseException:
+        os.close(command_write)
+        os.close(report_read)
+        raise
+    finally:
+        os.close(command_read)
+        os.close(report_write)
+    return started, report_read, command_write
+
+
+def _argv(
+    plan: Served, workload: Workload, read_fd: int, write_fd: int, python_flags: Sequence[str]
+) -> list[str]:
+    spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
+    child = [sys.executable, *python_flags, "-P", "-m", "pytest_flamegate.workload.child"]
+    return [*child, str(read_fd), str(write_fd), json.dumps(spec)]
+
+
+def _serve_call(
+    plan: Served, workload: Workload, own: tuple[int, int], parents: tuple[int, int]
+) -> None:
+    """Serve a callable of this process, in the fork of it."""
+    for fd in parents:
+        os.close(fd)
+    call = plan.call
+    assert call is not None
+    read_fd, write_fd = own
+
+    def work() -> None:
+        child_side.allow_profiler()
+        child_side.serve(call, workload.prompt, workload.max_tokens, read_fd, write_fd)
+
+    child_side.guarded(work, write_fd)
+
+
+def reference_load() -> dict[str, Any]:
+    """Return what a child that only runs the reference kernel has to load."""
+    return {"factory": REFERENCE_FACTORY}
