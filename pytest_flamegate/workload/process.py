@@ -34,6 +34,7 @@ MARKER = "FLAMEGATE_TREE"
 TAIL_BYTES = 4000
 _GRACE_S = 0.5
 _POLL_S = 0.005
+_SWEEP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +137,47 @@ class Child:
             self._process.returncode = status
 
     def _sweep(self) -> None:
-        deadline = time.monotonic() + 10.0
-        while survivors := self._survivors():
-            for pid in survivors:
+        deadline = time.monotonic() + _SWEEP_S
+        tree = self._descendants()
+        while tree := {pid for pid in tree | self._found() if self._lives(pid)}:
+            for pid in tree:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if self.returncode is None:
-                self._reap(os.WNOHANG)
-            for pid in survivors - {self.pid}:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
             if time.monotonic() > deadline:
                 raise ToolError(
                     "E_CANNOT_END",
-                    f"Processes {sorted(survivors)} do not end, not even on SIGKILL.",
+                    f"Processes {sorted(tree)} do not end, not even on SIGKILL.",
                     "End them by hand; they may hang in the kernel (a dead network file system?).",
                 )
             time.sleep(_POLL_S)
 
-    def _survivors(self) -> set[int]:
-        tree = set() if self.returncode is not None else {self.pid}
+    def _descendants(self) -> set[int]:
+        try:
+            below = psutil.Process(self.pid).children(recursive=True)
+        except psutil.Error:
+            below = []
+        return {self.pid, *(process.pid for process in below)}
+
+    def _found(self) -> set[int]:
+        """Find what left the tree but still carries the session or the marker."""
         me = os.getpid()
-        for process in psutil.process_iter():
-            pid = process.pid
-            if pid in (me, self.pid):
-                continue
-            if _session(pid) == self.pid or self._marked(process):
-                tree.add(pid)
-        return tree
+        return {
+            process.pid
+            for process in psutil.process_iter()
+            if process.pid != me and (_session(process.pid) == self.pid or self._marked(process))
+        }
+
+    def _lives(self, pid: int) -> bool:
+        """Whether ``pid`` is still there; reaps it if it is a dead child of this process."""
+        if pid == self.pid:
+            return self.poll() is None
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                return False
+        try:
+            return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        except psutil.Error:
+            return False
 
     def _marked(self, process: psutil.Process) -> bool:
         try:

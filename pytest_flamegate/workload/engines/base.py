@@ -50,3 +50,6 @@ class Engine(Protocol):
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Return how to run it."""
+
+    def prompt_tokens(self, workload: Workload) -> int | None:
+        """Return how many tokens the prompt is, where that can be known without the engine."""

@@ -75,3 +75,7 @@ class Command:
             for part in workload.command
         )
         return Streamed(argv, workload.token_unit)
+
+    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
+        """Return None: only the engine's own tokenizer knows."""
+        return None

@@ -44,3 +44,7 @@ class Embedded:
         if workload.injection is not None:
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
         return Served(load)
+
+    def prompt_tokens(self, workload: Workload) -> int:
+        """Return the bytes of the prompt and the one token that begins every sequence."""
+        return len(workload.prompt.encode()) + 1

@@ -48,6 +48,10 @@ class Python:
         directory = str(workload.directory.resolve())
         return Served({"factory": FACTORY, "target": workload.target, "directory": directory})
 
+    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
+        """Return None: only the engine's own tokenizer knows."""
+        return None
+
 
 def load_engine(load: dict[str, Any]) -> Callable[[str, int], Iterable[Any]]:
     """Import the target (in the child) and return it."""

@@ -1,0 +1,77 @@
+"""pytest's door: options, marker and the skip of gate tests.
+
+Nothing heavy is imported here. The working plugin, ``gatekeeper``, is woken by
+``--flamegate`` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.settings import KNOBS
+
+if TYPE_CHECKING:
+    from pytest_flamegate.settings import Knob
+
+MARKER = "flamegate"
+OFF = "needs --flamegate"
+_INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare every knob, as an option, an ini key or both."""
+    group = parser.getgroup("flamegate", "performance gate for LLM inference")
+    for knob in KNOBS:
+        if knob.option:
+            _add_option(group, knob)
+        if knob.ini:
+            parser.addini(knob.ini_name, knob.help, _INI_TYPES[knob.kind], knob.default)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and wake the gatekeeper if asked to."""
+    config.addinivalue_line(
+        "markers",
+        "flamegate(workload, tokens_per_second, hotspots): gate this test's inference workload; "
+        "thresholds like '5%' and {'rms_norm': '3pp'}",
+    )
+    if config.getoption("--flamegate") or config.getini("flamegate"):
+        from pytest_flamegate.gatekeeper import Gatekeeper
+
+        config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every test that uses the fixture, so that ``-m flamegate`` selects it."""
+    if MARKER in getattr(item, "fixturenames", ()) and item.get_closest_marker(MARKER) is None:
+        item.add_marker(MARKER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip gate tests where nothing is gated."""
+    if item.get_closest_marker(MARKER) is None:
+        return
+    if not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
+        pytest.skip(OFF)
+
+
+@pytest.fixture
+def flamegate(request: pytest.FixtureRequest) -> Any:
+    """Measure a workload and gate it: ``flamegate.run(name)``, ``flamegate.measure(callable)``.
+
+    Both return the receipt, and fail the test on a verdict that fails.
+    """
+    gatekeeper = request.config.pluginmanager.get_plugin("flamegate-gatekeeper")
+    if gatekeeper is None:
+        pytest.skip(OFF)
+    return gatekeeper.gate_for(request.node)
+
+
+def _add_option(group: pytest.OptionGroup, knob: Knob) -> None:
+    if knob.kind == "flag":
+        group.addoption(knob.flag, action="store_true", default=False, help=knob.help)
+    else:
+        group.addoption(knob.flag, default=None, metavar=knob.metavar, help=knob.help)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.declare import find_file, line_of, read_file
+
+FULL = """\
+[workloads.decode-10tok]
+engine = "command"
+command = ["target/release/bitnet", "--prompt", "{prompt}", "--max-tokens", "{max_tokens}"]
+build = ["cargo", "build", "--release"]
+model = "models/**/*.gguf"
+prompt = "What is 2+2?"
+max_tokens = 10
+env = { BITNET_DETERMINISTIC = "1", BITNET_SEED = "42" }
+tokens_per_second = "4%"
+hotspots = { "matmul_i2s" = "3pp", "*" = "6pp" }
+timeout = 30
+"""
+MINIMAL = '[workloads.w]\nprompt = "2+2="\nmax_tokens = 1\n'
+
+
+def write(directory: Path, text: str, name: str = "flamegate.toml") -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def test_every_key_arrives(tmp_path: Path) -> None:
+    (workload,) = read_file(write(tmp_path, FULL))
+    assert workload.node_name == "flamegate.toml::decode-10tok"
+    assert workload.command[0] == "target/release/bitnet"
+    assert workload.build == ("cargo", "build", "--release")
+    assert workload.env == {"BITNET_DETERMINISTIC": "1", "BITNET_SEED": "42"}
+    assert workload.thresholds.tokens_per_second_pct == 4
+    assert workload.thresholds.share_pp("matmul_i2s") == 3
+    assert workload.thresholds.share_pp("anything else") == 6
+    assert (workload.timeout_s, workload.directory) == (30, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extra", "engine"),
+    [
+        ("", "embedded"),
+        ('command = ["x"]\n', "command"),
+        ('target = "m:f"\n', "python"),
+    ],
+)
+def test_the_engine_follows_from_the_keys(tmp_path: Path, extra: str, engine: str) -> None:
+    (workload,) = read_file(write(tmp_path, MINIMAL + extra))
+    assert workload.engine == engine
+
+
+def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
+    text = MINIMAL.replace("[workloads.w]", "[tool.flamegate.workloads.w]")
+    path = write(tmp_path, "[project]\nname='x'\n" + text, "pyproject.toml")
+    assert find_file(tmp_path) == path
+    (workload,) = read_file(path)
+    assert workload.node_name == "pyproject.toml::w"
+    assert line_of(path, "w") == 3
+
+
+def test_flamegate_toml_wins_over_pyproject(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.flamegate]\n", "pyproject.toml")
+    own = write(tmp_path, MINIMAL)
+    assert find_file(tmp_path) == own
+
+
+def test_no_file(tmp_path: Path) -> None:
+    assert find_file(tmp_path) is None
+    write(tmp_path, "[project]\n", "pyproject.toml")
+    assert find_file(tmp_path) is None
+
+
+BAD = [
+    ("[workloads.w]\nprompt = 'x\n", "E_BAD_TOML", "line 2, column"),
+    ("[workloads.w]\nprompt = 'x'\nprompt = 'y'\n", "E_BAD_TOML", "line 3"),
+    ("workloads = 3\n", "E_BAD_VALUE", "workloads"),
+    ("[workload.w]\n", "E_UNKNOWN_KEY", "'workload'"),
+    ("[workloads]\nw = 3\n", "E_BAD_VALUE", "no table"),
+    ("[workloads.w]\nmax_tokens = 1\n", "E_MISSING_KEY", "prompt"),
+    ("[workloads.w]\nprompt = 'x'\n", "E_MISSING_KEY", "max_tokens"),
+    (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "max_tokens"),
+    (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "embedded"),
+    (MINIMAL + "engine = 7\n", "E_BAD_VALUE", "engine"),
+    (MINIMAL + "threads = true\n", "E_BAD_VALUE", "threads"),
+    (MINIMAL + "threads = 0\n", "E_BAD_VALUE", "threads"),
+    (MINIMAL + "timeout = nan\n", "E_BAD_VALUE", "timeout"),
+    (MINIMAL + "env = { A = 1 }\n", "E_BAD_VALUE", "env.A"),
+    (MINIMAL + "command = ['x', 3]\n", "E_BAD_VALUE", "command"),
+    (MINIMAL + "engine = 'command'\n", "E_NO_COMMAND", "command"),
+    (MINIMAL + "engine = 'python'\n", "E_NO_TARGET", "target"),
+    (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_NO_TARGET", "module:function"),
+    (MINIMAL + "command = ['x', '{prompts}']\n", "E_UNKNOWN_PLACEHOLDER", "{prompts}"),
+    (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_UNKNOWN_TOKEN_UNIT", "page"),
+    (MINIMAL + "engine = 'embedded'\ncommand = ['x']\n", "E_WRONG_KEY", "command"),
+    (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second"),
+    (MINIMAL + "tokens_per_second = '5pp'\n", "E_BAD_THRESHOLD", "5%"),
+    (MINIMAL + "tokens_per_second = '0%'\n", "E_BAD_THRESHOLD", "above 0"),
+    (MINIMAL + "tokens_per_second = '100%'\n", "E_BAD_THRESHOLD", "below 100"),
+    (MINIMAL + "hotspots = { x = '3%' }\n", "E_BAD_THRESHOLD", "3%"),
+    ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
+    ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "word"), BAD)
+def test_bad_declarations_say_what_and_where(
+    tmp_path: Path, text: str, code: str, word: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_file(write(tmp_path, text))
+    assert refused.value.code == code
+    assert word in str(refused.value)
+
+
+def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_bytes(b"[workloads.w]\nprompt = '\xff'\n")
+    with pytest.raises(UsageError, match="byte 24"):
+        read_file(path)
+
+
+def test_a_seed_in_two_places_keeps_the_environment(tmp_path: Path) -> None:
+    from pytest_flamegate.workload import determinism
+
+    (workload,) = read_file(write(tmp_path, MINIMAL + "seed = 7\nthreads = 2\n"))
+    knobs = determinism.requested(workload)
+    assert (knobs["BITNET_SEED"], knobs["OPENBLAS_NUM_THREADS"]) == ("7", "2")
+    (workload,) = read_file(write(tmp_path, MINIMAL + 'env = { OPENBLAS_NUM_THREADS = "3" }\n'))
+    assert determinism.requested(workload)["OPENBLAS_NUM_THREADS"] == "3"

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observer import Observer, digest
+from pytest_flamegate.workload.spec import Workload
+
+TARGET = """
+import os, sys, time
+def spin(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+def four(prompt, max_tokens):
+    for i in range(4):
+        spin(0.002)
+        yield f"{prompt}{i}"
+def nothing(prompt, max_tokens):
+    return []
+def endless(prompt, max_tokens):
+    while True:
+        yield 1
+def stuck(prompt, max_tokens):
+    yield 1
+    time.sleep(600)
+def crash(prompt, max_tokens):
+    yield 1
+    os._exit(9)
+def raises(prompt, max_tokens):
+    yield 1
+    raise RuntimeError("out of tensors")
+def noisy(prompt, max_tokens):
+    print("chatter")
+    yield 1
+def random(prompt, max_tokens):
+    yield 1
+    yield os.getpid()
+number = 3
+"""
+
+
+def python_workload(directory: Path, function: str, **given: object) -> Workload:
+    (directory / "target_module.py").write_text(TARGET)
+    values: dict[str, object] = {
+        "name": "w",
+        "engine": "python",
+        "prompt": "p",
+        "max_tokens": 4,
+        "source": "test",
+        "directory": directory,
+        "target": f"target_module:{function}",
+        **given,
+    }
+    return Workload(**values)  # type: ignore[arg-type]
+
+
+def observer(workload: Workload) -> Observer:
+    kind = engine(workload.engine)
+    kind.validate(workload)
+    return Observer(workload, kind.plan(workload, kind.model(workload)))
+
+
+def command_workload(directory: Path, code: str, **given: object) -> Workload:
+    values: dict[str, object] = {
+        "name": "w",
+        "engine": "command",
+        "prompt": "p",
+        "max_tokens": 4,
+        "source": "test",
+        "directory": directory,
+        "command": (sys.executable, "-c", code, "{prompt}", "{max_tokens}"),
+        **given,
+    }
+    return Workload(**values)  # type: ignore[arg-type]
+
+
+def assert_nothing_left() -> None:
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
+    watched = observer(python_workload(tmp_path, "four"))
+    run = watched.timed(0.1)
+    seen = watched.observation()
+    assert seen.tokens == ("p0", "p1", "p2", "p3")
+    assert seen.token_digest == digest(["p0", "p1", "p2", "p3"])
+    assert seen.differs_at is None
+    assert seen.clock_scope == "sequence"
+    assert run.tokens_per_sequence == 4
+    assert run.started_ticks is not None
+    for block in run.blocks:
+        # Each token spins 2 ms of wall time; a late look can move a gap, never a whole block.
+        assert block.interval.wall_ns >= block.tokens * 2_000_000
+        assert block.interval.wall_ns >= sum(map(sum, block.sequences_ns))
+        assert block.interval.cpu_ns > 0
+        assert all(len(gaps) == 4 for gaps in block.sequences_ns)
+        assert block.reference is not None
+        assert block.reference.cpu_ns > 0
+    assert seen.effective_environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert "PATH" not in seen.effective_environment
+    assert_nothing_left()
+
+
+def test_a_callable_of_this_process_is_measured_in_a_fork(tmp_path: Path) -> None:
+    here: list[str] = []
+
+    def generate(prompt: str, max_tokens: int) -> Iterator[int]:
+        here.append(prompt)
+        for i in range(max_tokens):
+            time.sleep(0.001)
+            yield i
+
+    workload = python_workload(tmp_path, "four", max_tokens=3)
+    watched = Observer(workload, Served({}, generate))
+    watched.timed(0.05)
+    assert watched.observation().tokens == ("0", "1", "2")
+    assert here == []
+    assert_nothing_left()
+
+
+def test_output_that_differs_between_processes_is_seen(tmp_path: Path) -> None:
+    watched = observer(python_workload(tmp_path, "random"))
+    watched.timed(0.02)
+    assert watched.observation().differs_at is None
+    watched.timed(0.02)
+    assert watched.observation().differs_at == 1
+
+
+SERVED_FAULTS = [
+    ("nothing", "E_NO_TOKENS", "nothing"),
+    ("endless", "E_TOO_MANY_TOKENS", "4 were asked for"),
+    ("stuck", "E_TIMEOUT", "2 s"),
+    ("crash", "E_ENGINE_DIED", "status 9"),
+    ("raises", "E_ENGINE_RAISED", "RuntimeError: out of tensors"),
+    ("absent", "E_TARGET_NOT_FOUND", "absent"),
+    ("number", "E_TARGET_NOT_FOUND", "no function"),
+]
+
+
+@pytest.mark.parametrize(("function", "code", "word"), SERVED_FAULTS)
+def test_faults_of_a_served_engine(tmp_path: Path, function: str, code: str, word: str) -> None:
+    watched = observer(python_workload(tmp_path, function, timeout_s=2.0))
+    with pytest.raises(FlamegateError) as refused:
+        watched.timed(0.05)
+    assert refused.value.code == code
+    assert word in str(refused.value)
+    assert_nothing_left()
+
+
+def test_an_engine_that_prints_does_not_disturb_the_pipe(tmp_path: Path) -> None:
+    watched = observer(python_workload(tmp_path, "noisy", max_tokens=1))
+    watched.timed(0.02)
+    assert watched.observation().tokens == ("1",)
+
+
+STREAM = (
+    "import sys,time\n"
+    "for i in range(int(sys.argv[2])):\n"
+    "    sys.stdout.write(sys.argv[1] + str(i) + ' '); sys.stdout.flush(); time.sleep(0.01)\n"
+)
+
+
+def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
+    watched = observer(command_workload(tmp_path, STREAM, token_unit="word"))
+    run = watched.timed(1)
+    seen = watched.observation()
+    assert [token.strip() for token in seen.tokens] == ["p0", "p1", "p2", "p3"]
+    assert (seen.token_source, seen.clock_scope) == ("stdout:word", "process")
+    (block,) = run.blocks
+    assert block.interval.cpu_ns > 0
+    assert block.reference is not None
+    assert run.load_ns == block.sequences_ns[0][0]
+    assert run.peak_rss_bytes is not None
+    assert run.peak_rss_bytes > 1_000_000
+    assert_nothing_left()
+
+
+COMMAND_FAULTS = [
+    ("pass", "E_NO_TOKENS", "nothing"),
+    ("print('x' * 50)", "E_TOO_MANY_TOKENS", "asked for"),
+    ("import sys; print('no', file=sys.stderr); sys.exit(3)", "E_ENGINE_DIED", "status 3"),
+    ("import os; os.kill(os.getpid(), 11)", "E_ENGINE_DIED", "signal 11"),
+    ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT", "2 s"),
+    ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT", "2 s"),
+]
+
+
+@pytest.mark.parametrize(("code_text", "code", "word"), COMMAND_FAULTS)
+def test_faults_of_a_program(tmp_path: Path, code_text: str, code: str, word: str) -> None:
+    watched = observer(command_workload(tmp_path, code_text, timeout_s=2.0))
+    with pytest.raises(FlamegateError) as refused:
+        watched.timed(1)
+    assert refused.value.code == code
+    assert word in str(refused.value)
+    assert_nothing_left()
+
+
+@pytest.mark.parametrize("prompt", ["'; touch pwned; '", "two\nlines", "$(id)", "x" * 100_000])
+def test_a_prompt_reaches_a_program_as_it_is(tmp_path: Path, prompt: str) -> None:
+    code = "import hashlib,sys; print(hashlib.sha256(sys.argv[1].encode()).hexdigest(), end='')"
+    watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
+    watched.timed(1)
+    import hashlib
+
+    text = "".join(chr(int(token)) for token in watched.observation().tokens)
+    assert text == hashlib.sha256(prompt.encode()).hexdigest()
+    assert sorted(os.listdir(tmp_path)) == []
+
+
+def test_a_profiled_run_is_watched_only_while_it_works(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    class Watch:
+        def stop(self) -> str:
+            events.append("stop")
+            return "seen"
+
+    def attach(pid: int) -> Watch:
+        assert psutil.Process(pid).is_running()
+        events.append("attach")
+        return Watch()
+
+    watched = observer(python_workload(tmp_path, "four"))
+    run, seen = watched.profiled(0.05, attach)
+    assert (events, seen, run.role) == (["attach", "stop"], "seen", "profiled")
+    assert run.blocks[0].reference is None
+    assert watched.observation().timed == ()
+    assert_nothing_left()

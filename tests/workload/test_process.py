@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import process
+
+# A parent that ignores SIGTERM, with a child in a new session that ignores it too, and an orphan.
+TREE = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleeper = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+pids = [subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True).pid]
+orphan = (
+    "import subprocess,sys; "
+    f"print(subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session=True, "
+    "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+)
+pids.append(int(subprocess.run([sys.executable, "-c", orphan], capture_output=True).stdout))
+open(sys.argv[1], "w").write(" ".join(map(str, [os.getpid(), *pids])) + " .")
+time.sleep(60)
+"""
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text().endswith("."):
+            return path.read_text()
+        time.sleep(0.01)
+    raise AssertionError(f"{path} was never written")
+
+
+def test_ending_a_tree_leaves_neither_orphan_nor_zombie(tmp_path: Path) -> None:
+    pids_file = tmp_path / "pids"
+    child = process.start([sys.executable, "-c", TREE, str(pids_file)])
+    try:
+        pids = [int(pid) for pid in wait_for(pids_file).split()[:-1]]
+        assert len(pids) == 3
+        assert all(psutil.pid_exists(pid) for pid in pids)
+    finally:
+        child.end()
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+    assert psutil.Process().children() == []
+
+
+def test_ending_twice_and_after_a_natural_end_is_harmless() -> None:
+    child = process.start([sys.executable, "-c", "print('x')"])
+    assert child.wait(20) == 0
+    assert child.stdout_bytes() == b"x\n"
+    child.end()
+    child.end()
+
+
+def test_run_captures_status_and_both_streams() -> None:
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
+    result = process.run([sys.executable, "-c", code], timeout_s=20)
+    assert (result.returncode, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
+    assert not result.timed_out
+
+
+def test_run_ends_what_takes_too_long() -> None:
+    result = process.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.3)
+    assert result.timed_out
+    assert result.returncode < 0
+    assert result.elapsed_s < 20
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda path: path / "absent", "No such file"),
+        (lambda path: path, "Permission denied"),
+    ],
+)
+def test_what_cannot_start_is_a_coded_refusal(tmp_path: Path, make, word) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ToolError, match=word) as refused:
+        process.start([str(make(tmp_path))])
+    assert refused.value.code == "E_CANNOT_START"
+
+
+def test_a_nul_in_an_argument_is_a_coded_refusal() -> None:
+    with pytest.raises(ToolError) as refused:
+        process.start([sys.executable, "a\0b"])
+    assert refused.value.code == "E_CANNOT_START"
+
+
+def test_a_fork_runs_apart_and_its_failure_is_told_on_stderr() -> None:
+    def fail() -> None:
+        os.environ["FLAMEGATE_TEST_ONLY"] = "set in the copy"
+        raise ValueError("told")
+
+    child = process.fork(fail)
+    assert child.wait(20) == 1
+    assert "ValueError: told" in child.stderr_text()
+    child.end()
+    assert "FLAMEGATE_TEST_ONLY" not in os.environ
+
+
+def test_interrupt_reaches_the_process() -> None:
+    code = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
+    child = process.start([sys.executable, "-c", code])
+    while child.stdout_bytes() != b"ready\n":
+        time.sleep(0.01)
+    child.interrupt()
+    assert child.wait(20) not in (0, None)
+    child.end()
