@@ -133,6 +133,12 @@ class Settings:
                 "--flamegate-update-in-ci does nothing alone.",
                 "Say --flamegate-update as well.",
             )
+        if values.get("inject") and update:
+            raise UsageError(
+                "E_INJECT_UPDATE",
+                "A run with injected work cannot become the baseline.",
+                "Drop --flamegate-inject or --flamegate-update.",
+            )
         given = values.get("config")
         return cls(
             root=root,

@@ -33,24 +33,24 @@ class TernaryMatrix(NamedTuple):
     scales: FloatArray
 
 
-class QuantizedVector(NamedTuple):
-    """Activations on the Q8_K grid: whole numbers in -127 to 127 as float32, and scales.
+QuantizedVector = tuple[FloatArray, FloatArray]
+"""Activations on the Q8_K grid: whole numbers from -127 to 127 as float32, and scales.
 
-    ``values`` has shape (blocks, 1, 256), ``scales`` (blocks,).
-    """
-
-    values: FloatArray
-    scales: FloatArray
+The values have shape (blocks, 1, 256), the scales (blocks,). A plain tuple, since a named
+one runs Python code of its own at every step.
+"""
 
 
 def embed(table: FloatArray, token: int) -> FloatArray:
     """Return the row (width,) of ``token`` in ``table`` (vocabulary, width)."""
-    return table[token].copy()
+    row: FloatArray = table[token].copy()
+    return row
 
 
 def rms_norm(x: FloatArray, weight: FloatArray, epsilon: float) -> FloatArray:
     """Return ``x`` (width,) divided by its root mean square, times ``weight`` (width,)."""
-    scaled = x * np.float32(1.0 / (float(x.dot(x)) / x.size + epsilon) ** 0.5)
+    mean_square = float(x.dot(x)) / x.size
+    scaled: FloatArray = x * np.float32((mean_square + epsilon) ** -0.5)
     scaled *= weight
     return scaled
 
@@ -62,11 +62,12 @@ def quantize(x: FloatArray) -> QuantizedVector:
     values and scale, so the magnitude serves here.
     """
     blocks = x.reshape(-1, 1, BLOCK)
-    peaks = np.maximum.reduce(np.absolute(blocks), axis=2, keepdims=True)
-    inverse_scales = _Q8_MAX / np.maximum(peaks, _SMALLEST_PEAK)
-    values = blocks * inverse_scales
+    peaks: FloatArray = np.maximum.reduce(np.absolute(blocks), axis=2, keepdims=True)
+    inverse_scales: FloatArray = np.divide(_Q8_MAX, np.maximum(peaks, _SMALLEST_PEAK))
+    values: FloatArray = np.multiply(blocks, inverse_scales)
     np.rint(values, out=values)
-    return QuantizedVector(values, _ONE / inverse_scales.reshape(-1))
+    scales: FloatArray = np.divide(_ONE, inverse_scales.reshape(-1))
+    return values, scales
 
 
 def ternary_gemv(matrix: TernaryMatrix, x: QuantizedVector) -> FloatArray:
@@ -76,9 +77,11 @@ def ternary_gemv(matrix: TernaryMatrix, x: QuantizedVector) -> FloatArray:
     multiplied by BLAS. Within a block every sum is of whole numbers below 2**24, hence
     exact, and equal to ggml's integer sum whatever the order of addition.
     """
-    sums = np.matmul(x.values, matrix.signs).reshape(matrix.scales.shape)
+    values, scales = x
+    sums: FloatArray = np.matmul(values, matrix.signs).reshape(matrix.scales.shape)
     sums *= matrix.scales
-    return x.scales.dot(sums)
+    product: FloatArray = scales.dot(sums)
+    return product
 
 
 def rope(x: FloatArray, cosines: FloatArray, sines: FloatArray) -> FloatArray:
@@ -88,7 +91,7 @@ def rope(x: FloatArray, cosines: FloatArray, sines: FloatArray) -> FloatArray:
     """
     half = cosines.size
     low, high = x[:, :half], x[:, half:]
-    rotated = np.empty_like(x)
+    rotated = np.empty(x.shape, np.float32)
     np.subtract(low * cosines, high * sines, out=rotated[:, :half])
     np.add(high * cosines, low * sines, out=rotated[:, half:])
     return rotated
@@ -117,7 +120,7 @@ def attention(
     scores *= np.float32(width**-0.5)
     scores -= np.maximum.reduce(scores, axis=2, keepdims=True)
     np.exp(scores, out=scores)
-    mixed = np.matmul(scores, values[:, :seen])
+    mixed: FloatArray = np.matmul(scores, values[:, :seen])
     mixed /= np.add.reduce(scores, axis=2, keepdims=True)
     return mixed.reshape(-1)
 
@@ -129,7 +132,7 @@ def swiglu(gate_up: FloatArray) -> FloatArray:
     """
     width = gate_up.size // 2
     half_gate = gate_up[:width] * _HALF
-    gated = np.tanh(half_gate)
+    gated: FloatArray = np.tanh(half_gate)
     gated += _ONE
     gated *= half_gate
     gated *= gate_up[width:]
@@ -138,7 +141,8 @@ def swiglu(gate_up: FloatArray) -> FloatArray:
 
 def lm_head(table: FloatArray, x: FloatArray) -> FloatArray:
     """Return the logits (vocabulary,): ``table`` (vocabulary, width) times ``x`` (width,)."""
-    return table.dot(x)
+    logits: FloatArray = table.dot(x)
+    return logits
 
 
 def sample(logits: FloatArray) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,8 +15,19 @@ VOCABULARY = 258
 
 
 def encode(text: str) -> list[int]:
-    """Return the beginning marker and the bytes of ``text``."""
-    return [BOS, *text.encode()]
+    """Return the beginning marker and the bytes of ``text``.
+
+    Bytes of a command line that are not UTF-8 come back as they were typed. Raises
+    ``UsageError`` E_PROMPT_ENCODING for half a surrogate pair, which has no bytes.
+    """
+    try:
+        return [BOS, *text.encode("utf-8", "surrogateescape")]
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "E_PROMPT_ENCODING",
+            f"The prompt's character {error.start} is half a surrogate pair, not text.",
+            "Write the prompt as UTF-8.",
+        ) from None
 
 
 def decode(tokens: Iterable[int]) -> bytes:

@@ -38,9 +38,9 @@ class Cache:
 class Transformer:
     """A loaded model. ``cosines`` and ``sines`` are (context, head_width / 2)."""
 
-    weights: Weights
-    cosines: FloatArray
-    sines: FloatArray
+    weights: Weights = field(repr=False)
+    cosines: FloatArray = field(repr=False)
+    sines: FloatArray = field(repr=False)
     idle_caches: list[Cache] = field(default_factory=list, repr=False)
 
     def generate(self, prompt: str, max_tokens: int) -> Iterator[int]:

@@ -85,7 +85,10 @@ def read_weights(path: Path) -> Weights:
             Layer(
                 attn_norm=reader.floats(f"{block}.attn_norm", width),
                 attn_qkv=reader.ternary(
-                    width, (f"{block}.attn_q", width), (f"{block}.attn_k", kv), (f"{block}.attn_v", kv)
+                    width,
+                    (f"{block}.attn_q", width),
+                    (f"{block}.attn_k", kv),
+                    (f"{block}.attn_v", kv),
                 ),
                 attn_sub_norm=reader.floats(f"{block}.attn_sub_norm", width),
                 attn_output=reader.ternary(width, (f"{block}.attn_output", width)),

@@ -1,0 +1,69 @@
+"""Is it worse? Pure rules: numbers in, a frozen verdict with its reasons out.
+
+No clock, file, process or environment is read here, so every rule is a table in a
+test. `judge` goes from two evidences to a `Verdict`; `decide` is the bare rule for a
+rate, for any way of estimating its change; `machine_id` names the class of machine
+that a baseline belongs to.
+"""
+
+from pytest_flamegate.gate.comparability import Comparability, Difference, compare
+from pytest_flamegate.gate.cost import WAITING, CostChange
+from pytest_flamegate.gate.document import verdict_document
+from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift
+from pytest_flamegate.gate.judgement import judge, no_baseline
+from pytest_flamegate.gate.machine import MACHINE_ID_FIELDS, machine_id
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess, measurement_of
+from pytest_flamegate.gate.rule import RateVerdict, decide
+from pytest_flamegate.gate.shares import OTHER, ShareChange
+from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
+from pytest_flamegate.gate.stats import Estimate
+from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
+from pytest_flamegate.gate.verdict import (
+    EXIT_CODES,
+    More,
+    Verdict,
+    VerdictName,
+    exit_code,
+    fails_test,
+    needs_more,
+    refused,
+)
+from pytest_flamegate.gate.words import headline
+
+__all__ = [
+    "EXIT_CODES",
+    "MACHINE_ID_FIELDS",
+    "MIN_PROCESSES",
+    "OTHER",
+    "TOKENS_PER_SECOND",
+    "WAITING",
+    "WALL_TOKENS_PER_SECOND",
+    "Comparability",
+    "CostChange",
+    "Difference",
+    "ErrorRates",
+    "Estimate",
+    "Hotspot",
+    "Measurement",
+    "More",
+    "RateVerdict",
+    "Reason",
+    "ShareChange",
+    "ShareDrift",
+    "Signal",
+    "TimedProcess",
+    "Verdict",
+    "VerdictName",
+    "compare",
+    "decide",
+    "exit_code",
+    "fails_test",
+    "headline",
+    "judge",
+    "machine_id",
+    "measurement_of",
+    "needs_more",
+    "no_baseline",
+    "refused",
+    "verdict_document",
+]

@@ -61,6 +61,10 @@ class Comparability:
         return not self.differences
 
 
+COMPARABLE = Comparability()
+"""Nothing differs."""
+
+
 def compare(baseline: Evidence, current: Evidence) -> Comparability:
     """Compare everything that must be equal for times and shares to mean the same.
 
@@ -72,7 +76,7 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
             *_workload(baseline, current),
             *_model(baseline, current),
             *_tokens(baseline, current),
-            *_mapping("machine", baseline.machine, current.machine, "E_MACHINE_DIFFERS"),
+            *_machine(baseline, current),
             *_mapping(
                 "environment",
                 baseline.requested_environment,
@@ -120,11 +124,25 @@ def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     )
 
 
+def _machine(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    for name in sorted({*baseline.machine, *current.machine}):
+        old, new = baseline.machine.get(name), current.machine.get(name)
+        if name == "python":
+            yield from _python(old, new)
+        else:
+            yield from _field(f"machine {name}", old, new, "E_MACHINE_DIFFERS")
+
+
+def _python(old: str | None, new: str | None) -> Iterator[Difference]:
+    before, after = (version and _python_minor(version) for version in (old, new))
+    return _field("Python", before, after, "E_PYTHON_DIFFERS")
+
+
 def _clock(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     code = "E_CLOCK_DIFFERS"
     yield from _field("clock scope", baseline.clock_scope, current.clock_scope, code)
-    yield from _field("run delay", *map(_run_delay, (baseline, current)), code)
-    yield from _field("reference kernel", *map(_reference, (baseline, current)), code)
+    yield from _field("run delay", _run_delay(baseline), _run_delay(current), code)
+    yield from _field("reference kernel", _reference(baseline), _reference(current), code)
 
 
 def _run_delay(evidence: Evidence) -> str:
@@ -180,9 +198,8 @@ def _profiler(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
             "profiler", old.profiler if old else None, new.profiler if new else None, code
         )
         return
-    yield from _field(
-        "Python", _python_minor(old.python), _python_minor(new.python), "E_PYTHON_DIFFERS"
-    )
+    if baseline.machine.get("python") == current.machine.get("python"):
+        yield from _python(old.python, new.python)  # else the machine has said so
     for name in _PROFILER_FIELDS:
         yield from _field(
             name if name == "profiler" else f"profiler {name}",
@@ -205,7 +222,9 @@ def _mapping(
         yield from _field(f"{kind} {name}", old.get(name), new.get(name), code)
 
 
-def _field(field: str, old: object, new: object, code: str, width: int = 60) -> Iterator[Difference]:
+def _field(
+    field: str, old: object, new: object, code: str, width: int = 60
+) -> Iterator[Difference]:
     before, after = _plain(old), _plain(new)
     if before != after:
         yield Difference(field, *_told_apart(before, after, width), code)

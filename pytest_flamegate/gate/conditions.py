@@ -23,9 +23,7 @@ TRANSIENT_CODES = frozenset({"E_CPU_PRESSURE", "E_REFERENCE_OFF"})
 """Differences that may go away when more is measured."""
 
 
-def condition_differences(
-    baseline: Measurement, current: Measurement
-) -> tuple[Difference, ...]:
+def condition_differences(baseline: Measurement, current: Measurement) -> tuple[Difference, ...]:
     """Return how the state of the machine differed between two stored measurements.
 
     ``E_CPU_PRESSURE`` where the CPUs were contended on one side only: contention on

@@ -36,7 +36,6 @@ class TimedProcess:
     waiting_s_per_token: float
     wall_tokens_per_second: float
     reference_s: float | None
-    run_delay_seen: bool
     log_time: float
     log_cpu: float
     cpu_pressure_pct: float | None
@@ -141,7 +140,6 @@ def _timed_process(run: Run) -> TimedProcess:
         waiting_s_per_token=max(0, quiet_ns - cpu_ns) / tokens / _NS_PER_S,
         wall_tokens_per_second=tokens / wall_ns * _NS_PER_S,
         reference_s=mean(references) / _NS_PER_S if references else None,
-        run_delay_seen=all(block.interval.run_delay_ns is not None for block in run.blocks),
         log_time=log_time,
         log_cpu=log_cpu,
         cpu_pressure_pct=pressure,

@@ -7,39 +7,30 @@ gives x = ln(quiet time per token / quiet time of the reference kernel). Two bat
 are compared by Welch's t over the processes' x, with a variance added for the drift
 between batches, which no batch can see from inside.
 
-With the threshold τ as log time, d the estimate, and bounds at 1 % (false alarms) and
-5 % (misses), each spent evenly over the planned looks:
-
-* pass: the upper bound is below τ. Proven to be within what is allowed, so it comes
-  before `regressed` even where the slowdown itself is certain.
-* regressed: the lower bound is above 0 and d > τ/2.
-* improved: the upper bound is below 0 and d < -τ/2. It is also a pass, and named first.
-* inconclusive: anything else.
-
-`decide` needs an `Estimate` and nothing else, however the estimate was made.
+What the difference then means is decided in `rule`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.rule import decide
 from pytest_flamegate.gate.signals import (
     MIN_PROCESSES,
-    ErrorRates,
     Reason,
     Signal,
     in_words,
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.stats import Estimate, mean, sample_variance, student_t_upper, welch
+from pytest_flamegate.gate.stats import Estimate, mean, sample_variance, welch
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.signals import Helper
+    from pytest_flamegate.gate.rule import RateDecision, RateVerdict
+    from pytest_flamegate.gate.signals import ErrorRates
 
 TOKENS_PER_SECOND = "tokens_per_second"
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
@@ -48,57 +39,7 @@ BATCH_DRIFT_SD = 0.0042
 """Measured drift of log(CPU / reference kernel) between batches over 40 minutes."""
 BATCH_DRIFT_SD_WITHOUT_REFERENCE = 0.02
 """The same for CPU time alone."""
-POWER = 0.95
 _REFERENCE_WORTH_SAYING = 0.01
-
-RateDecision = Literal["pass", "improved", "regressed", "inconclusive"]
-
-
-@dataclass(frozen=True, slots=True)
-class RateVerdict:
-    """What an estimate of log time per token says, with the bounds it was said by.
-
-    ``low`` and ``high`` are bounds of the change of log time (positive is slower);
-    ``slower`` and ``faster`` say whether a change of any size is certain;
-    ``detectable`` is the slowdown, as log time, whose lower bound would have been above
-    zero with 95 % probability.
-    """
-
-    decision: RateDecision
-    low: float
-    high: float
-    slower: bool
-    faster: bool
-    detectable: float
-
-
-def decide(estimate: Estimate, threshold: float, rates: ErrorRates) -> RateVerdict:
-    """Judge an estimate of the change of log time per token against ``threshold`` (log time)."""
-    surely_above = estimate.lower(rates.alpha)
-    surely_below = estimate.upper(rates.alpha)
-    low, high = surely_above, estimate.upper(rates.beta)
-    decision: RateDecision = "inconclusive"
-    if surely_below < 0.0 and estimate.mean_diff < -0.5 * threshold:
-        decision = "improved"
-        low, high = estimate.lower(rates.beta), surely_below
-    elif high < threshold:
-        decision = "pass"
-    elif surely_above > 0.0 and estimate.mean_diff > 0.5 * threshold:
-        decision = "regressed"
-    return RateVerdict(
-        decision=decision,
-        low=low,
-        high=high,
-        slower=surely_above > 0.0,
-        faster=surely_below < 0.0,
-        detectable=detectable_change(estimate, rates.alpha),
-    )
-
-
-def detectable_change(estimate: Estimate, tail: float) -> float:
-    """Return the true change whose bound at ``tail`` excludes zero with 95 % probability."""
-    t_sum = student_t_upper(tail, estimate.df) + student_t_upper(1.0 - POWER, estimate.df)
-    return t_sum * estimate.standard_error
 
 
 def drift_variance(baseline: Measurement, current: Measurement) -> float:
@@ -174,7 +115,8 @@ def judge_throughput(
 
 def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
     """Return tokens per second on the wall clock: always shown, never gated."""
-    old, new = baseline and baseline.wall_tokens_per_second, current.wall_tokens_per_second
+    old = baseline.wall_tokens_per_second if baseline is not None else None
+    new = current.wall_tokens_per_second
     return Signal(
         name=WALL_TOKENS_PER_SECOND,
         baseline=old,
@@ -199,7 +141,8 @@ def _check_spread(side: str, measurement: Measurement) -> None:
         raise UndecidedError(
             "E_CONSTANT_SAMPLES",
             f"All {count} processes of the {side} took exactly the same time per token.",
-            "Measure again: real processes differ, so these were copied or the clock is too coarse.",
+            "Measure again: real processes differ, so either these were copied or the clock is "
+            "coarse.",
         )
 
 
@@ -255,8 +198,9 @@ def _baseline_too_wide(decision: RateDecision, *, helped: bool) -> tuple[Reason,
     return (
         Reason(
             "E_BASELINE_TOO_WIDE",
-            "The baseline's own spread hides a change of this size however long the current "
-            "side is measured; accept a baseline of more processes or allow a larger drop.",
+            "The spread of the baseline and the drift between batches hide a change of this size "
+            "however long the current side is measured; accept a baseline of more processes or "
+            "allow a larger drop.",
         ),
     )
 

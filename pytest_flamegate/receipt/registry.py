@@ -47,8 +47,9 @@ class Breach:
 class Rulebook(Generic[SubjectT]):
     """Rules over one kind of subject, in the order in which they were added."""
 
-    def __init__(self) -> None:
-        self.rules: tuple[Rule[SubjectT], ...] = ()
+    def __init__(self, *books: Rulebook[SubjectT]) -> None:
+        """Begin with the rules of ``books``, if any."""
+        self.rules: tuple[Rule[SubjectT], ...] = tuple(rule for book in books for rule in book)
 
     def __iter__(self) -> Iterator[Rule[SubjectT]]:
         return iter(self.rules)
@@ -61,9 +62,7 @@ class Rulebook(Generic[SubjectT]):
         todo: str,
         protects: Grade | None,
         needs: Collection[str] = (),
-    ) -> Callable[
-        [Callable[[SubjectT], Iterable[str]]], Callable[[SubjectT], Iterable[str]]
-    ]:
+    ) -> Callable[[Callable[[SubjectT], Iterable[str]]], Callable[[SubjectT], Iterable[str]]]:
         """Return a decorator that adds its function as the rule ``code``."""
 
         def add(find: Callable[[SubjectT], Iterable[str]]) -> Callable[[SubjectT], Iterable[str]]:

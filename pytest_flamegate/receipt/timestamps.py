@@ -11,7 +11,7 @@ def is_timestamp(text: str) -> bool:
     Any number of fractional digits is taken; a trailing newline is not.
     """
     # Imported here so that importing the receipt room stays free.
-    from rfc3339_validator import validate_rfc3339
+    from rfc3339_validator import validate_rfc3339  # type: ignore[import-untyped]
 
     return text.isascii() and text == text.strip() and bool(validate_rfc3339(text.upper()))
 

@@ -19,7 +19,7 @@ def share(value: float) -> str:
     """Return a share of 0 to 1 in percent: ``71.6 %``; what rounds to nothing is ``< 0.1 %``."""
     if 0 < value < 0.0005:
         return "< 0.1 %"
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f} %" if math.isfinite(value) else "not finite"
 
 
 def percent(value: float) -> str:
@@ -43,7 +43,9 @@ def significant(value: float, digits: int = 3) -> str:
         return "not finite"
     if value == 0:
         return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    # The exponent of the rounded value: 9.996 has one digit before the point less than 10.0.
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - exponent
     return f"{value:,.{max(decimals, 0)}f}"
 
 
@@ -69,4 +71,7 @@ def per_token(value: float) -> str:
 def micros(value: float) -> str:
     """Return seconds as bare microseconds, for a column headed ``µs/token``."""
     scaled = value * 1e6
-    return tidy(scaled, 0) if abs(scaled) >= 10 else significant(scaled, 2)
+    if abs(scaled) >= 9.95:
+        return tidy(scaled, 0)
+    text = significant(scaled, 2)
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.profile.category import category
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.layout import layout, self_shares
 from pytest_flamegate.report.palette import tone
@@ -62,7 +63,7 @@ def flamegraph(
     title: str,
     subtitle: str,
     cpu_s_per_token: float | None,
-    categorise: Callable[[Frame], str],
+    categorise: Callable[[Frame], str] = category,
 ) -> str:
     """Draw ``profile`` as one self-contained SVG document, roots at the bottom.
 
@@ -86,7 +87,7 @@ def flamegraph(
     y = _header(parts, title, subtitle)
     y = _category_bar(parts, picture, y)
     y = _flames(parts, picture, y)
-    height = _footer(parts, profile, laid, y)
+    height = _footer(parts, profile, picture, y)
     return _document(parts, height, title, _description(profile, picture))
 
 
@@ -107,9 +108,9 @@ def _header(parts: list[str], title: str, subtitle: str) -> float:
     )
     lines = wrap(visible(subtitle, 600).split(" · "), room(INNER, LABEL, SANS_EM))
     for text in lines if subtitle else []:
-        y += 17
+        y += 18
         parts.append(line(MARGIN, y, text, font_size=LABEL, fill=_MUTED))
-    return y + 12
+    return y + 13
 
 
 def _category_bar(parts: list[str], picture: _Picture, y: float) -> float:
@@ -132,19 +133,12 @@ def _legend_entry(name: str, value: float, picture: _Picture, x: float, y: float
     fits = room(INNER / LEGEND_COLUMNS - 16, LABEL, SANS_EM)
     swatch = rect(x, y - 10, 11, 11, kind.fill, stroke=_EDGE, stroke_width=0.75, rx=2)
     label = line(x + 16, y, clip(visible(name), fits), font_size=LABEL, fill=_INK)
-    cost = (
-        "" if picture.cpu_s_per_token is None else figures.seconds(picture.cpu_s_per_token * value)
-    )
-    return (
-        f"<g><title>{xml_text(f'{name}: {kind.meaning}')}</title>{swatch}{label}"
-        f"<text{attributes(x=x + 16, y=y + 16, font_size=LABEL, font_weight='600', fill=_INK)}>"
-        f"{figures.share(value)}"
-        f"{_aside(cost, 6, font_weight='400') if cost else ''}</text></g>"
-    )
-
-
-def _aside(text: str, gap: float, **more: str) -> str:
-    return f"<tspan{attributes(dx=gap, **more, fill_opacity=0.72)}>{xml_text(text)}</tspan>"
+    figure = f'<tspan font-weight="600" fill="{_INK}">{figures.share(value)}</tspan>'
+    if picture.cpu_s_per_token is not None:
+        figure += f'<tspan dx="6">{figures.seconds(picture.cpu_s_per_token * value)}</tspan>'
+    place = attributes(x=x + 16, y=y + 16, font_size=LABEL, fill=_MUTED)
+    told = xml_text(f"{name}: {kind.meaning}")
+    return f"<g><title>{told}</title>{swatch}{label}<text{place}>{figure}</text></g>"
 
 
 def _flames(parts: list[str], picture: _Picture, y: float) -> float:
@@ -205,25 +199,29 @@ def _label(box: Box, picture: _Picture, ink: str) -> str:
         left -= cells(text) + 2
         if left < 0 or not text:
             break
-        more += _aside(text, 10)
+        more += f'<tspan dx="10">{xml_text(text)}</tspan>'
     return f'<text x="5" y="14" fill="{ink}">{xml_text(name)}{more}</text>'
 
 
-def _footer(parts: list[str], profile: Profile, laid: Layout, y: float) -> float:
+def _footer(parts: list[str], profile: Profile, picture: _Picture, y: float) -> float:
     y += 4
     fits = room(INNER, SMALL, SANS_EM)
     notes = wrap(profile_notes(profile), fits)
     reading = [
-        "bar and legend: what frames spend themselves, by category",
+        "legend: self share"
+        + ("" if picture.cpu_s_per_token is None else " and CPU time of a token"),
         "width: share of samples",
-        "height: depth of calls, the outermost at the bottom",
-        "left to right: by name, not by time",
+        "height: call depth, outermost at the bottom",
+        "order: by name, not by time",
     ]
+    laid = picture.laid
+    if laid.stackless:
+        reading.append(f"{figures.plural(laid.stackless, 'sample')} without a stack")
     if laid.folded_boxes:
         reading.append(
             f"{figures.plural(laid.folded_samples, 'sample')} in "
-            f"{figures.plural(laid.folded_boxes, 'frame')} too small to draw"
-            " left in the width of their callers"
+            f"{figures.plural(laid.folded_boxes, 'frame')} too small to draw or too deep"
+            ", left in the width of their callers"
         )
     for text in notes + wrap(reading, fits):
         y += 16

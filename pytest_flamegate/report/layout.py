@@ -35,6 +35,7 @@ class Layout:
 
     ``folded_samples`` counts the samples that end in a frame which is not drawn, and
     ``folded_boxes`` those frames; they remain in the width of their callers.
+    ``stackless`` counts the samples of which no frame is known.
     """
 
     boxes: tuple[Box, ...]
@@ -42,6 +43,7 @@ class Layout:
     depth: int
     folded_samples: int
     folded_boxes: int
+    stackless: int
 
 
 @dataclass(slots=True)
@@ -71,12 +73,22 @@ def _tree(stacks: Mapping[Stack, int]) -> _Node:
     return root
 
 
-def _boxes_below(node: _Node) -> int:
+def _boxes_from(node: _Node) -> int:
     todo, boxes = [node], 0
     while todo:
         boxes += 1
         todo.extend(todo.pop().children.values())
     return boxes
+
+
+def _below(node: _Node, depth: int, start: int) -> list[tuple[Frame, _Node, int, int]]:
+    """Return the children of ``node``, each with the sample it starts at, last name first."""
+    placed = []
+    for frame in sorted(node.children):
+        child = node.children[frame]
+        placed.append((frame, child, depth, start))
+        start += child.samples
+    return placed[::-1]
 
 
 def layout(
@@ -104,26 +116,22 @@ def layout(
     unit = width / root.samples
     boxes: list[Box] = []
     folded_samples = folded_boxes = 0
-    # A list and not recursion: a stack may be deeper than Python's own.
-    todo: list[tuple[_Node, int, int]] = [(root, 0, 0)]
+    # A list and not recursion: a stack may be deeper than Python's own. It is taken
+    # from the end, so children are put on it last name first.
+    todo = _below(root, 0, 0)
     while todo:
-        node, depth, start = todo.pop()
-        below: list[tuple[_Node, int, int]] = []
-        for frame in sorted(node.children):
-            child = node.children[frame]
-            wide = child.samples * unit
-            if wide < min_width or depth >= max_depth:
-                folded_samples += child.samples
-                folded_boxes += _boxes_below(child)
-            else:
-                boxes.append(
-                    Box(frame, depth, start * unit, wide, child.samples, child.self_samples)
-                )
-                below.append((child, depth + 1, start))
-            start += child.samples
-        todo.extend(reversed(below))
+        frame, node, depth, start = todo.pop()
+        wide = node.samples * unit
+        if wide < min_width or depth >= max_depth:
+            folded_samples += node.samples
+            folded_boxes += _boxes_from(node)
+            continue
+        boxes.append(Box(frame, depth, start * unit, wide, node.samples, node.self_samples))
+        todo.extend(_below(node, depth + 1, start))
     depth = max((box.depth + 1 for box in boxes), default=0)
-    return Layout(tuple(boxes), root.samples, depth, folded_samples, folded_boxes)
+    return Layout(
+        tuple(boxes), root.samples, depth, folded_samples, folded_boxes, root.self_samples
+    )
 
 
 def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:

@@ -35,7 +35,7 @@ PALETTE: Mapping[str, Tone] = MappingProxyType(
         "attention": Tone("#69C6FA", _DARK, "attention, softmax, rotary embedding, KV cache"),
         "norm": Tone("#349874", _DARK, "RMS norm and layer norm"),
         "memory": Tone("#5348D0", _WHITE, "allocating, copying and moving memory"),
-        "system": Tone("#FFE66A", _DARK, "the kernel, input and output, waiting"),
+        "system": Tone("#FFE66A", _DARK, "the operating system's kernel"),
         "python": Tone("#E4ECF0", _DARK, "Python code and the interpreter"),
         "native": Tone("#AEABBE", _DARK, "other compiled code"),
     }

@@ -1,13 +1,15 @@
-"""How a profile was taken, in words: the same in the picture, the page and the terminal."""
+"""What ran, on what, and how it was seen: short notes for pictures, pages and tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.report import figures
+from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.receipt.types import Evidence, Receipt
 
 
 def profile_notes(profile: Profile) -> list[str]:
@@ -23,3 +25,41 @@ def profile_notes(profile: Profile) -> list[str]:
         f"{figures.plural(profile.errors, 'error')}",
     ]
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
+
+
+def what_ran(evidence: Evidence) -> list[str]:
+    """Return short notes on the workload: engine, model, prompt, tokens."""
+    recipe, model = evidence.workload, evidence.model
+    notes = [f"{recipe['engine']} engine"] if recipe.get("engine") else []
+    if model.get("path"):
+        notes.append(str(model["path"]).rsplit("/", 1)[-1])
+    if recipe.get("prompt"):
+        notes.append(f"prompt “{visible(str(recipe['prompt']), 60)}”")
+    if isinstance(tokens := recipe.get("max_tokens"), int):
+        notes.append(figures.plural(tokens, "token"))
+    return notes
+
+
+def hardware(evidence: Evidence) -> list[str]:
+    """Return short notes on the machine: CPU and cores."""
+    notes = [evidence.machine.get("cpu_model", "unknown CPU")]
+    if cores := evidence.machine.get("cpu_cores"):
+        notes.append(f"{cores} core" if cores == "1" else f"{cores} cores")
+    return notes
+
+
+def revision(evidence: Evidence) -> list[str]:
+    """Return the short commit and how many files differ from it; nothing outside a repository."""
+    commit = evidence.commit
+    if commit is None:
+        return []
+    more = figures.plural(commit.uncommitted, "uncommitted file")
+    return [f"{commit.revision[:7]} + {more}" if commit.uncommitted else commit.revision[:7]]
+
+
+def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
+    """Return the line under a picture's title: what ran, how fast, on what, at which commit."""
+    notes = what_ran(evidence)
+    if receipt is not None:
+        notes.append(f"{figures.significant(receipt.tokens_per_second)} tokens/s")
+    return " · ".join([*notes, ", ".join(hardware(evidence)), *revision(evidence)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ELLIPSIS = "…"
+_SGR = {"green": 32, "red": 31, "yellow": 33}
+_PAINT = re.compile("\x1b\\[[0-9]*m")
 MAX_SHOWN = 300
 
 # Control, format (bidi, zero width), surrogate, line and paragraph separators.
@@ -45,13 +48,23 @@ def _make_visible(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the columns that ``text`` takes in a terminal; a wide character takes two."""
+    """Return the columns that ``text`` takes in a terminal.
+
+    A wide character takes two, and what ``paint`` adds takes none.
+    """
+    if "\x1b" in text:
+        text = _PAINT.sub("", text)
     if text.isascii():
         return len(text)
     # Here and not above: reports are imported where rich may not be needed at all.
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def paint(text: str, colour: str) -> str:
+    """Return ``text`` in bold ``green``, ``red`` or ``yellow`` for a terminal."""
+    return f"\x1b[1m\x1b[{_SGR[colour]}m{text}\x1b[0m"
 
 
 def clip(text: str, width: int) -> str:

@@ -56,6 +56,11 @@ class Observer:
     _differs_at: int | None = None
     _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
 
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs so far, in order."""
+        return tuple(self._runs)
+
     def timed(self, seconds: float) -> Run:
         """Run one fresh process for about ``seconds`` of work, with reference blocks between."""
         if isinstance(self.plan, Served):

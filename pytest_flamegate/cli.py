@@ -1,0 +1,55 @@
+"""The terminal's door: ``flamegate COMMAND``.
+
+Exit codes: 0 pass or improved, 1 regressed, 2 usage error, 3 receipt refused,
+4 inconclusive, not comparable or no baseline, 5 a tool failed. They follow from the
+type of what happened, never from its words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_flamegate import __version__
+from pytest_flamegate.errors import FlamegateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMMANDS = ("run", "flamegraph", "verify", "baseline", "doctor")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except FlamegateError as error:
+        print(f"{error.code}: {error.what}\n{error.todo}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("flamegate: interrupted; earlier results are untouched", file=sys.stderr)  # noqa: T201
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; say nothing more on a dead pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from importlib import import_module
+
+    parser = argparse.ArgumentParser(
+        prog="flamegate",
+        description="Gate the performance of LLM inference: profiles, receipts, verdicts.",
+        epilog="exit codes: 0 pass or improved, 1 regressed, 2 usage, 3 receipt refused, "
+        "4 inconclusive, not comparable or no baseline, 5 a tool failed",
+    )
+    parser.add_argument("--version", action="version", version=f"flamegate {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name in _COMMANDS:
+        import_module(f"pytest_flamegate.commands.{name}").add(subparsers)
+    return parser

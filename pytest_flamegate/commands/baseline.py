@@ -1,0 +1,135 @@
+"""``flamegate baseline list|show|accept|prune``: what runs are held to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import FlamegateError, UndecidedError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from pytest_flamegate.receipt.shelves import Shelves
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command and its four actions."""
+    parser = subparsers.add_parser("baseline", help="list, show, accept or prune baselines")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="all baselines, one line each")
+    listing.set_defaults(run=list_all)
+    showing = actions.add_parser("show", help="one workload's baselines, with their figures")
+    showing.add_argument("workload", metavar="WORKLOAD")
+    showing.set_defaults(run=show)
+    accepting = actions.add_parser("accept", help="accept the latest honest run as the baseline")
+    accepting.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all")
+    accepting.set_defaults(run=accept)
+    pruning = actions.add_parser("prune", help="remove baselines of undeclared workloads")
+    pruning.add_argument("--yes", action="store_true", help="remove them; else only list them")
+    pruning.set_defaults(run=prune)
+    for action in (listing, showing, accepting, pruning):
+        common.add_knobs(action, "dir", "config")
+
+
+def list_all(parsed: argparse.Namespace) -> int:
+    """List every baseline, the unreadable ones with what is wrong with them."""
+    shelves = _shelves(parsed)
+    found = shelves.baselines()
+    if not found:
+        common.say("no baselines; accept the first with: pytest --flamegate --flamegate-update")
+    for machine, workload, directory in found:
+        common.say(f"{workload:<24} {machine:<28} {_line(directory)}")
+    return 0
+
+
+def show(parsed: argparse.Namespace) -> int:
+    """Show the page of each machine's baseline of one workload."""
+    from pytest_flamegate.receipt.shelves import PAGE
+
+    found = [entry for entry in _shelves(parsed).baselines() if entry[1] == parsed.workload]
+    if not found:
+        raise UndecidedError(
+            "E_NO_BASELINE",
+            f"There is no baseline of {parsed.workload!r}.",
+            "Accept one with pytest --flamegate --flamegate-update.",
+        )
+    for machine, workload, directory in found:
+        common.say(f"{workload} on {machine}: {_line(directory)}\n{directory}")
+        page = directory / PAGE
+        if page.is_file():
+            common.say(page.read_text("utf-8", "replace"))
+    return 0
+
+
+def accept(parsed: argparse.Namespace) -> int:
+    """Accept the latest runs, each only if its receipt still verifies."""
+    from pytest_flamegate.gate import machine_id
+    from pytest_flamegate.receipt.shelves import RECEIPT, read_evidence
+    from pytest_flamegate.receipt.verify import verify_receipt
+
+    shelves = _shelves(parsed)
+    latest = sorted(path.parent.name for path in shelves.root.glob(f"latest/*/{RECEIPT}"))
+    wanted = parsed.workloads or latest
+    if not wanted:
+        raise UndecidedError(
+            "E_NO_RUN", "There is no latest run to accept.", "Run pytest --flamegate first."
+        )
+    for name in wanted:
+        if name not in latest:
+            raise UsageError(
+                "E_NO_RUN",
+                f"There is no latest run of {name!r} with a receipt.",
+                f"There are: {', '.join(latest) or 'none'}.",
+            )
+        directory = shelves.latest(name)
+        verification = verify_receipt(directory / RECEIPT)
+        if not verification.ok:
+            first = verification.refusals[0]
+            raise UndecidedError(
+                "E_NOT_ACCEPTED",
+                f"The latest run of {name!r} is not honest: {first.code}: {first.message}",
+                "Run it again.",
+            )
+        evidence = read_evidence(directory)
+        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+        shelf = shelves.accept(machine_id(evidence.machine), name, files)
+        common.say(f"accepted {name}: {shelf}")
+    return 0
+
+
+def prune(parsed: argparse.Namespace) -> int:
+    """Remove, or only list, the baselines of workloads that are no longer declared."""
+    settings = common.settings_of(parsed)
+    shelves = _shelves(parsed)
+    known = {workload.name for workload in common.declared(settings)}
+    stale = [entry for entry in shelves.baselines() if entry[1] not in known]
+    for _, workload, directory in stale:
+        if parsed.yes:
+            shelves.remove(directory)
+        common.say(f"{'removed' if parsed.yes else 'would remove'} {workload}: {directory}")
+    if not stale:
+        common.say("nothing to prune: every baseline belongs to a declared workload")
+    elif not parsed.yes:
+        common.say("say --yes to remove them")
+    return 0
+
+
+def _shelves(parsed: argparse.Namespace) -> Shelves:
+    from pytest_flamegate.receipt.shelves import Shelves
+
+    return Shelves(common.settings_of(parsed).directory)
+
+
+def _line(directory: Path) -> str:
+    from pytest_flamegate.receipt.metrics import value_of
+    from pytest_flamegate.receipt.shelves import read_evidence
+
+    try:
+        evidence = read_evidence(directory)
+    except FlamegateError as error:
+        return f"unusable: {error.what}"
+    rate = value_of(evidence.metrics, "tokens_per_second") or 0.0
+    commit = evidence.commit.revision[:7] if evidence.commit else "no commit"
+    return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}"

@@ -1,0 +1,63 @@
+"""What several commands share: their settings, their workloads, how they show an outcome."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.settings import KNOBS, Settings
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.workload.spec import Workload
+
+Subparsers = Any
+"""What ``ArgumentParser.add_subparsers`` returns; argparse keeps the type to itself."""
+
+
+def add_knobs(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Give ``parser`` the knobs called ``names``, without their ``flamegate`` prefix."""
+    for knob in KNOBS:
+        if knob.name not in names:
+            continue
+        flag = "--" + knob.name.replace("_", "-")
+        words = knob.help.replace("--flamegate-", "--")
+        if knob.kind == "flag":
+            parser.add_argument(flag, action="store_true", help=words)
+        else:
+            parser.add_argument(flag, metavar=knob.metavar, help=words)
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """Return the settings that the arguments and the environment give."""
+    import os
+
+    values = {knob.name: getattr(parsed, knob.name, None) for knob in KNOBS}
+    for knob in KNOBS:
+        if knob.env and not values[knob.name]:
+            values[knob.name] = os.environ.get(knob.env)
+    return Settings.from_values(values, root=Path.cwd())
+
+
+def declared(settings: Settings) -> tuple[Workload, ...]:
+    """Return the declared workloads; the embedded ones where none are declared."""
+    from pytest_flamegate.collection import embedded_workloads
+    from pytest_flamegate.workload.declare import find_file, read_file
+
+    file = settings.config or find_file(settings.root)
+    found = read_file(file) if file is not None else ()
+    return found or embedded_workloads(settings.root)
+
+
+def say(text: str) -> None:
+    """Print to standard output."""
+    print(text)  # noqa: T201 - a command's words are its result
+
+
+def width() -> int:
+    """Return the width of the terminal, 100 where there is none."""
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100

@@ -1,0 +1,108 @@
+"""``flamegate doctor``: what works on this machine, what does not, and what to type."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.profile import Probe
+
+_GOOD, _BAD = "ok", "--"
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("doctor", help="say what works here and how to mend the rest")
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Try everything for real; 0 where at least one profiler works for Python engines."""
+    from pytest_flamegate.profile import Setup, profilers
+    from pytest_flamegate.workload.machine import identity
+
+    machine = identity()
+    common.say(
+        f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
+        f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
+    )
+    probes = [each.probe() for each in profilers(Setup()).values() if each.name != "none"]
+    for probe in probes:
+        for line in _probe_lines(probe):
+            common.say(line)
+    for name, good, words in (*_clocks(), _model()):
+        common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
+    usable = any(probe.usable for probe in probes)
+    common.say(
+        "a gate runs here: pytest --flamegate"
+        if usable
+        else "no profiler works here; tokens per second can still be gated: "
+        "pytest --flamegate --flamegate-profiler=none"
+    )
+    return 0 if usable else 5
+
+
+def _probe_lines(probe: Probe) -> list[str]:
+    if probe.usable:
+        sees = [
+            w for w, yes in (("Python", probe.sees_python), ("native", probe.sees_native)) if yes
+        ]
+        words = f"{probe.version}, sees {' and '.join(sees)} frames, event {probe.event}"
+        notes = [f"{'':<14} {note}" for note in probe.notes]
+        return [f"{probe.profiler:<10} {_GOOD}  {words}", *notes]
+    return [
+        f"{probe.profiler:<10} {_BAD}  {probe.code}: {probe.reason}",
+        f"{'':<14} {probe.todo}",
+    ]
+
+
+def _clocks() -> list[tuple[str, bool, str]]:
+    import os
+
+    from pytest_flamegate.workload import clocks
+
+    reading = clocks.read(os.getpid())
+    delay = reading.run_delay_ns is not None
+    pressure = clocks.cpu_pressure_pct()
+    linux = sys.platform == "linux"
+    return [
+        (
+            "platform",
+            linux,
+            "Linux: all clocks"
+            if linux
+            else f"{platform.system()}: CPU time only, no run delay, no bytes read, no perf",
+        ),
+        (
+            "quiet",
+            delay,
+            "wall time less run delay"
+            if delay
+            else "the kernel tells no run delay (schedstat); CPU time is used instead",
+        ),
+        (
+            "pressure",
+            pressure is not None,
+            f"{pressure:.0f} % of the last 10 s some task waited for a CPU"
+            if pressure is not None
+            else "the kernel tells no CPU pressure (/proc/pressure/cpu)",
+        ),
+    ]
+
+
+def _model() -> tuple[str, bool, str]:
+    from pytest_flamegate.embedded.workloads import MODEL_PATH
+    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.workload.gguf import read_header
+
+    try:
+        header = read_header(MODEL_PATH)
+    except FlamegateError as error:
+        return "model", False, str(error)
+    return "model", True, f"embedded, {header.parameters / 1e6:.1f} M parameters"

@@ -1,0 +1,125 @@
+"""``flamegate flamegraph [MODEL] [TOKENIZER] [OUTPUT_DIR]``: pictures to keep."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import gate_all
+from pytest_flamegate.errors import ToolError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.report.guide import GuideEntry
+    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.settings import Settings
+    from pytest_flamegate.workload.spec import Workload
+
+DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
+_PAIR = ("1tok", "10tok")
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "flamegraph",
+        help="write flame graphs of 1 and 10 tokens, each with its page, and a guide",
+        description="Runs MODEL on the declared command that takes {model}, else on the embedded "
+        "engine; without MODEL the one that is found, else the embedded one.",
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
+    parser.add_argument(
+        "output", nargs="?", type=Path, default=DEFAULT_DIRECTORY, metavar="OUTPUT_DIR"
+    )
+    common.add_knobs(parser, "profiler", "budget", "config", "dir")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Measure both workloads and write their pictures; 5 where one of them failed."""
+    settings = common.settings_of(parsed)
+    outcomes = gate_all(settings, _workloads(settings, parsed.model, parsed.tokenizer))
+    failed = [each for each in outcomes if each.verdict.verdict in ("error", "dishonest")]
+    for outcome in failed:
+        for reason in outcome.verdict.reasons:
+            common.say(f"{outcome.workload.name}: {reason.code}: {reason.message}")
+    written = [each for each in outcomes if each not in failed]
+    for path in _write(written, parsed.output):
+        common.say(str(path))
+    return ToolError.exit_code if failed else 0
+
+
+def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> list[Workload]:
+    from pytest_flamegate.collection import embedded_workloads
+
+    pair = [each for each in embedded_workloads(settings.root) if each.name in _PAIR]
+    template = next(
+        (each for each in common.declared(settings) if any("{model}" in p for p in each.command)),
+        None,
+    )
+    if template is not None:
+        pair = [
+            replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
+            for each in pair
+        ]
+    return [
+        replace(each, model=model or each.model, tokenizer=tokenizer or each.tokenizer)
+        for each in pair
+    ]
+
+
+def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
+    from pytest_flamegate.receipt.shelves import PAGE, PICTURE
+    from pytest_flamegate.report.guide import guide_readme
+
+    written = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for outcome in outcomes:
+            for source, suffix in ((PICTURE, ".svg"), (PAGE, ".md")):
+                target = directory / f"{outcome.workload.name}{suffix}"
+                shutil.copyfile(outcome.directory / source, target)
+                written.append(target)
+        guide = directory / "README.md"
+        entries = [_entry(each) for each in outcomes]
+        guide.write_text(guide_readme(entries, regenerate=_command(outcomes, directory)), "utf-8")
+        written.append(guide)
+    except OSError as error:
+        raise ToolError(
+            "E_CANNOT_WRITE",
+            f"Cannot write {error.filename or directory}: {error.strerror}.",
+            "Name another OUTPUT_DIR, or make room and permission there.",
+        ) from None
+    return written
+
+
+def _entry(outcome: Outcome) -> GuideEntry:
+    from pytest_flamegate.report.guide import GuideEntry
+
+    workload, evidence = outcome.workload, outcome.evidence
+    assert evidence is not None  # an outcome without evidence is an error and not written
+    return GuideEntry(
+        name=workload.name,
+        picture=f"{workload.name}.svg",
+        page=f"{workload.name}.md",
+        generated=evidence.created,
+        about=f"{workload.engine}, prompt {workload.prompt!r}, {workload.max_tokens} tokens",
+        hardware=f"{evidence.machine['cpu_model']}, {evidence.machine['cpu_cores']} cores",
+    )
+
+
+def _command(outcomes: list[Outcome], directory: Path) -> str:
+    """Return the command line that writes this directory again."""
+    given = next((each.workload for each in outcomes if each.workload.model), None)
+    words = ["flamegate", "flamegraph"]
+    if given is not None or directory != DEFAULT_DIRECTORY:
+        model = given.model if given is not None and given.model else ""
+        tokenizer = given.tokenizer if given is not None and given.tokenizer else ""
+        words += [model, tokenizer]
+    return shlex.join([*words, *([str(directory)] if len(words) > 2 else [])])

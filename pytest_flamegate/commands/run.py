@@ -1,0 +1,88 @@
+"""``flamegate run [WORKLOAD…]``: the gate without pytest."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.settings import Settings
+    from pytest_flamegate.workload.spec import Workload
+
+_SEVERITY = (1, 3, 5, 4, 0)
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("run", help="measure and gate workloads")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
+    common.add_knobs(
+        parser, "update", "update_in_ci", "profiler", "budget", "config", "dir", "inject"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Gate the workloads; return the exit code of the worst verdict."""
+    from pytest_flamegate.report.terminal import summary
+    from pytest_flamegate.shown import relative, show
+
+    settings = common.settings_of(parsed)
+    outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
+    shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
+    for outcome, one in zip(outcomes, shown, strict=True):
+        if outcome.fails:
+            common.say(one.section + "\n")
+    table = summary(
+        [one.row for one in shown],
+        directory=relative(settings.directory / "latest", settings.root),
+        accept="flamegate run --update" if any(_waits(each) for each in outcomes) else None,
+        width=common.width(),
+        colour=sys.stdout.isatty(),
+    )
+    common.say("\n".join(table))
+    return worst(outcomes)
+
+
+def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
+    """Gate one workload after another, showing progress where somebody looks."""
+    from pytest_flamegate.machine_lock import machine_lock
+    from pytest_flamegate.progress import NoProgress, StreamProgress
+    from pytest_flamegate.session import Session
+
+    progress = StreamProgress(sys.stderr) if sys.stderr.isatty() else NoProgress()
+    session = Session(settings, progress)
+    common.say(session.preamble(workloads))
+    with machine_lock():
+        return [session.gate(workload) for workload in workloads]
+
+
+def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
+    """Return the workloads called ``names``, all where none is named."""
+    by_name = {workload.name: workload for workload in known}
+    if unknown := [name for name in names if name not in by_name]:
+        raise UsageError(
+            "E_UNKNOWN_WORKLOAD",
+            f"There is no workload {unknown[0]!r}.",
+            f"Known: {', '.join(by_name)}.",
+        )
+    return [by_name[name] for name in names] if names else list(known)
+
+
+def worst(outcomes: Sequence[Outcome]) -> int:
+    """Return the exit code that says most: regressed, refused, failed, undecided, good."""
+    from pytest_flamegate.gate import exit_code
+
+    codes = {exit_code(outcome.verdict) for outcome in outcomes if outcome.accepted is None}
+    return next((code for code in _SEVERITY if code in codes), 0)
+
+
+def _waits(outcome: Outcome) -> bool:
+    return outcome.verdict.verdict == "no_baseline" and outcome.accepted is None

@@ -1,0 +1,91 @@
+"""``flamegate verify-receipt PATH…``: whether these numbers may be believed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import ReceiptError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.receipt import Verification
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "verify-receipt", help="check that a receipt is honest, with its evidence if it has any"
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--require-gpu-kernels", action="store_true", help="refuse CPU-only claims")
+    parser.add_argument("--require-grade", metavar="GRADE", help="refuse a lower grade")
+    parser.add_argument("--max-age", metavar="24h", help="refuse an older receipt (s, m, h, d)")
+    parser.add_argument("--kernel-policy", metavar="NAME", help="read kernel names by this policy")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Verify each receipt; 0 where all hold, else 3."""
+    from pytest_flamegate.receipt import Grade, verify_receipt
+    from pytest_flamegate.report.verification import verification_text
+
+    grade = None
+    if parsed.require_grade is not None:
+        try:
+            grade = Grade[parsed.require_grade.upper()]
+        except KeyError:
+            raise UsageError(
+                "E_UNKNOWN_GRADE",
+                f"There is no grade {parsed.require_grade!r}.",
+                f"Use one of: {', '.join(each.name for each in Grade)}.",
+            ) from None
+    max_age_s = _seconds(parsed.max_age) if parsed.max_age else None
+    results = [
+        (
+            path,
+            verify_receipt(
+                path,
+                policy=parsed.kernel_policy,
+                require_gpu_kernels=parsed.require_gpu_kernels,
+                require_grade=grade,
+                max_age_s=max_age_s,
+            ),
+        )
+        for path in parsed.paths
+    ]
+    if parsed.format == "json":
+        told = [{"path": str(path), **_document(found)} for path, found in results]
+        common.say(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        for path, found in results:
+            common.say(verification_text(found, path=str(path), required=parsed.require_grade))
+    return 0 if all(found.ok for _, found in results) else ReceiptError.exit_code
+
+
+def _seconds(text: str) -> float:
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "E_BAD_AGE", f"{text!r} is no age.", "Write a figure and a unit: 90s, 15m, 24h, 7d."
+        )
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _document(found: Verification) -> dict[str, object]:
+    return {
+        "ok": found.ok,
+        "grade": found.grade.name,
+        "policy": found.policy,
+        "refusals": [{"code": each.code, "message": each.message} for each in found.refusals],
+        "warnings": [{"code": each.code, "message": each.message} for each in found.warnings],
+        "ceiling": found.ceiling,
+    }

@@ -1,0 +1,100 @@
+"""The verdict as plain data: what ``verdict.json`` holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.gate.verdict import exit_code
+from pytest_flamegate.gate.words import headline
+
+if TYPE_CHECKING:
+    from pytest_flamegate.gate.comparability import Difference
+    from pytest_flamegate.gate.cost import CostChange
+    from pytest_flamegate.gate.hotspots import Hotspot
+    from pytest_flamegate.gate.signals import Reason, Signal
+    from pytest_flamegate.gate.verdict import Verdict
+
+Plain = dict[str, object]
+
+
+def verdict_document(verdict: Verdict) -> Plain:
+    """Return the verdict as JSON-ready data: only dicts, lists, strings, finite numbers, null."""
+    return {
+        "verdict": verdict.verdict,
+        "headline": headline(verdict),
+        "exit_code": exit_code(verdict),
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+        "signals": [_signal(signal) for signal in verdict.signals],
+        "smallest_detectable_pct": verdict.smallest_detectable_pct,
+        "false_alarm_rate": verdict.false_alarm_rate,
+        "error_rate_basis": verdict.error_rate_basis,
+        "comparability": {
+            "comparable": verdict.comparability.comparable,
+            "differences": [_difference(each) for each in verdict.comparability.differences],
+        },
+        "grade": verdict.grade,
+        "processes": {
+            "baseline": verdict.baseline_processes,
+            "current": verdict.current_processes,
+        },
+        "cpu_pressure_pct": verdict.cpu_pressure_pct,
+        "hotspots": [_hotspot(hotspot) for hotspot in verdict.hotspots],
+        "attribution": [_cost(cost) for cost in verdict.attribution],
+    }
+
+
+def _reason(reason: Reason) -> Plain:
+    return {"code": reason.code, "message": reason.message}
+
+
+def _signal(signal: Signal) -> Plain:
+    return {
+        "name": signal.name,
+        "baseline": signal.baseline,
+        "current": signal.current,
+        "unit": signal.unit,
+        "direction": signal.direction,
+        "change_pct": signal.change_pct,
+        "ci_low_pct": signal.ci_low_pct,
+        "ci_high_pct": signal.ci_high_pct,
+        "threshold_pct": signal.threshold_pct,
+        "smallest_detectable_pct": signal.smallest_detectable_pct,
+        "decision": signal.decision,
+    }
+
+
+def _difference(difference: Difference) -> Plain:
+    return {
+        "field": difference.field,
+        "baseline": difference.baseline,
+        "current": difference.current,
+        "code": difference.code,
+    }
+
+
+def _hotspot(hotspot: Hotspot) -> Plain:
+    share = hotspot.share
+    return {
+        "name": share.name,
+        "presence": share.presence,
+        "baseline_share_pct": 100.0 * share.baseline_share,
+        "current_share_pct": 100.0 * share.current_share,
+        "shift_pp": share.shift_pp,
+        "threshold_pp": hotspot.threshold_pp,
+        "p_adjusted": share.p_adjusted,
+        "finding": hotspot.finding,
+        "decision": hotspot.decision,
+    }
+
+
+def _cost(cost: CostChange) -> Plain:
+    return {
+        "name": cost.name,
+        "baseline_us_per_token": cost.baseline_us,
+        "current_us_per_token": cost.current_us,
+        "change_us_per_token": cost.change_us,
+        "ci_low_us_per_token": cost.ci_low_us,
+        "ci_high_us_per_token": cost.ci_high_us,
+        "p_adjusted": cost.p_adjusted,
+        "explains": cost.explains,
+    }

@@ -1,0 +1,272 @@
+"""Judge whether a share drifted past its threshold, and tell costing more from weighing more.
+
+A share moves when its own function changes and when any other does. So each drift is
+told apart by the cost per token: `costs_more` is a regression; `share_moved` (the cost
+did not rise) is excused when the whole certainly got faster, unless drift is strict.
+A drift that no evidence excuses fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate.gate.cost import CostChange, cost_changes
+from pytest_flamegate.gate.shares import OTHER, ShareChange, frames_seen, share_changes
+from pytest_flamegate.gate.signals import MIN_PROCESSES, Reason
+
+if TYPE_CHECKING:
+    from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.gate.rule import RateVerdict
+    from pytest_flamegate.gate.signals import Decision, ErrorRates, Helper
+    from pytest_flamegate.workload.spec import Thresholds
+
+ShareDrift = Literal["cost", "strict"]
+"""``cost`` excuses a drift whose cost did not rise while the whole got faster."""
+Finding = Literal[
+    "unchanged", "costs_more", "costs_less", "share_moved", "unsettled", "new", "vanished"
+]
+"""``share_moved``: the share did, the cost did not; ``unsettled``: the cost may have."""
+_FRAMES_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Hotspot:
+    """One judged function: how its share and cost moved, what that is, and the decision.
+
+    ``cost`` is None where too few timed processes tell the CPU time.
+    """
+
+    share: ShareChange
+    cost: CostChange | None
+    threshold_pp: float
+    finding: Finding
+    decision: Decision
+    reason: Reason | None = None
+    helped_by: tuple[Helper, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The function's name, or the bucket of the rest."""
+        return self.share.name
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """All judged functions, hottest first, every cost, and why something was not judged."""
+
+    hotspots: tuple[Hotspot, ...] = ()
+    costs: tuple[CostChange, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    helped_by: tuple[Helper, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What judging one function needs to know of the whole."""
+
+    rate: RateVerdict | None
+    tolerance_us: float
+    rates: ErrorRates
+    drift: ShareDrift
+
+
+def judge_shares(
+    baseline: Measurement,
+    current: Measurement,
+    thresholds: Thresholds,
+    rate: RateVerdict | None,
+    rates: ErrorRates,
+    drift: ShareDrift,
+) -> Shares:
+    """Judge every hotspot's share; ``rate`` is what tokens per second said (None if refused).
+
+    Where shares cannot be judged the reason says why: ``E_NO_PROFILE`` (a frame's share
+    is declared and nothing was profiled), ``E_FEW_PROFILES`` (below three profiled
+    processes a side), ``E_HOTSPOT_UNKNOWN`` (a declared frame is in neither profile).
+    """
+    declared = [name for name in thresholds.hotspots_pp if name != "*"]
+    counts = len(baseline.profiled), len(current.profiled)
+    if counts == (0, 0):
+        return _without_profile(declared)
+    if min(counts) < MIN_PROCESSES:
+        return _too_few(*counts)
+    shares = share_changes(baseline.profiled, current.profiled, declared, rates.alpha)
+    costs: tuple[CostChange, ...] = ()
+    if min(len(baseline.timed), len(current.timed)) >= MIN_PROCESSES:
+        costs = cost_changes(
+            shares,
+            baseline,
+            current,
+            rates,
+            whole_changed=rate is not None and (rate.slower or rate.faster),
+        )
+    by_name = {cost.name: cost for cost in costs}
+    allowed = thresholds.tokens_per_second_pct / 100.0
+    context = _Context(rate, allowed * 1e6 / baseline.quiet_tokens_per_second, rates, drift)
+    return Shares(
+        hotspots=tuple(
+            _judge_one(share, by_name.get(share.name), thresholds, context) for share in shares
+        ),
+        costs=costs,
+        reasons=_unknown(declared, baseline, current),
+    )
+
+
+def _without_profile(declared: list[str]) -> Shares:
+    reason = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
+    if declared:
+        reason = Reason(
+            "E_NO_PROFILE",
+            f"A share is declared for {', '.join(sorted(declared))}, and nothing was profiled. "
+            "Choose a profiler (--flamegate-profiler) or remove the declared share.",
+        )
+    return Shares(reasons=(reason,))
+
+
+def _too_few(baseline: int, current: int) -> Shares:
+    reason = Reason(
+        "E_FEW_PROFILES",
+        f"Shares need {MIN_PROCESSES} profiled processes a side, and there are {baseline} at the "
+        f"baseline and {current} now. Give it more time (--flamegate-budget sets the seconds), "
+        "or accept a new baseline.",
+    )
+    # No time spent now adds a process to the baseline.
+    return Shares(reasons=(reason,), helped_by=("profiled",) if baseline >= MIN_PROCESSES else ())
+
+
+def _unknown(
+    declared: list[str], baseline: Measurement, current: Measurement
+) -> tuple[Reason, ...]:
+    seen = frames_seen(baseline.profiled, current.profiled)
+    return tuple(
+        Reason(
+            "E_HOTSPOT_UNKNOWN",
+            f"{name} is declared with a share and is not in either profile; frames seen: "
+            f"{', '.join(seen[:_FRAMES_NAMED]) or 'none'}{', …' * (len(seen) > _FRAMES_NAMED)}. "
+            "Correct the name in hotspots.",
+        )
+        for name in sorted(declared)
+        if name not in seen
+    )
+
+
+def _judge_one(
+    share: ShareChange, cost: CostChange | None, thresholds: Thresholds, context: _Context
+) -> Hotspot:
+    threshold = thresholds.share_pp(share.name)
+    moved = share.p_adjusted <= context.rates.alpha
+    finding = _finding(share, cost, context, moved=moved)
+    decision: Decision = "pass"
+    helped_by: tuple[Helper, ...] = ()
+    reason: Reason | None = None
+    if abs(share.shift_pp) > threshold:
+        if moved:
+            decision, helped_by = _drifted(cost, context)
+        elif not _excused(cost, context):
+            decision, helped_by = "inconclusive", ("profiled",)
+        reason = _reason(share, cost, threshold, finding, decision, confirmed=moved)
+    return Hotspot(
+        share=share,
+        cost=cost,
+        threshold_pp=threshold,
+        finding=finding,
+        decision=decision,
+        reason=reason,
+        helped_by=helped_by,
+    )
+
+
+def _drifted(cost: CostChange | None, context: _Context) -> tuple[Decision, tuple[Helper, ...]]:
+    """Decide about a share that certainly drifted past its threshold."""
+    rate = context.rate
+    if context.drift == "strict":
+        return "regressed", ()
+    if rate is None or cost is None:
+        return "inconclusive", ("timed",)
+    if _costs_more(cost, context.rates.alpha):
+        return "regressed", ()
+    if not rate.faster:
+        # The whole may yet prove faster; only then could the drift be excused.
+        undecided = rate.decision == "inconclusive" and rate.low + rate.high < 0.0
+        return ("inconclusive", ("timed",)) if undecided else ("regressed", ())
+    if _excused(cost, context):
+        return "improved", ()
+    return "inconclusive", ("profiled",)
+
+
+def _excused(cost: CostChange | None, context: _Context) -> bool:
+    """Say whether a drift, certain or not, is excused: no dearer, in a whole that got faster."""
+    return (
+        context.drift == "cost"
+        and context.rate is not None
+        and context.rate.faster
+        and cost is not None
+        and not _costs_more(cost, context.rates.alpha)
+        and cost.no_more_than_us <= context.tolerance_us
+    )
+
+
+def _costs_more(cost: CostChange, alpha: float) -> bool:
+    return cost.change_us > 0.0 and cost.p_adjusted <= alpha
+
+
+def _finding(
+    share: ShareChange, cost: CostChange | None, context: _Context, *, moved: bool
+) -> Finding:
+    if moved and share.presence != "both":
+        return "new" if share.presence == "new" else "vanished"
+    if cost is not None and cost.p_adjusted <= context.rates.alpha:
+        return "costs_more" if cost.change_us > 0.0 else "costs_less"
+    if not moved:
+        return "unchanged"
+    if cost is not None and cost.no_more_than_us <= context.tolerance_us:
+        return "share_moved"
+    return "unsettled"
+
+
+_FINDING_WORDS: dict[Finding, str] = {
+    "unchanged": "",
+    "costs_more": "it costs more per token",
+    "costs_less": "it costs less per token",
+    "share_moved": "the share moved, the cost did not",
+    "unsettled": "the share moved, and whether the cost did is not settled",
+    "new": "it is new",
+    "vanished": "it vanished",
+}
+
+
+def _reason(
+    share: ShareChange,
+    cost: CostChange | None,
+    threshold: float,
+    finding: Finding,
+    decision: Decision,
+    *,
+    confirmed: bool,
+) -> Reason:
+    name = "The rest of the profile" if share.name == OTHER else share.name
+    shift = (
+        f"{name} went from {100 * share.baseline_share:.1f} % to {100 * share.current_share:.1f} % "
+        f"of the samples ({share.shift_pp:+.1f} pp, {threshold:g} allowed)"
+    )
+    if not confirmed and decision == "pass":
+        return Reason(
+            "I_SHARE_EXCUSED",
+            f"{shift}, which may be chance; the whole got faster and it costs no more, so it is "
+            "excused either way.",
+        )
+    if not confirmed:
+        return Reason("E_SHARE_NOISE", f"{shift}, which these samples cannot tell from chance.")
+    words = _FINDING_WORDS[finding]
+    if cost is not None:
+        words += f" ({cost.baseline_us:.3g} → {cost.current_us:.3g} µs)"
+    if decision == "improved":
+        return Reason("I_SHARE_MOVED", f"{shift}: {words}, and the whole got faster.")
+    if decision == "inconclusive":
+        return Reason(
+            "E_SHARE_UNEXPLAINED",
+            f"{shift}: {words}. Only a cost that did not rise in a whole that got faster "
+            "excuses it, and that is not shown yet.",
+        )
+    return Reason("E_SHARE_DRIFT", f"{shift}: {words}.")

@@ -1,0 +1,261 @@
+"""From two evidences to a verdict: what is asked first, and what outweighs what.
+
+In this order, the first that holds decides:
+
+1. `dishonest`: the baseline is a copy of the current evidence, or shares a process with it.
+2. `not_comparable`: something that must be equal differs, or the machine was in another state.
+3. `inconclusive`: a number is missing or impossible.
+4. `regressed`: tokens per second fell, or any share drifted without excuse. Certain harm
+   outweighs whatever else is unsettled.
+5. `inconclusive`: any signal is. An improvement beside an open question stays open.
+6. `improved`: tokens per second rose, or a drifted share was excused by a faster whole.
+7. `pass`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from pytest_flamegate.errors import UndecidedError, UsageError
+from pytest_flamegate.gate.comparability import Comparability, compare
+from pytest_flamegate.gate.conditions import condition_differences
+from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
+from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, judge_throughput, wall_signal
+from pytest_flamegate.gate.verdict import Verdict, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.gate.hotspots import Hotspot, Shares
+    from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.gate.signals import Decision, Helper
+    from pytest_flamegate.gate.verdict import VerdictName
+    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.workload.spec import Thresholds
+
+
+def judge(
+    baseline: Evidence | None,
+    current: Evidence,
+    thresholds: Thresholds,
+    *,
+    grade: str,
+    share_drift: ShareDrift = "cost",
+    looks: int = 1,
+) -> Verdict:
+    """Judge ``current`` against a stored ``baseline``; without one the verdict is `no_baseline`.
+
+    ``grade`` is the receipt's and is handed on. ``looks`` is how often the caller may
+    ask at most, with more processes each time; the error rates are spent over them.
+    Raises UsageError ``E_THRESHOLD``, ``E_SHARE_DRIFT`` or ``E_LOOKS`` for settings that
+    mean nothing. Anything wrong with the evidence is a verdict, never an exception.
+    """
+    _check_settings(thresholds, share_drift, looks)
+    if baseline is None:
+        return no_baseline(current, grade=grade)
+    copied = _copied(baseline, current)
+    if copied is not None:
+        return refused("dishonest", [copied], grade=grade)
+    comparability = compare(baseline, current)
+    if not comparability.comparable:
+        return _not_comparable(comparability, grade)
+    try:
+        old, new = measurement_of(baseline), measurement_of(current)
+    except UndecidedError as refusal:
+        return refused("inconclusive", [Reason.of(refusal)], grade=grade)
+    comparability = Comparability(condition_differences(old, new))
+    if not comparability.comparable:
+        return _not_comparable(comparability, grade, old, new)
+    rates = ErrorRates(looks=looks)
+    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates)
+    shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
+    name = _combined(rate_signal, shares)
+    return Verdict(
+        verdict=name,
+        reasons=_ordered(name, rate_signal, shares),
+        grade=grade,
+        signals=(rate_signal, wall_signal(old, new), *map(_share_signal, shares.hotspots)),
+        smallest_detectable_pct=rate_signal.smallest_detectable_pct,
+        false_alarm_rate=rates.false_alarm,
+        error_rate_basis=_basis(rates),
+        hotspots=shares.hotspots,
+        attribution=shares.costs,
+        helped_by=_helped_by(rate_signal, shares),
+        baseline_processes=len(old.timed),
+        current_processes=len(new.timed),
+        cpu_pressure_pct=new.cpu_pressure_pct,
+    )
+
+
+def no_baseline(current: Evidence, *, grade: str) -> Verdict:
+    """Return the verdict where nothing was accepted yet: shown, and judged by nothing."""
+    try:
+        new = measurement_of(current)
+    except UndecidedError as refusal:
+        return refused("inconclusive", [Reason.of(refusal)], grade=grade)
+    reasons = [
+        Reason(
+            "E_NO_BASELINE",
+            "No baseline is accepted for this workload on this machine. "
+            "Accept this one with --flamegate-update.",
+        )
+    ]
+    if len(new.timed) < MIN_PROCESSES:
+        reasons.append(
+            Reason(
+                "E_FEW_PROCESSES",
+                f"As a baseline it would need {MIN_PROCESSES} timed processes and has "
+                f"{len(new.timed)}. Give it more time (--flamegate-budget sets the seconds).",
+            )
+        )
+    return Verdict(
+        verdict="no_baseline",
+        reasons=tuple(reasons),
+        grade=grade,
+        signals=_shown(None, new, "no_baseline"),
+        current_processes=len(new.timed),
+        cpu_pressure_pct=new.cpu_pressure_pct,
+    )
+
+
+def _check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None:
+    drop = thresholds.tokens_per_second_pct
+    if not (math.isfinite(drop) and 0.0 < drop < 100.0):
+        raise UsageError(
+            "E_THRESHOLD",
+            f"An allowed drop of {drop} % of tokens per second means nothing.",
+            "Give a percentage above 0 and below 100.",
+        )
+    for frame, drift in thresholds.hotspots_pp.items():
+        if not (math.isfinite(drift) and 0.0 < drift <= 100.0):
+            raise UsageError(
+                "E_THRESHOLD",
+                f"An allowed drift of {drift} pp for {frame} means nothing.",
+                "Give percentage points above 0 and up to 100.",
+            )
+    if share_drift not in get_args(ShareDrift):
+        raise UsageError(
+            "E_SHARE_DRIFT",
+            f"There is no share drift policy {share_drift!r}.",
+            f"Choose one of {', '.join(get_args(ShareDrift))}.",
+        )
+    if looks < 1:
+        raise UsageError(
+            "E_LOOKS", f"{looks} looks decide nothing.", "Plan at least one look at the data."
+        )
+
+
+def _copied(baseline: Evidence, current: Evidence) -> Reason | None:
+    """Refuse a comparison of something with itself: it can only pass."""
+    times = {run.blocks for run in baseline.runs if run.blocks}
+    shared = [run.pid for run in current.runs if run.blocks in times]
+    if baseline.nonce != current.nonce and not shared:
+        return None
+    what = (
+        f"process {shared[0]} took the same times in both to the nanosecond"
+        if shared
+        else f"both carry the nonce {current.nonce!r}"
+    )
+    return Reason(
+        "E_COPIED_BASELINE",
+        f"The baseline was copied from what it is to judge: {what}. "
+        "Restore the accepted baseline, or measure again.",
+    )
+
+
+def _not_comparable(
+    comparability: Comparability,
+    grade: str,
+    baseline: Measurement | None = None,
+    current: Measurement | None = None,
+) -> Verdict:
+    return Verdict(
+        verdict="not_comparable",
+        reasons=tuple(
+            Reason(difference.code, difference.message) for difference in comparability.differences
+        ),
+        grade=grade,
+        signals=_shown(baseline, current, "not_comparable") if current is not None else (),
+        comparability=comparability,
+        baseline_processes=len(baseline.timed) if baseline is not None else 0,
+        current_processes=len(current.timed) if current is not None else 0,
+        cpu_pressure_pct=current.cpu_pressure_pct if current is not None else None,
+    )
+
+
+def _shown(
+    baseline: Measurement | None, current: Measurement, decision: Decision
+) -> tuple[Signal, ...]:
+    """Return the rates as they stand, compared with nothing."""
+    quiet = Signal(
+        name=TOKENS_PER_SECOND,
+        baseline=baseline.quiet_tokens_per_second if baseline is not None else None,
+        current=current.quiet_tokens_per_second,
+        unit="tokens/s",
+        direction="higher_is_better",
+        decision=decision,
+    )
+    return quiet, wall_signal(baseline, current)
+
+
+def _share_signal(hotspot: Hotspot) -> Signal:
+    share = hotspot.share
+    return Signal(
+        name=f"share:{share.name}",
+        baseline=100.0 * share.baseline_share,
+        current=100.0 * share.current_share,
+        unit="share_pct",
+        direction="lower_is_better",
+        decision=hotspot.decision,
+        change_pct=share.shift_pp,
+        ci_low_pct=share.ci_low_pp,
+        ci_high_pct=share.ci_high_pp,
+        threshold_pct=hotspot.threshold_pp,
+        smallest_detectable_pct=share.detectable_pp,
+        reasons=(hotspot.reason,) if hotspot.reason is not None else (),
+        helped_by=hotspot.helped_by,
+    )
+
+
+def _combined(rate: Signal, shares: Shares) -> VerdictName:
+    decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
+    if "regressed" in decisions:
+        return "regressed"
+    if "inconclusive" in decisions or any(r.code.startswith("E_") for r in shares.reasons):
+        return "inconclusive"
+    return "improved" if "improved" in decisions else "pass"
+
+
+def _ordered(name: VerdictName, rate: Signal, shares: Shares) -> tuple[Reason, ...]:
+    """Put the reasons that decided first; tokens per second leads among equals."""
+    judged: list[tuple[bool, Sequence[Reason]]] = [(rate.decision == name, rate.reasons)]
+    judged += [
+        (hotspot.decision == name, (hotspot.reason,))
+        for hotspot in shares.hotspots
+        if hotspot.reason is not None
+    ]
+    undecided = [reason for reason in shares.reasons if reason.code.startswith("E_")]
+    informing = [reason for reason in shares.reasons if not reason.code.startswith("E_")]
+    judged += [(name == "inconclusive", undecided), (False, informing)]
+    deciding = [reason for decides, reasons in judged if decides for reason in reasons]
+    beside = [reason for decides, reasons in judged if not decides for reason in reasons]
+    return tuple(deciding + beside)
+
+
+def _helped_by(rate: Signal, shares: Shares) -> tuple[Helper, ...]:
+    wanted: set[Helper] = {*rate.helped_by, *shares.helped_by}
+    for hotspot in shares.hotspots:
+        wanted.update(hotspot.helped_by)
+    return tuple(sorted(wanted))
+
+
+def _basis(rates: ErrorRates) -> str:
+    spent = f", spent over {rates.looks} looks" if rates.looks > 1 else ""
+    return (
+        f"nominal {100 * rates.false_alarm:g} % for tokens per second and "
+        f"{100 * rates.false_alarm:g} % for all shares together{spent}; "
+        "not calibrated on this machine"
+    )

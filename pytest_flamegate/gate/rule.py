@@ -1,0 +1,76 @@
+"""The rule for a rate: slower, faster, within what is allowed, or not yet known.
+
+With the threshold τ as log time, d the estimate, and bounds at 1 % (false alarms) and
+5 % (misses), each spent evenly over the planned looks:
+
+* pass: the upper bound is below τ. Proven to be within what is allowed, so it comes
+  before `regressed` even where the slowdown itself is certain.
+* regressed: the lower bound is above 0 and d > τ/2.
+* improved: the upper bound is below 0 and d < -τ/2. It is also a pass, and named first.
+* inconclusive: anything else.
+
+`decide` needs an `Estimate` and nothing else, however the estimate was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate.gate.student import student_t_upper
+
+if TYPE_CHECKING:
+    from pytest_flamegate.gate.signals import ErrorRates
+    from pytest_flamegate.gate.stats import Estimate
+
+POWER = 0.95
+"""Probability of finding a change as large as the smallest detectable one."""
+
+RateDecision = Literal["pass", "improved", "regressed", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class RateVerdict:
+    """What an estimate of log time per token says, with the bounds it was said by.
+
+    ``low`` and ``high`` are bounds of the change of log time (positive is slower);
+    ``slower`` and ``faster`` say whether a change of any size is certain;
+    ``detectable`` is the slowdown, as log time, whose lower bound would have been above
+    zero with 95 % probability.
+    """
+
+    decision: RateDecision
+    low: float
+    high: float
+    slower: bool
+    faster: bool
+    detectable: float
+
+
+def decide(estimate: Estimate, threshold: float, rates: ErrorRates) -> RateVerdict:
+    """Judge an estimate of the change of log time per token against ``threshold`` (log time)."""
+    surely_above = estimate.lower(rates.alpha)
+    surely_below = estimate.upper(rates.alpha)
+    low, high = surely_above, estimate.upper(rates.beta)
+    decision: RateDecision = "inconclusive"
+    if surely_below < 0.0 and estimate.mean_diff < -0.5 * threshold:
+        decision = "improved"
+        low, high = estimate.lower(rates.beta), surely_below
+    elif high < threshold:
+        decision = "pass"
+    elif surely_above > 0.0 and estimate.mean_diff > 0.5 * threshold:
+        decision = "regressed"
+    return RateVerdict(
+        decision=decision,
+        low=low,
+        high=high,
+        slower=surely_above > 0.0,
+        faster=surely_below < 0.0,
+        detectable=detectable_change(estimate, rates.alpha),
+    )
+
+
+def detectable_change(estimate: Estimate, tail: float) -> float:
+    """Return the true change whose bound at ``tail`` excludes zero with 95 % probability."""
+    t_sum = student_t_upper(tail, estimate.df) + student_t_upper(1.0 - POWER, estimate.df)
+    return t_sum * estimate.standard_error

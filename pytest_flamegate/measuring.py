@@ -1,0 +1,146 @@
+"""Spend one workload's budget: timed processes, then profiled ones, then more where it helps."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_flamegate.profile import cut, merge
+from pytest_flamegate.workload.engines.base import Served, Streamed
+from pytest_flamegate.workload.observer import Observer
+
+if TYPE_CHECKING:
+    from pytest_flamegate.profile import Profile, Profiler
+    from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.observation import Observation, Run
+    from pytest_flamegate.workload.spec import Workload
+
+SAMPLE_FLOOR = 200
+"""Fewer samples than this name no hotspot: the share of one of 50 % would be off by 7 points."""
+TIMED_SHARE, PROFILED_SHARE = 0.5, 0.35
+MIN_TIMED, MAX_TIMED = 5, 40
+MIN_PROFILED, MAX_PROFILED = 3, 24
+_TIMED_PART, _PROFILED_PART = 1 / 25, 1 / 10
+_SECONDS = (0.2, 3.0)
+
+
+class Progress(Protocol):
+    """Told about every process that is measured."""
+
+    def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
+        """``spent`` is the part of the budget used so far, 0 to 1."""
+
+
+@dataclass(slots=True)
+class Measuring:
+    """One workload being measured. ``profiler`` is None where profiling is turned off."""
+
+    workload: Workload
+    plan: Plan
+    profiler: Profiler | None
+    budget_s: float
+    progress: Progress
+    profiles: list[Profile] = field(default_factory=list)
+    _observer: Observer = field(init=False)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        flags = self.profiler.python_flags if self.profiler and self._served else ()
+        self._observer = Observer(self.workload, self.plan, flags)
+
+    @property
+    def observation(self) -> Observation:
+        """All runs so far."""
+        return self._observer.observation()
+
+    @property
+    def profile(self) -> Profile | None:
+        """All profiled processes pooled."""
+        return merge(self.profiles) if self.profiles else None
+
+    @property
+    def spent(self) -> float:
+        """The part of the budget that is used up; may pass 1."""
+        return (time.monotonic() - self._began_s) / self.budget_s
+
+    def first(self) -> None:
+        """Measure what every verdict needs."""
+        self._observer.warm_up()
+        self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE)
+        if self.profiler is not None:
+            self._profiled_until(self.spent + PROFILED_SHARE, self.profiler)
+
+    def more(self, *, timed: bool, profiled: bool) -> None:
+        """Spend the rest of the budget where it can settle something."""
+        if timed:
+            self._timed_until(1.0 if not profiled else (1.0 + self.spent) / 2, at_least=1)
+        if profiled and self.profiler is not None:
+            self._profiled_until(1.0, self.profiler, at_least=1)
+
+    def overhead_pct(self) -> float | None:
+        """Return the extra CPU time per token of profiled runs over timed ones, in percent."""
+        timed, profiled = (
+            [_cpu_per_token(run) for run in self._observer.runs if run.role == role]
+            for role in ("timed", "profiled")
+        )
+        if not timed or not profiled:
+            return None
+        return 100.0 * (statistics.median(profiled) / statistics.median(timed) - 1.0)
+
+    @property
+    def _timed(self) -> int:
+        return sum(run.role == "timed" for run in self._observer.runs)
+
+    @property
+    def _served(self) -> bool:
+        return isinstance(self.plan, Served)
+
+    def _timed_until(self, spent: float, at_least: int = MIN_TIMED) -> None:
+        done = self._timed
+        wanted = done + at_least
+        while done < MAX_TIMED and (done < wanted or self.spent < spent):
+            self._observer.timed(self._seconds(_TIMED_PART))
+            done += 1
+            self._tell()
+
+    def _profiled_until(
+        self, spent: float, profiler: Profiler, at_least: int = MIN_PROFILED
+    ) -> None:
+        wanted = len(self.profiles) + at_least
+        while len(self.profiles) < MAX_PROFILED and (
+            len(self.profiles) < wanted or self.spent < spent or self._few_samples()
+        ):
+            if len(self.profiles) >= wanted and self.spent > 2 * max(spent, 1.0):
+                break
+            self.profiles.append(self._profiled(profiler))
+            self._tell()
+
+    def _few_samples(self) -> bool:
+        return sum(profile.samples for profile in self.profiles) < SAMPLE_FLOOR
+
+    def _profiled(self, profiler: Profiler) -> Profile:
+        with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+            directory = Path(name)
+            if isinstance(self.plan, Streamed):
+                wrapped = profiler.wrap(self.plan.argv, directory)
+                self._observer.wrapped(wrapped.argv)
+                return cut(profiler.parse(wrapped.raw), None)
+            _, raw = self._observer.profiled(
+                self._seconds(_PROFILED_PART), lambda pid: profiler.attach(pid, directory)
+            )
+            return cut(profiler.parse(raw))
+
+    def _seconds(self, part: float) -> float:
+        return min(max(self.budget_s * part, _SECONDS[0]), _SECONDS[1])
+
+    def _tell(self) -> None:
+        samples = sum(profile.samples for profile in self.profiles)
+        self.progress.step(self.workload.name, self._timed, samples, min(self.spent, 1.0))
+
+
+def _cpu_per_token(run: Run) -> float:
+    return sum(block.interval.cpu_ns for block in run.blocks) / run.tokens

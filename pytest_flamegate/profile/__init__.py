@@ -1,0 +1,40 @@
+"""Where does the time go? Profilers behind one small protocol, and what a profile says.
+
+``choose`` picks a profiler; it samples a process and ``parse`` turns what it wrote
+into a ``Profile`` of normalised, escaped frames. ``cut`` trims the stacks to the
+workload, ``fold`` writes them down and ``hotspots`` ranks the functions.
+"""
+
+from __future__ import annotations
+
+from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.category import category
+from pytest_flamegate.profile.choose import PROFILERS, choose, profilers
+from pytest_flamegate.profile.fold import fold, label, merge, unfold
+from pytest_flamegate.profile.hotspots import hotspots, require_samples, require_stacks
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
+from pytest_flamegate.profile.roots import cut
+
+__all__ = [
+    "PROFILERS",
+    "Frame",
+    "Hotspot",
+    "Probe",
+    "Profile",
+    "Profiler",
+    "Recording",
+    "Setup",
+    "Stack",
+    "Wrapped",
+    "category",
+    "choose",
+    "cut",
+    "fold",
+    "hotspots",
+    "label",
+    "merge",
+    "profilers",
+    "require_samples",
+    "require_stacks",
+    "unfold",
+]

@@ -1,0 +1,83 @@
+"""Which profiler samples: the one that was asked for, else the first that sees the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.profile import none, perf, pyspy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from pytest_flamegate.profile.base import Probe, Profiler, Setup
+
+AUTO = "auto"
+PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
+    "py-spy": pyspy.make,
+    "perf": perf.make,
+    "none": none.make,
+}
+"""In the order in which ``auto`` tries them; a new profiler is a file and a line here."""
+
+
+def profilers(setup: Setup) -> dict[str, Profiler]:
+    """Return every profiler, made for ``setup``."""
+    return {name: make(setup) for name, make in PROFILERS.items()}
+
+
+def choose(
+    requested: str, setup: Setup, probes: MutableMapping[str, Probe] | None = None
+) -> Profiler:
+    """Return the profiler to use.
+
+    ``auto`` takes the first that is usable and sees Python frames for a Python engine,
+    native ones for any other program; a name takes that profiler if it is usable at
+    all, and ``none`` always. ``probes`` is what is known already, by name; probes made
+    here are added to it.
+
+    Raises ``UsageError`` ``E_UNKNOWN_PROFILER``; ``ToolError`` with the code of the
+    probe where the requested one is unusable, ``E_NO_PROFILER`` where ``auto`` finds none.
+    """
+    if probes is None:
+        probes = {}
+    if requested == AUTO:
+        return _automatic(setup, probes)
+    if requested not in PROFILERS:
+        raise UsageError(
+            "E_UNKNOWN_PROFILER",
+            f"There is no profiler {requested!r}.",
+            f"Use one of: {', '.join((AUTO, *PROFILERS))}.",
+        )
+    profiler = PROFILERS[requested](setup)
+    if requested == "none":
+        return profiler
+    probe = _probe(profiler, probes)
+    if not probe.usable:
+        raise ToolError(probe.code, f"{requested} cannot be used: {probe.reason}.", probe.todo)
+    return profiler
+
+
+def _automatic(setup: Setup, probes: MutableMapping[str, Probe]) -> Profiler:
+    wanted = "Python" if setup.python_engine else "native"
+    reasons, todos = [], []
+    for name, profiler in profilers(setup).items():
+        if name == "none":
+            continue
+        probe = _probe(profiler, probes)
+        if probe.usable and (probe.sees_python if setup.python_engine else probe.sees_native):
+            return profiler
+        reasons.append(f"{name}: {probe.reason or f'sees no {wanted} frames here'}")
+        if probe.todo:
+            todos.append(f"{name}: {probe.todo}")
+    raise ToolError(
+        "E_NO_PROFILER",
+        f"No profiler can see the {wanted} frames of this engine ({'; '.join(reasons)}).",
+        " ".join([*todos, "Or go without: --flamegate-profiler=none."]),
+    )
+
+
+def _probe(profiler: Profiler, probes: MutableMapping[str, Probe]) -> Probe:
+    if profiler.name not in probes:
+        probes[profiler.name] = profiler.probe()
+    return probes[profiler.name]

@@ -1,0 +1,148 @@
+"""From what a profiler prints to a ``Frame`` that is the same on every machine.
+
+Addresses, process ids and absolute prefixes differ from run to run and would make two
+equal profiles differ; names come from code under test and may hold anything.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest_flamegate
+from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.profile.text import escape, escaped_character
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KERNEL = "kernel"
+UNKNOWN = Frame("[unknown]", "unknown", "native")
+_TRAMPOLINES = frozenset({"py_trampoline_evaluator", "_Py_trampoline_func_start"})
+_USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]"})
+_MEMORY = re.compile(r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)")
+_JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so)$")
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_STDLIB = re.compile(r"^.*/lib(?:64)?/python\d+(?:\.\d+|\d*\.zip)/")
+_WHEEL_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
+_ADDRESS = re.compile(r"(?:\[?0x[0-9a-fA-F]+\]?|\[unknown\])")
+_OFFSET = re.compile(r"\+0x[0-9a-fA-F]+(?:/0x[0-9a-fA-F]+)?$")
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SYMBOL_VERSION = re.compile(r"@{1,2}[A-Za-z_][\w.]*$")
+_CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+$")
+_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+_QUALIFIER = re.compile(r" ?(?:const|volatile|noexcept|&&?|\[clone [^\]]*\]|\[abi:[^\]]*\])$")
+
+
+def prefixes(project: Path | None) -> tuple[str, ...]:
+    """Return the directories below which paths are shown relative, longest first."""
+    roots = [Path(pytest_flamegate.__file__).parents[1]]
+    if project is not None:
+        roots += [project.absolute(), project.resolve()]
+    names = {root.as_posix().rstrip("/") + "/" for root in roots}
+    return tuple(sorted(names - {"/"}, key=lambda name: (-len(name), name)))
+
+
+def python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
+    """Return the frame of a Python function that stands in ``file``."""
+    name = _OBJECT_ADDRESS.sub("", name)
+    return Frame(escape(name), _module(python_module(file, roots)), "python")
+
+
+def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
+    """Return the frame of a symbol as perf names it; None for a trampoline.
+
+    ``py::name:file``, as CPython's jitdump has it, becomes a Python frame. A symbol that
+    is only an address becomes ``[library]``.
+    """
+    if symbol.startswith("py::") and _JIT.search(library):
+        return python_frame(*_split_python(symbol[4:]), roots)
+    if symbol in _TRAMPOLINES:
+        return None
+    module = native_module(library)
+    symbol = _OFFSET.sub("", symbol)
+    if not symbol or _ADDRESS.fullmatch(symbol):
+        if module == "unknown":
+            return UNKNOWN
+        name = f"[{module}]"
+    else:
+        name = native_name(symbol)
+    if module == KERNEL:
+        return Frame(escape(name), KERNEL, "system")
+    return Frame(escape(name), _module(module), "native")
+
+
+def python_module(file: str, roots: Sequence[str]) -> str:
+    """Return a path that is the same in every environment and checkout."""
+    if file.startswith("<"):
+        return file
+    path = posixpath.normpath(file) if file else ""
+    if found := _PACKAGES.match(path):
+        return path[found.end() :]
+    for root in roots:
+        if path.startswith(root):
+            return path[len(root) :].removeprefix("src/")
+    if found := _STDLIB.match(path):
+        return path[found.end() :]
+    if path.startswith(("/", "..")):
+        return posixpath.basename(path)
+    return path
+
+
+def native_module(library: str) -> str:
+    """Return the library's file name, ``kernel``, ``jit``, ``anon`` or ``unknown``."""
+    library = library.removesuffix(" (deleted)")
+    if library in ("", "[unknown]"):
+        return "unknown"
+    if _JIT.search(library):
+        return "jit"
+    if _MEMORY.match(library):
+        return "anon"
+    if library in _USER_BRACKETS:
+        return library[1:-1]
+    if library.startswith(("[", "bpf_prog_")) or ".ko" in posixpath.basename(library):
+        return KERNEL
+    module = _WHEEL_HASH.sub("", posixpath.basename(library))
+    # Only the kernel's own frames may carry its name.
+    return escaped_character("k") + "ernel" if module == KERNEL else module
+
+
+def native_name(symbol: str) -> str:
+    """Return a symbol without version, clone suffix, Rust hash and C++ parameters."""
+    name = _SYMBOL_VERSION.sub("", symbol) or symbol
+    name = _CLONE.sub("", name) or name
+    name = _RUST_HASH.sub("", name) or name
+    return _without_parameters(name)
+
+
+def _without_parameters(name: str) -> str:
+    bare = name
+    while found := _QUALIFIER.search(bare):
+        bare = bare[: found.start()]
+    if not bare.endswith(")"):
+        return name
+    depth = 0
+    for index in range(len(bare) - 1, -1, -1):
+        depth += (bare[index] == ")") - (bare[index] == "(")
+        if depth == 0:
+            kept = bare[:index]
+            # "operator()" and "(anonymous namespace)" end in parentheses of their own.
+            return name if not kept or kept.endswith(("operator", "::")) else kept
+    return name
+
+
+def _split_python(text: str) -> tuple[str, str]:
+    for separator in (":/", ":<"):
+        name, found, file = text.rpartition(separator)
+        if found:
+            return name, separator[1] + file
+    name, found, file = text.rpartition(":")
+    return (name, file) if found else (text, "")
+
+
+def _module(module: str) -> str:
+    # A label is read back by its last " (" or " [": none may stand inside a module.
+    text = escape(module)
+    return text.replace(" (", "\\x20(").replace(" [", "\\x20[")

@@ -1,0 +1,230 @@
+"""perf: native and kernel frames of any program, Python's too where CPython tells it.
+
+CPython tells it from 3.13 on, started with ``-X perf_jit``. The older ``-X perf`` needs a
+Python built with frame pointers, which stock ones are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.profile import jitdump, perf_tool, programs, sidecar
+from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.normalise import prefixes
+from pytest_flamegate.profile.perf_control import Control
+from pytest_flamegate.profile.perf_script import NAME, Script
+from pytest_flamegate.profile.perf_words import INSTALL, KNOWN
+from pytest_flamegate.profile.trial import trial, unusable
+from pytest_flamegate.profile.words import ProfilerError, failed, hangs, in_its_words, unreadable
+from pytest_flamegate.workload import process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.workload.process import Child
+
+EVENT = "cpu-clock"
+RATE_HZ = 999
+CALL_GRAPH_PYTHON = "dwarf,32768"
+CALL_GRAPH_NATIVE = "dwarf,65528"
+OLD_PYTHON = "Python frames need CPython >= 3.13"
+NO_PYTHON = "no Python frame was resolved"
+NO_KERNEL = "no kernel frames"
+_FIRST_WITH_JITDUMP = (3, 13)
+_ANSWER_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 60.0
+_LAST_WORDS_S = 1.0
+_CALL_GRAPH = re.compile(r"fp|dwarf,\d{1,6}")
+
+
+def python_flags(version: tuple[int, int, int]) -> tuple[str, ...]:
+    """Return the flags with which that CPython tells perf the names of its functions."""
+    return ("-X", "perf_jit") if version >= _FIRST_WITH_JITDUMP else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Perf:
+    """Samples on CPU time, ``rate_hz`` times a second, with stacks by ``call_graph``."""
+
+    rate_hz: int = RATE_HZ
+    call_graph: str = CALL_GRAPH_PYTHON
+    python: str = ""
+    python_flags: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    name: str = field(default=NAME, init=False)
+
+    def probe(self) -> Probe:
+        """Try it on a small process."""
+        number = ""
+        try:
+            number = programs.version(_program())
+        except FlamegateError as error:
+            return unusable(self.name, number, error)
+        return trial(self, number)
+
+    def attach(self, pid: int, directory: Path) -> Recording:
+        """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
+        program = _program()
+        raw = sidecar.fresh(directory, f"perf-{pid}", ".data")
+        control = Control()
+        child = None
+        try:
+            argv = [*self._record(program, raw), *control.argv, "-p", str(pid)]
+            child = process.start(argv, env=perf_tool.environment(), pass_fds=control.pass_fds)
+            control.handed_over()
+            if not control.tell("enable", child, _ANSWER_TIMEOUT_S):
+                raise _unanswered(child, _ANSWER_TIMEOUT_S, "told to begin")
+        except BaseException:
+            control.close()
+            if child is not None:
+                child.end()
+            raise
+        return _PerfRecording(child, control, raw, pid)
+
+    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+        """Run ``argv`` under perf; the exit status is that of ``argv``, 255 where perf failed."""
+        raw = sidecar.fresh(directory, NAME, ".data")
+        return Wrapped((*self._record(_program(), raw), "--", *argv), raw)
+
+    def parse(self, raw: Path, said: bytes = b"") -> Profile:
+        """Read a recording; the rate, event and call graph are those really used."""
+        try:
+            return self._parse(raw)
+        except ProfilerError as error:
+            raise in_its_words(NAME, said, KNOWN) or error from None
+
+    def _parse(self, raw: Path) -> Profile:
+        program = _program()
+        notes = sidecar.read(raw, NAME)
+        if not raw.is_file():
+            raise unreadable(NAME, "perf record wrote no file")
+        number = programs.version(program)
+        event, rate_hz, call_graph = perf_tool.event_of(program, raw)
+        times_throttled = perf_tool.throttled(program, raw)
+        script = self._script(program, raw, notes.pid)
+        degraded = [*notes.degraded]
+        if event.endswith(":u"):
+            degraded.append(f"{NO_KERNEL}: {event}")
+        if times_throttled:
+            degraded.append(f"throttled {times_throttled} times")
+        if self.python and not any(f.kind == "python" for stack in script.stacks for f in stack):
+            degraded.append(NO_PYTHON if self.python_flags else OLD_PYTHON)
+        return Profile(
+            profiler=NAME,
+            profiler_version=number,
+            event=event,
+            rate_hz=rate_hz,
+            call_graph=call_graph,
+            python=self.python,
+            stacks=script.stacks,
+            errors=0,
+            lost=script.lost,
+            complete=sum(script.stacks.values()),
+            duration_ns=script.span_ns,
+            pids=(notes.pid,) if notes.pid is not None else tuple(sorted(script.pids)),
+            degraded=tuple(degraded),
+        )
+
+    def _script(self, program: str, raw: Path, pid: int | None) -> Script:
+        if not self.python_flags or pid is None or not jitdump.dump_of(pid).exists():
+            return perf_tool.script(program, raw, self.roots)
+        injected = None
+        try:
+            jitdump.scrub(jitdump.dump_of(pid))
+            injected = perf_tool.inject_jit(program, raw)
+            return perf_tool.script(program, injected, self.roots)
+        except OSError as error:
+            raise unreadable(NAME, f"the jitdump of process {pid}: {error}") from None
+        finally:
+            if injected is not None:
+                injected.unlink(missing_ok=True)
+            jitdump.clean(pid)
+
+    def _record(self, program: str, raw: Path) -> tuple[str, ...]:
+        argv = [program, "record", "-e", EVENT, "-F", str(self.rate_hz), "--strict-freq", "-N"]
+        argv += ["--call-graph", self.call_graph, "-o", str(raw)]
+        if self.python_flags:
+            argv += ["-k", "1"]  # the clock of the jitdump; inject cannot read compressed files
+        elif self.call_graph != "fp" and _can_compress(program):
+            argv.append("-z")  # dwarf copies the stack at every sample: 33 MB a second otherwise
+        return tuple(argv)
+
+
+@dataclass(slots=True)
+class _PerfRecording:
+    child: Child
+    control: Control
+    raw: Path
+    pid: int
+    stopped: bool = False
+
+    def stop(self) -> Path:
+        """Disable the event first, so that nothing of the stopping itself is sampled."""
+        if self.stopped:
+            return self.raw
+        try:
+            if self.child.poll() is None:
+                self.control.tell("disable", self.child, _ANSWER_TIMEOUT_S)
+                self.control.tell("stop", self.child, _ANSWER_TIMEOUT_S)
+            if self.child.wait(_STOP_TIMEOUT_S) != 0:
+                raise _unanswered(self.child, _STOP_TIMEOUT_S, "told to stop")
+        finally:
+            self._end()
+        sidecar.write(self.raw, sidecar.Sidecar(pid=self.pid))
+        self.stopped = True
+        return self.raw
+
+    def close(self) -> None:
+        """End perf; CPython's jitdump goes too, for nobody will read it."""
+        self._end()
+        if not self.stopped:
+            jitdump.clean(self.pid)
+
+    def _end(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.control.close)
+            self.child.end()
+
+
+def make(setup: Setup) -> Profiler:
+    """Return perf as ``setup`` wants it; ``UsageError`` for a call graph it does not know."""
+    call_graph = setup.call_graph or (
+        CALL_GRAPH_PYTHON if setup.python_engine else CALL_GRAPH_NATIVE
+    )
+    if not _CALL_GRAPH.fullmatch(call_graph):
+        raise UsageError(
+            "E_CALL_GRAPH",
+            f"perf cannot unwind by {call_graph!r}.",
+            "Use fp, or dwarf,BYTES with BYTES at most 65528.",
+        )
+    return Perf(
+        rate_hz=setup.rate_hz or RATE_HZ,
+        call_graph=call_graph,
+        python=setup.python_text,
+        python_flags=python_flags(setup.python) if setup.python_engine else (),
+        roots=prefixes(setup.project),
+    )
+
+
+def _program() -> str:
+    return programs.find(NAME, INSTALL)
+
+
+@lru_cache(maxsize=4)
+def _can_compress(program: str) -> bool:
+    built = process.run([program, "version", "--build-options"], timeout_s=programs.ASK_TIMEOUT_S)
+    return re.search(rb"zstd: \[ on", built.stdout) is not None
+
+
+def _unanswered(child: Child, timeout_s: float, doing: str) -> ProfilerError:
+    status = child.wait(_LAST_WORDS_S)  # its pipes close a moment before it ends
+    if status is None:
+        return hangs(NAME, timeout_s, doing)
+    return failed(NAME, child.stderr_bytes(), status, KNOWN)

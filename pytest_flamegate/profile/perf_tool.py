@@ -1,0 +1,94 @@
+"""Running perf's reading commands in an environment of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.profile.perf_script import FIELDS, NAME, Script, parse_script
+from pytest_flamegate.profile.perf_words import KNOWN
+from pytest_flamegate.profile.words import failed, hangs, unreadable
+from pytest_flamegate.workload import process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.workload.process import Result
+
+READ_TIMEOUT_S = 300.0
+_NOT_CLOSED = b"data size field is 0"
+_EVENT = re.compile(r"^(\S+): .*?\bsample_freq \}: (\d{1,9}), sample_type: ([A-Z_|]+)")
+_STACK_BYTES = re.compile(r"sample_stack_user: (\d{1,9})")
+_THROTTLE = re.compile(rb"(?<!UN)THROTTLE events:\s+(\d{1,18})")
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which perf reads no user's settings and asks no server."""
+    return {**os.environ, "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
+
+
+def read(argv: Sequence[str]) -> Result:
+    """Run one of perf's reading commands; raise ``ProfilerError`` where it fails."""
+    result = process.run(argv, timeout_s=READ_TIMEOUT_S, env=environment())
+    if result.timed_out:
+        raise hangs(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
+    if result.returncode != 0:
+        raise failed(NAME, result.stderr or result.stdout, result.returncode, KNOWN)
+    if _NOT_CLOSED in result.stderr:
+        raise unreadable(NAME, "perf record did not finish writing it")
+    return result
+
+
+def event_of(program: str, raw: Path) -> tuple[str, int, str]:
+    """Return the event that was really sampled, its rate in Hz, and the call graph mode."""
+    listed = read([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout
+    for line in listed.decode("utf-8", "replace").splitlines():
+        found = _EVENT.match(line)
+        if found is None or found[1].startswith("dummy"):
+            continue
+        kept = _STACK_BYTES.search(line)
+        graph = f"dwarf,{kept[1]}" if kept else "fp" if "CALLCHAIN" in found[3] else "none"
+        return found[1], int(found[2]), graph
+    raise unreadable(NAME, "perf evlist names no sampled event")
+
+
+def throttled(program: str, raw: Path) -> int:
+    """Return how often the kernel throttled the sampling."""
+    stats = read([program, "report", "-f", "--stats", "-i", str(raw)]).stdout
+    found = _THROTTLE.search(stats)
+    return int(found[1]) if found else 0
+
+
+def script(program: str, raw: Path, roots: Sequence[str]) -> Script:
+    """Read every sample of ``raw``. Raises ``ProfilerError``."""
+    text = raw.with_name(raw.name + ".script")
+    argv = [program, "script", "-f", "--no-inline", "--show-lost-events", "--max-stack", "1024"]
+    try:
+        with text.open("w+b") as stream:
+            child = process.start(
+                [*argv, "-F", FIELDS, "-i", str(raw)],
+                env=environment(),
+                stdout_fd=stream.fileno(),
+            )
+            try:
+                status = child.wait(READ_TIMEOUT_S)
+                stderr = child.stderr_bytes()
+            finally:
+                child.end()
+            if status is None:
+                raise hangs(NAME, READ_TIMEOUT_S, "running perf script")
+            if status != 0:
+                raise failed(NAME, stderr, status, KNOWN)
+            stream.seek(0)
+            return parse_script(stream, roots)
+    finally:
+        text.unlink(missing_ok=True)
+
+
+def inject_jit(program: str, raw: Path) -> Path:
+    """Return a copy of ``raw`` in which Python's functions have names."""
+    injected = raw.with_name(raw.name + ".jit")
+    read([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
+    return injected

@@ -1,0 +1,229 @@
+"""py-spy: Python frames by reading the process's memory, at next to no cost up to 250 Hz.
+
+It samples by wall clock and leaves idle threads out; threads without Python frames
+(OpenBLAS, OpenMP, an engine's own) it cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.profile import programs, sidecar
+from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.normalise import prefixes
+from pytest_flamegate.profile.speedscope import NAME, parse_speedscope
+from pytest_flamegate.profile.trial import trial, unusable
+from pytest_flamegate.profile.words import (
+    DENIED,
+    GONE,
+    NOT_PYTHON,
+    SECCOMP,
+    VERSION,
+    Known,
+    ProfilerError,
+    failed,
+    hangs,
+    in_its_words,
+    unreadable,
+)
+from pytest_flamegate.workload import process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.workload.process import Child
+
+RATE_HZ = 200
+EVENT = "wall-clock"
+CALL_GRAPH = "python"
+_INSTALL = "Type: pip install py-spy"
+_BEGUN = b"py-spy> Sampling process"
+_ANSWER_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.005
+_ERRORS = re.compile(rb"py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})\s*$", re.MULTILINE)
+_CHATTER = re.compile(
+    rb"py-spy> Sampling process [^\n]*\n\n"
+    rb"|\npy-spy> Stopped sampling [^\n]*\npy-spy> Wrote [^\n]*\n(?:py-spy> [^\n]*\n)?"
+)
+_KNOWN = (
+    Known(
+        "Permission Denied",
+        DENIED,
+        "Type: sudo sysctl kernel.yama.ptrace_scope=0 (in a container: --cap-add=SYS_PTRACE), "
+        "and sample a process of your own user.",
+    ),
+    Known(
+        "Operation not permitted",
+        SECCOMP,
+        "Start the container with --cap-add=SYS_PTRACE (a seccomp filter forbids ptrace).",
+    ),
+    Known(
+        "requires root",
+        DENIED,
+        "Run it as root: this system lets no one else read another process.",
+    ),
+    Known(
+        "Failed to find python version",
+        NOT_PYTHON,
+        "py-spy sees Python processes only: choose perf for a native program.",
+    ),
+    Known("Unsupported version of Python", VERSION, "Type: pip install --upgrade py-spy"),
+    Known("unexpected argument", VERSION, "Type: pip install --upgrade py-spy"),
+    Known("wasn't expected", VERSION, "Type: pip install --upgrade py-spy"),
+    Known(
+        "Failed to create process",
+        "E_CANNOT_START",
+        "Check that the program exists and may be executed.",
+    ),
+    Known("No such process", GONE, "The process ended before it could be sampled."),
+    Known("Check that the process is running", GONE, "The process ended before it was sampled."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PySpy:
+    """Samples ``rate_hz`` times a second of wall time, function by function."""
+
+    rate_hz: int = RATE_HZ
+    python: str = ""
+    roots: tuple[str, ...] = ()
+    python_flags: tuple[str, ...] = ()
+    name: str = field(default=NAME, init=False)
+
+    def probe(self) -> Probe:
+        """Try it on a small process."""
+        number = ""
+        try:
+            number = programs.version(_program())
+        except FlamegateError as error:
+            return unusable(self.name, number, error)
+        return trial(self, number)
+
+    def attach(self, pid: int, directory: Path) -> Recording:
+        """Sample ``pid``; where pausing it is forbidden, sample without and say so."""
+        raw = sidecar.fresh(directory, f"{NAME}-{pid}", ".json")
+        argv = (*self._record(_program(), raw), "--pid", str(pid))
+        try:
+            return _PySpyRecording(_begin(argv), raw, pid)
+        except ProfilerError as error:
+            if error.code not in (DENIED, SECCOMP):
+                raise
+            try:
+                child = _begin((*argv, "--nonblocking"))
+            except ProfilerError:
+                raise error from None
+            return _PySpyRecording(child, raw, pid, (f"sampled without pausing: {error.reason}",))
+
+    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+        """Run ``argv`` under py-spy, whose exit status tells nothing of that of ``argv``.
+
+        py-spy writes lines of its own to standard output: see ``without_chatter``.
+        """
+        raw = sidecar.fresh(directory, NAME, ".json")
+        return Wrapped((*self._record(_program(), raw), "--", *argv), raw)
+
+    def parse(self, raw: Path, said: bytes = b"") -> Profile:
+        """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
+        try:
+            return self._parse(raw)
+        except ProfilerError as error:
+            raise in_its_words(NAME, said, _KNOWN) or error from None
+
+    def _parse(self, raw: Path) -> Profile:
+        notes = sidecar.read(raw, NAME)
+        try:
+            content = raw.read_bytes()
+        except OSError as error:
+            raise unreadable(NAME, error.strerror or str(error)) from None
+        sampled = parse_speedscope(content, self.roots)
+        return Profile(
+            profiler=NAME,
+            profiler_version=programs.version(_program()),
+            event=EVENT,
+            rate_hz=self.rate_hz,
+            call_graph=CALL_GRAPH,
+            python=self.python,
+            stacks=sampled.stacks,
+            errors=notes.errors,
+            lost=0,
+            complete=sum(sampled.stacks.values()),
+            duration_ns=sampled.duration_ns,
+            # The main thread's number is the process's.
+            pids=(notes.pid,) if notes.pid is not None else sampled.threads[:1],
+            degraded=notes.degraded,
+        )
+
+    def _record(self, program: str, raw: Path) -> tuple[str, ...]:
+        options = ("--format", "speedscope", "--function", "--full-filenames")
+        return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
+
+
+@dataclass(slots=True)
+class _PySpyRecording:
+    child: Child
+    raw: Path
+    pid: int
+    degraded: tuple[str, ...] = ()
+    stopped: bool = False
+
+    def stop(self) -> Path:
+        """Interrupt py-spy: only so does it write its file. Its exit status tells nothing."""
+        if self.stopped:
+            return self.raw
+        try:
+            self.child.interrupt()
+            if self.child.wait(_STOP_TIMEOUT_S) is None:
+                raise hangs(NAME, _STOP_TIMEOUT_S, "told to stop")
+            found = _ERRORS.search(self.child.stdout_bytes())
+            if found is None or not self.raw.is_file():
+                raise failed(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
+        finally:
+            self.child.end()
+        errors = int(found[1])
+        sidecar.write(self.raw, sidecar.Sidecar(self.pid, errors, self.degraded))
+        self.stopped = True
+        return self.raw
+
+    def close(self) -> None:
+        """End py-spy."""
+        self.child.end()
+
+
+def make(setup: Setup) -> Profiler:
+    """Return py-spy as ``setup`` wants it."""
+    return PySpy(
+        rate_hz=setup.rate_hz or RATE_HZ, python=setup.python_text, roots=prefixes(setup.project)
+    )
+
+
+def without_chatter(stdout: bytes) -> bytes:
+    """Return what a wrapped command wrote, without the lines py-spy put among it."""
+    return _CHATTER.sub(b"", stdout)
+
+
+def _program() -> str:
+    return programs.find(NAME, _INSTALL)
+
+
+def _begin(argv: Sequence[str]) -> Child:
+    child = process.start(argv)
+    try:
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        while _BEGUN not in child.stdout_bytes():
+            status = child.poll()
+            if status is not None:
+                raise failed(NAME, child.stderr_bytes(), status, _KNOWN)
+            if time.monotonic() > deadline:
+                raise hangs(NAME, _ANSWER_TIMEOUT_S, "told to begin")
+            time.sleep(_POLL_S)
+    except BaseException:
+        child.end()
+        raise
+    return child

@@ -1,0 +1,84 @@
+"""A tool's own words, and what the user can do about them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.profile.text import decode, escape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ABSENT = "E_PROFILER_ABSENT"
+DENIED = "E_PROFILER_DENIED"
+SECCOMP = "E_PROFILER_SECCOMP"
+VERSION = "E_PROFILER_VERSION"
+HANGS = "E_PROFILER_HANGS"
+FAILED = "E_PROFILER_FAILED"
+OUTPUT = "E_PROFILER_OUTPUT"
+NOT_PYTHON = "E_NOT_PYTHON"
+GONE = "E_PROCESS_GONE"
+RATE = "E_PROFILER_RATE"
+
+_WORDS_BYTES = 400
+_CHATTER = re.compile(
+    rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
+)
+
+
+class Known(NamedTuple):
+    """Words that a tool is known to say, the code they mean and what to do."""
+
+    words: str
+    code: str
+    todo: str
+
+
+class ProfilerError(ToolError):
+    """A profiler failed; ``reason`` holds its own words."""
+
+    def __init__(self, code: str, what: str, todo: str, reason: str) -> None:
+        super().__init__(code, what, todo)
+        self.reason = reason
+
+
+def quoted(output: bytes) -> str:
+    """Return what a tool said on one line: no progress, no backtrace, escaped, bounded."""
+    said = _CHATTER.sub(b"", output).split(b"Stack backtrace:", 1)[0]
+    return escape(" ".join(decode(said).split()), _WORDS_BYTES).replace("\\x3b", ";")
+
+
+def failed(
+    profiler: str, output: bytes, returncode: int | None, known: Sequence[Known]
+) -> ProfilerError:
+    """Return the error for a tool that ended with ``returncode`` and said ``output``."""
+    if (error := in_its_words(profiler, output, known)) is not None:
+        return error
+    reason = quoted(output) or f"exit status {returncode}, no words"
+    todo = "Run the profiler by hand on any process to see more, or choose another one."
+    return ProfilerError(FAILED, f'{profiler} failed: "{reason}".', todo, reason)
+
+
+def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> ProfilerError | None:
+    """Return the error that words in ``output`` stand for; None where none is known."""
+    reason = quoted(output)
+    for entry in known:
+        if entry.words in reason:
+            return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', entry.todo, reason)
+    return None
+
+
+def hangs(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
+    """Return the error for a tool that did not finish ``doing`` in time."""
+    reason = f"no answer within {timeout_s:g} s while {doing}"
+    todo = "Try again on an idle machine, or choose another profiler."
+    return ProfilerError(HANGS, f"{profiler} hangs: {reason}.", todo, reason)
+
+
+def unreadable(profiler: str, why: str) -> ProfilerError:
+    """Return the error for output that cannot be read."""
+    why = escape(why, _WORDS_BYTES)
+    todo = "Measure again; if it stays, report it with the version of the profiler."
+    return ProfilerError(OUTPUT, f"The output of {profiler} cannot be read: {why}.", todo, why)

@@ -1,0 +1,193 @@
+"""From what was seen to what is claimed: evidence, and the receipt that rests on it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.profile import fold, hotspots
+from pytest_flamegate.receipt.metrics import metrics, tokens_per_second, value_of
+from pytest_flamegate.receipt.types import (
+    Evidence,
+    HotspotRecord,
+    KernelSighting,
+    ProcessProfile,
+    ProfileRecord,
+    Receipt,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_flamegate.profile import Hotspot, Profile
+    from pytest_flamegate.receipt.types import Commit
+    from pytest_flamegate.workload.observation import Observation
+    from pytest_flamegate.workload.spec import Workload
+
+KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})
+KERNEL_FLOOR = 0.001
+_MAX_KERNELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was measured, apart from how it ran: model, machine, code and tool."""
+
+    workload: Workload
+    model: Mapping[str, str | int]
+    machine: Mapping[str, str]
+    commit: Commit | None
+    flamegate_version: str
+    prompt_tokens: int | None
+
+
+def compose(
+    subject: Subject,
+    seen: Observation,
+    profiles: Sequence[Profile],
+    pooled: Profile | None,
+    overhead_pct: float | None,
+) -> tuple[Receipt | None, Evidence]:
+    """Return the receipt and its evidence (``receipt_sha256`` still empty).
+
+    Without a profile no kernel was seen, and there is no receipt to write.
+    """
+    found = metrics(seen, subject.prompt_tokens)
+    record = None
+    sightings: tuple[KernelSighting, ...] = ()
+    if pooled is not None:
+        spots = hotspots(pooled, value_of(found, "cpu_s_per_token"))
+        record = _profile_record(pooled, profiles, spots, overhead_pct)
+        sightings = kernels(spots)
+    model_sha256 = subject.model.get("sha256")
+    evidence = Evidence(
+        nonce=seen.nonce,
+        created=_now(),
+        flamegate_version=subject.flamegate_version,
+        receipt_sha256="",
+        workload=recipe(subject.workload),
+        model_sha256=str(model_sha256) if model_sha256 else None,
+        model=subject.model,
+        machine=subject.machine,
+        commit=subject.commit,
+        requested_environment=seen.requested_environment,
+        effective_environment=seen.effective_environment,
+        tokens=seen.tokens,
+        token_digest=seen.token_digest,
+        token_source=seen.token_source,
+        differs_at=seen.differs_at,
+        clock_scope=seen.clock_scope,
+        runs=seen.runs,
+        metrics=found,
+        profile=record,
+        kernels=sightings,
+    )
+    if not sightings:
+        return None, evidence
+    return _receipt(subject, seen, evidence), evidence
+
+
+def kernels(spots: Sequence[Hotspot]) -> tuple[KernelSighting, ...]:
+    """Return the frames that compute, as seen in the profile; the hottest ones if none is known."""
+    known = [s for s in spots if s.category in KERNEL_CATEGORIES and s.self_share >= KERNEL_FLOOR]
+    chosen = known or [s for s in spots if s.self_samples > 0]
+    return tuple(
+        KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:_MAX_KERNELS]
+    )
+
+
+def recipe(workload: Workload) -> dict[str, object]:
+    """Return everything needed to run the workload again, as plain data."""
+    told: dict[str, object] = {
+        "name": workload.name,
+        "engine": workload.engine,
+        "prompt": workload.prompt,
+        "max_tokens": workload.max_tokens,
+        "source": workload.source,
+        "seed": workload.seed,
+        "threads": workload.threads,
+        "token_unit": workload.token_unit,
+        "timeout_s": workload.timeout_s,
+        "command": list(workload.command),
+        "build": list(workload.build),
+        "env": dict(workload.env),
+    }
+    for name in ("target", "model", "tokenizer"):
+        if (value := getattr(workload, name)) is not None:
+            told[name] = value
+    if workload.injection is not None:
+        told["injection"] = f"{workload.injection.frame}:+{workload.injection.extra_pct:g}%"
+    return told
+
+
+def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
+    rate = tokens_per_second(seen)
+    environment = {
+        **seen.effective_environment,
+        "FLAMEGATE_ENGINE": subject.workload.engine,
+        "FLAMEGATE_VERSION": subject.flamegate_version,
+        "OS": f"{subject.machine.get('os', '')}-{subject.machine.get('arch', '')}",
+    }
+    if "python" in subject.machine:
+        environment["PYTHON_VERSION"] = subject.machine["python"]
+    return Receipt(
+        timestamp=evidence.created,
+        backend="cpu",
+        deterministic=seen.differs_at is None and len(seen.runs) > 1,
+        tokens_requested=subject.workload.max_tokens,
+        tokens_generated=len(seen.tokens),
+        tokens_per_second=rate.value,
+        kernels=tuple(sighting.name for sighting in evidence.kernels),
+        environment=dict(sorted(environment.items())),
+        model=subject.model,
+    )
+
+
+def _profile_record(
+    pooled: Profile,
+    profiles: Sequence[Profile],
+    spots: Sequence[Hotspot],
+    overhead_pct: float | None,
+) -> ProfileRecord:
+    return ProfileRecord(
+        profiler=pooled.profiler,
+        profiler_version=pooled.profiler_version,
+        event=pooled.event,
+        rate_hz=pooled.rate_hz,
+        call_graph=pooled.call_graph,
+        python=pooled.python,
+        samples=pooled.samples,
+        errors=pooled.errors,
+        lost=pooled.lost,
+        completeness=pooled.completeness,
+        overhead_pct=overhead_pct,
+        degraded=pooled.degraded,
+        folded_sha256=hashlib.sha256(fold(pooled).encode()).hexdigest(),
+        processes=tuple(_process(profile) for profile in profiles),
+        hotspots=tuple(_hotspot(spot) for spot in spots),
+    )
+
+
+def _process(profile: Profile) -> ProcessProfile:
+    own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
+    return ProcessProfile(pid=profile.pids[0], samples=profile.samples, self_samples=own)
+
+
+def _hotspot(spot: Hotspot) -> HotspotRecord:
+    return HotspotRecord(
+        name=spot.name,
+        module=spot.module,
+        kind=spot.kind,
+        category=spot.category,
+        self_samples=spot.self_samples,
+        inclusive_samples=spot.inclusive_samples,
+        self_share=spot.self_share,
+        inclusive_share=spot.inclusive_share,
+        cpu_s_per_token=spot.cpu_s_per_token,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

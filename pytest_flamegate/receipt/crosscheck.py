@@ -1,0 +1,17 @@
+"""The rules over receipt and evidence together, in the order in which they are reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt import crosscheck_profile, crosscheck_runs
+from pytest_flamegate.receipt.registry import Rulebook
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.case import Case
+
+CHECKS: Rulebook[Case] = Rulebook(crosscheck_runs.CHECKS, crosscheck_profile.CHECKS)
+"""Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
+
+SHORTFALLS: Rulebook[Case] = Rulebook(crosscheck_runs.SHORTFALLS, crosscheck_profile.SHORTFALLS)
+"""Broken: something was not observed. That lowers the grade and refuses nothing."""

@@ -1,0 +1,232 @@
+"""Cross-checks over the profile: its bytes, its counts, its processes, the kernels in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt.findings import shown
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.registry import Rulebook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_flamegate.receipt.case import Case
+    from pytest_flamegate.receipt.folded import Folded
+
+RATE_SLACK = 1.2
+SAMPLES_SLACK = 50
+"""Samplers start and stop a little outside of the measured blocks."""
+
+CHECKS: Rulebook[Case] = Rulebook()
+SHORTFALLS: Rulebook[Case] = Rulebook()
+
+_AGAIN = "Measure again; profile and evidence are written together and changed by nobody."
+
+
+@CHECKS.rule(
+    "E_PROFILE_CHANGED",
+    "The evidence names the folded profile by the SHA-256 of its bytes.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _profile_changed(case: Case) -> Iterator[str]:
+    # The profile belongs to another run, or was edited.
+    profile = case.evidence.profile
+    if profile is None or case.folded_sha256 is None:
+        return
+    if profile.folded_sha256 != case.folded_sha256:
+        yield (
+            f"The evidence belongs to the profile {profile.folded_sha256[:12]}, and this one is "
+            f"{case.folded_sha256[:12]}."
+        )
+
+
+@CHECKS.rule(
+    "E_PROFILE_MALFORMED",
+    "Every line of the folded profile is a stack and a count.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _profile_malformed(case: Case) -> Iterator[str]:
+    # A name with a newline or a semicolon in it would invent frames.
+    if case.folded is not None:
+        yield from case.folded.problems
+
+
+@CHECKS.rule(
+    "E_SAMPLE_COUNT",
+    "Folded profile, its record and its processes count the same samples.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _sample_count(case: Case) -> Iterator[str]:
+    # Shares are only worth the samples behind them.
+    profile = case.evidence.profile
+    if profile is None:
+        return
+    if case.folded is not None and case.folded.samples != profile.samples:
+        yield (
+            f"{profile.samples:,} samples are recorded and the profile holds "
+            f"{case.folded.samples:,}."
+        )
+    pooled = sum(process.samples for process in profile.processes)
+    if pooled != profile.samples:
+        yield f"{profile.samples:,} samples are recorded and its processes hold {pooled:,}."
+    for process in profile.processes:
+        if sum(process.self_samples.values()) > process.samples:
+            yield f"Process {process.pid} has more samples by frame than samples."
+
+
+@CHECKS.rule(
+    "E_HOTSPOT_UNSEEN",
+    "No hotspot has more samples than the folded profile shows for its name.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _hotspot_unseen(case: Case) -> Iterator[str]:
+    # Hotspots are gated, so they are held against the stacks.
+    profile, folded = case.evidence.profile, case.folded
+    if profile is None or folded is None:
+        return
+    for hotspot in profile.hotspots:
+        own = folded.self_samples.get(hotspot.name, 0)
+        inclusive = folded.inclusive_samples.get(hotspot.name, 0)
+        if hotspot.self_samples > own or hotspot.inclusive_samples > inclusive:
+            yield (
+                f"The hotspot {shown(hotspot.name)} has {hotspot.self_samples:,} own and "
+                f"{hotspot.inclusive_samples:,} inclusive samples, and the profile shows {own:,} "
+                f"and {inclusive:,}."
+            )
+
+
+@CHECKS.rule(
+    "E_KERNEL_UNSEEN",
+    "Every claimed kernel was seen, and one seen in the profile stands there.",
+    todo="Name the kernels that the profile shows.",
+    protects=Grade.OBSERVED,
+    needs={"kernels"},
+)
+def _kernel_unseen(case: Case) -> Iterator[str]:
+    # A name copied from somewhere else has no samples.
+    # Where profiler and engine both saw a kernel, the profiler's word counts.
+    by_source = sorted(case.evidence.kernels, key=lambda sighting: sighting.source == "profile")
+    sightings = {sighting.name: sighting for sighting in by_source}
+    for kernel in dict.fromkeys(case.claim.kernels):
+        sighting = sightings.get(kernel)
+        if sighting is None or sighting.count == 0:
+            yield f"The kernel {shown(kernel)} is claimed and was never seen{_top(case.folded)}."
+        elif sighting.source == "profile" and case.folded is not None:
+            samples = case.folded.inclusive_samples.get(kernel, 0)
+            if not samples:
+                yield (
+                    f"The kernel {shown(kernel)} is claimed and not in the profile"
+                    f"{_top(case.folded)}."
+                )
+            elif sighting.count > samples:
+                yield (
+                    f"The kernel {shown(kernel)} was seen {sighting.count:,} times, and the "
+                    f"profile shows {samples:,} samples of it."
+                )
+
+
+def _top(folded: Folded | None) -> str:
+    if folded is None or not folded.self_samples:
+        return ""
+    hottest = _largest(folded.self_samples)
+    return f" ({folded.samples:,} samples): the profile shows {shown(hottest)}"
+
+
+def _largest(samples: Mapping[str, int]) -> str:
+    return max(sorted(samples), key=lambda name: samples[name])
+
+
+@CHECKS.rule(
+    "E_PROFILE_PROCESS",
+    "Each profiled process is one of the profiled runs.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _profile_process(case: Case) -> Iterator[str]:
+    # A program is profiled by wrapping its command line, so there the sampled process
+    # is a child of the run's; it still cannot be one of the timed runs.
+    profile = case.evidence.profile
+    if profile is None:
+        return
+    pids = [process.pid for process in profile.processes]
+    profiled = {run.pid for run in case.profiled}
+    timed = {run.pid for run in case.timed} - profiled
+    for pid in sorted(set(pids)):
+        if pids.count(pid) > 1:
+            yield f"The process {pid} stands twice in the profile."
+        wrapped = case.evidence.clock_scope == "process" and profiled and pid not in timed
+        if pid not in profiled and not wrapped:
+            yield f"The process {pid} was profiled and is none of the profiled runs."
+
+
+@CHECKS.rule(
+    "E_TOO_MANY_SAMPLES",
+    "A profile holds no more samples than its rate allows.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _too_many_samples(case: Case) -> Iterator[str]:
+    # Samples are taken of time spent running, or waiting to run.
+    profile = case.evidence.profile
+    if profile is None or profile.rate_hz <= 0:
+        return
+    seconds = 0.0
+    for run in case.profiled:
+        for block in run.blocks:
+            interval = block.interval
+            ran_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
+            seconds += max(interval.wall_ns, ran_ns) / 1e9
+        seconds += run.load_ns * max(1, run.threads or 1) / 1e9
+    most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
+    if profile.samples > most:
+        yield (
+            f"{profile.samples:,} samples at {profile.rate_hz} a second are more than "
+            f"{seconds:.1f} s of profiled runs allow."
+        )
+
+
+@SHORTFALLS.rule(
+    "W_NO_PROFILE",
+    "A profile with samples stands beside the evidence.",
+    todo="Measure with a profiler, and keep profile.folded beside the receipt.",
+    protects=Grade.OBSERVED,
+)
+def _no_profile(case: Case) -> Iterator[str]:
+    # Without it no kernel was seen to run.
+    if case.evidence.profile is None:
+        yield "No profiler ran, so no kernel was seen."
+    elif case.folded is None:
+        yield "The evidence records a profile and profile.folded is not there."
+    elif case.folded.samples == 0:
+        yield "The profile holds no samples."
+
+
+@SHORTFALLS.rule(
+    "W_KERNELS_FROM_ENGINE",
+    "One claimed kernel at least was seen in the profile.",
+    todo="Profile with a profiler that sees native code.",
+    protects=Grade.OBSERVED,
+    needs={"kernels"},
+)
+def _kernels_from_engine(case: Case) -> Iterator[str]:
+    # What an engine says about itself is not an observation.
+    if not any(sighting.source == "profile" for sighting in case.evidence.kernels):
+        yield "Every claimed kernel was reported by the engine, and the profile shows none of them."
+
+
+@SHORTFALLS.rule(
+    "W_PROFILE_DEGRADED",
+    "The profile was taken without compromise.",
+    todo="See what the profiler reported (flamegate doctor).",
+    protects=None,
+)
+def _profile_degraded(case: Case) -> Iterator[str]:
+    # Shares of a degraded profile may be off.
+    profile = case.evidence.profile
+    if profile is not None and profile.degraded:
+        yield f"The profile is degraded: {', '.join(map(shown, profile.degraded))}."

@@ -1,0 +1,137 @@
+"""Kernel policies: what an engine's kernel names say. A policy is data, one file each.
+
+A new policy is one file in ``kernel_policies/`` and its name in ``POLICY_NAMES``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.receipt.findings import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+POLICY_NAMES = ("bitnet", "embedded", "ggml", "torch", "generic")
+DEFAULT_POLICY = "bitnet"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A set of kernel names, as patterns that match whole names."""
+
+    exact: re.Pattern[str] | None
+    any_case: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, patterns: Iterable[str]) -> Names:
+        """Compile ``patterns``, of which one must match; no patterns match nothing."""
+        joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+        if not joined:
+            return cls(None, None)
+        return cls(re.compile(joined), re.compile(joined, re.IGNORECASE))
+
+    def __contains__(self, name: str) -> bool:
+        """Say whether the name stands in the set as written: what credit needs."""
+        return self.exact is not None and self.exact.fullmatch(name) is not None
+
+    def resembles(self, name: str) -> bool:
+        """Say whether it does in any case: what suspicion needs."""
+        return self.any_case is not None and self.any_case.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What kernel names of one engine mean.
+
+    ``claims_quantized`` says that every receipt under this policy claims quantised
+    compute. ``cpu_wanted`` and ``gpu_wanted`` say in words what a run must name.
+    """
+
+    name: str
+    engines: tuple[str, ...]
+    summary: str
+    claims_quantized: bool
+    cpu_wanted: str
+    gpu_wanted: str
+    gpu: Names
+    gpu_auxiliary: Names
+    never_gpu: Names
+    cpu: Names
+    fallback: Names
+
+    def names_gpu(self, kernel: str) -> bool:
+        """Say whether ``kernel`` speaks of a GPU, in whatever case and role."""
+        return not self.never_gpu.resembles(kernel) and (
+            self.gpu.resembles(kernel) or self.gpu_auxiliary.resembles(kernel)
+        )
+
+    def shows_gpu_compute(self, kernel: str) -> bool:
+        """Say whether ``kernel`` shows that a GPU computed: no waiting, copying or fallback."""
+        return (
+            kernel in self.gpu
+            and not self.gpu_auxiliary.resembles(kernel)
+            and not self.never_gpu.resembles(kernel)
+            and not self.is_fallback(kernel)
+        )
+
+    def shows_cpu_compute(self, kernel: str) -> bool:
+        """Say whether ``kernel`` is what a CPU run of this engine must name."""
+        return kernel in self.cpu and not self.names_gpu(kernel) and not self.is_fallback(kernel)
+
+    def is_fallback(self, kernel: str) -> bool:
+        """Say whether ``kernel`` is a slow stand-in for a quantised kernel."""
+        return self.fallback.resembles(kernel)
+
+
+def policy_for(name: str | None = None) -> Policy:
+    """Return the policy called ``name``, the default for None; UsageError if there is none."""
+    if name is None:
+        name = DEFAULT_POLICY
+    if name not in POLICY_NAMES:
+        raise UsageError(
+            "E_UNKNOWN_POLICY",
+            f"There is no kernel policy {shown(name)}.",
+            f"Choose one of {', '.join(POLICY_NAMES)}.",
+        )
+    return _load(name)
+
+
+def policy_of_engine(engine: str | None) -> Policy:
+    """Return the policy of ``engine``, the default for None; UsageError for an unknown one."""
+    if engine is None:
+        return policy_for(None)
+    for name in POLICY_NAMES:
+        if engine in _load(name).engines:
+            return _load(name)
+    known = ", ".join(engine for name in POLICY_NAMES for engine in _load(name).engines)
+    raise UsageError(
+        "E_UNKNOWN_ENGINE",
+        f"No kernel policy is known for the engine {shown(engine)}.",
+        f"Name one of these engines ({known}), or choose the policy yourself.",
+    )
+
+
+@cache
+def _load(name: str) -> Policy:
+    directory = resources.files("pytest_flamegate.receipt") / "kernel_policies"
+    data = tomllib.loads((directory / f"{name}.toml").read_text("utf-8"))
+    return Policy(
+        name=name,
+        engines=tuple(data["engines"]),
+        summary=data["summary"],
+        claims_quantized=data["claims_quantized"],
+        cpu_wanted=data["cpu_wanted"],
+        gpu_wanted=data["gpu_wanted"],
+        gpu=Names.of(data["gpu"]),
+        gpu_auxiliary=Names.of(data["gpu_auxiliary"]),
+        never_gpu=Names.of(data["never_gpu"]),
+        cpu=Names.of(data["cpu"]),
+        fallback=Names.of(data["fallback"]),
+    )

@@ -1,0 +1,109 @@
+"""Where things stand under ``.flamegate``: latest runs, accepted baselines, history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.build import decode_evidence
+from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.receipt.types import Evidence
+
+RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
+FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
+VERDICT = "verdict.json"
+FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, VERDICT)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An accepted measurement: its directory, its evidence, and the machine it is for."""
+
+    directory: Path
+    evidence: Evidence
+    machine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shelves:
+    """The artifact directory. Nothing is made before there is something to keep."""
+
+    root: Path
+
+    def latest(self, workload: str) -> Path:
+        """Return where the last run of ``workload`` stands."""
+        return store.inside(self.root / "latest", workload)
+
+    def accepted(self, machine_id: str, workload: str) -> Path:
+        """Return where the baseline of ``workload`` stands for that class of machine."""
+        return store.inside(store.inside(self.root / "baselines", machine_id), workload)
+
+    def machines_with(self, workload: str) -> tuple[str, ...]:
+        """Return the machine classes that have a baseline of ``workload``."""
+        found = (self.root / "baselines").glob(f"*/{workload}/{EVIDENCE}")
+        return tuple(sorted(path.parents[1].name for path in found))
+
+    def baselines(self) -> tuple[tuple[str, str, Path], ...]:
+        """Return machine class, workload and directory of every baseline, in order."""
+        found = sorted((self.root / "baselines").glob(f"*/*/{EVIDENCE}"))
+        return tuple((p.parents[1].name, p.parent.name, p.parent) for p in found)
+
+    def remove(self, directory: Path) -> None:
+        """Remove one baseline."""
+        store.clear(directory)
+
+    def clear(self, workload: str) -> None:
+        """Remove the last run: what it said must not outlive the next one's failure."""
+        store.clear(self.latest(workload))
+
+    def publish(self, workload: str, files: Mapping[str, bytes]) -> Path:
+        """Write one run's files, all or none."""
+        store.ensure_gitignore(self.root)
+        directory = self.latest(workload)
+        store.publish(directory, files)
+        return directory
+
+    def accept(self, machine_id: str, workload: str, files: Mapping[str, bytes]) -> Path:
+        """Make a run's files the baseline, all or none."""
+        directory = self.accepted(machine_id, workload)
+        store.publish(directory, files)
+        return directory
+
+    def baseline(self, machine_id: str, workload: str) -> Baseline | None:
+        """Read the baseline for this machine class; fall back to another machine's.
+
+        None where nothing was ever accepted. ``ReceiptError`` ``E_BASELINE_CORRUPT``
+        where it cannot be read as what was written.
+        """
+        machines = self.machines_with(workload)
+        if not machines:
+            return None
+        chosen = machine_id if machine_id in machines else machines[0]
+        directory = self.accepted(chosen, workload)
+        return Baseline(directory, read_evidence(directory), chosen)
+
+    def record(self, line: Mapping[str, object]) -> None:
+        """Append one gated run to the history."""
+        data = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        store.append_line(self.root / "history" / "runs.jsonl", data.encode())
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read the evidence of a baseline; whatever is wrong with it is ``E_BASELINE_CORRUPT``."""
+    path = directory / EVIDENCE
+    try:
+        return decode_evidence(store.read_bounded(path, EVIDENCE_MAX_BYTES))
+    except FlamegateError as error:
+        raise ReceiptError(
+            "E_BASELINE_CORRUPT",
+            f"The baseline {path} cannot be used: {error.what}",
+            "Restore it from version control, or accept a new one with --flamegate-update.",
+        ) from None

@@ -1,0 +1,246 @@
+"""One receipt in, one answer out: whether its numbers may be believed, and how far."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.receipt import schema, strict_json
+from pytest_flamegate.receipt.case import Case
+from pytest_flamegate.receipt.claim import Claim
+from pytest_flamegate.receipt.codec import from_plain
+from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.findings import Notice, Refusal
+from pytest_flamegate.receipt.folded import read_folded
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
+from pytest_flamegate.receipt.rules import NOTICES, RULES
+from pytest_flamegate.receipt.sources import Sources, read_sources
+from pytest_flamegate.receipt.types import Evidence
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_flamegate.receipt.policies import Policy
+    from pytest_flamegate.receipt.registry import Breach
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The answer about one receipt.
+
+    ``grade`` is the highest one reached, whether or not that was enough; ``policy``
+    names the kernel policy that was used; ``ceiling`` says in one sentence what a green
+    answer at the grade reached (or asked for) would prove.
+    """
+
+    ok: bool
+    grade: Grade
+    refusals: tuple[Refusal, ...]
+    warnings: tuple[Notice, ...]
+    policy: str
+    ceiling: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the reader asks for beyond honesty."""
+
+    policy: str | None
+    require_gpu_kernels: bool
+    require_grade: Grade | None
+    max_age_s: float | None
+    now: datetime
+
+
+class _Findings:
+    """Collects refusals and notices, and how low they push the grade."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self.warnings: list[Notice] = []
+        self.grade = Grade.OBSERVED
+
+    def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
+        """Add a refusal; the grade falls below the one it ``protects``."""
+        self.refusals.append(refusal)
+        self.lower(protects)
+
+    def broken(self, breach: Breach) -> None:
+        """Add a broken rule as a refusal."""
+        self.refuse(Refusal(breach.code, breach.message, breach.todo), breach.protects)
+
+    def noticed(self, breach: Breach) -> None:
+        """Add a broken rule as a notice; it may still lower the grade."""
+        self.warnings.append(Notice(breach.code, breach.message, breach.todo))
+        self.lower(breach.protects)
+
+    def lower(self, protects: Grade | None) -> None:
+        """Let the grade fall below ``protects``."""
+        if protects is not None:
+            self.grade = min(self.grade, Grade(protects - 1))
+
+
+def verify_receipt(
+    data: bytes | Path,
+    *,
+    evidence: bytes | Path | None = None,
+    profile_folded: bytes | Path | None = None,
+    policy: str | None = None,
+    require_gpu_kernels: bool = False,
+    require_grade: Grade | None = None,
+    max_age_s: float | None = None,
+    now: datetime | None = None,
+) -> Verification:
+    """Say whether the receipt ``data`` is honest as far as can be seen, and how far that is.
+
+    Where ``data`` is a path and nothing else is given, ``evidence.json`` and
+    ``profile.folded`` beside it are read too. ``policy`` names a kernel policy; without
+    it the engine that the evidence (or else the receipt) names decides, and ``bitnet``
+    where none is named. ``max_age_s`` is the allowed age in seconds at ``now`` (default:
+    the clock). Every refusal is reported, not only the first. Never raises on bad input.
+    """
+    moment = now if now is not None else datetime.now(UTC)
+    wishes = Wishes(
+        policy,
+        require_gpu_kernels,
+        require_grade,
+        max_age_s,
+        moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),
+    )
+    try:
+        return _verify(read_sources(data, evidence, profile_folded), wishes)
+    except Exception as error:
+        # A verifier that fails must refuse: whoever crashes it would else go unverified.
+        refusal = Refusal(
+            "E_INTERNAL",
+            f"The verifier itself failed: {type(error).__name__}.",
+            "Report this with the receipt that caused it.",
+        )
+        ceiling = Grade.SELF_REPORTED.ceiling
+        return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
+
+
+def _verify(sources: Sources, wishes: Wishes) -> Verification:
+    found = _Findings()
+    document, malformed = _read_receipt(sources.receipt, found)
+    evidence = _read_evidence(sources.evidence, found)
+    policy = _choose_policy(document, malformed, evidence, wishes, found)
+    if document is not None:
+        claim = Claim(document, policy, wishes.now, wishes.require_gpu_kernels, wishes.max_age_s)
+        for breach in RULES.breaches(claim, malformed):
+            found.broken(breach)
+        for breach in NOTICES.breaches(claim, malformed):
+            found.noticed(breach)
+        if evidence is not None:
+            _crosscheck(claim, malformed, evidence, sources, found)
+    if wishes.require_grade is not None and found.grade < wishes.require_grade:
+        found.refuse(
+            Refusal(
+                "E_GRADE",
+                f"The grade is {found.grade.name}, wanted {wishes.require_grade.name}.",
+                "Keep evidence.json and profile.folded beside the receipt, or ask for less.",
+            ),
+            None,
+        )
+    return Verification(
+        ok=not found.refusals,
+        grade=found.grade,
+        refusals=tuple(found.refusals),
+        warnings=tuple(found.warnings),
+        policy=policy.name,
+        ceiling=max(found.grade, wishes.require_grade or found.grade).ceiling,
+    )
+
+
+def _read_receipt(
+    raw: bytes | Refusal, found: _Findings
+) -> tuple[dict[str, object] | None, frozenset[str]]:
+    """Return the document and the names of its malformed fields; None if it is no object."""
+    parsed = raw if isinstance(raw, Refusal) else strict_json.parse(raw)
+    if isinstance(parsed, Refusal):
+        found.refuse(parsed, Grade.CONSISTENT)
+        return None, frozenset()
+    faults = schema.faults(parsed, "receipt")
+    for fault in faults:
+        found.refuse(fault.refusal, Grade.CONSISTENT)
+    if not isinstance(parsed, dict):
+        return None, frozenset()
+    return parsed, frozenset(fault.field for fault in faults if fault.field is not None)
+
+
+def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
+    if raw is None:
+        found.lower(Grade.OBSERVED)
+        return None
+    if not isinstance(raw, Refusal):
+        parsed = strict_json.parse(raw, max_bytes=strict_json.EVIDENCE_MAX_BYTES)
+        refusals = (
+            [_of_evidence(parsed)]
+            if isinstance(parsed, Refusal)
+            else schema.validate(parsed, "evidence")
+        )
+        if not refusals:
+            try:
+                return from_plain(Evidence, parsed)
+            except FlamegateError as error:
+                refusals = [Refusal(error.code, error.what, error.todo)]
+    else:
+        refusals = [_of_evidence(raw)]
+    for refusal in refusals:
+        found.refuse(refusal, Grade.OBSERVED)
+    return None
+
+
+def _of_evidence(refusal: Refusal) -> Refusal:
+    return Refusal(refusal.code, f"The evidence is refused: {refusal.message}", refusal.todo)
+
+
+def _choose_policy(
+    document: dict[str, object] | None,
+    malformed: frozenset[str],
+    evidence: Evidence | None,
+    wishes: Wishes,
+    found: _Findings,
+) -> Policy:
+    try:
+        if wishes.policy is not None:
+            return policy_for(wishes.policy)
+        if evidence is not None:
+            return policy_of_engine(str(evidence.workload["engine"]))
+        if document is not None and "environment" not in malformed:
+            environment = document["environment"]
+            assert isinstance(environment, dict)  # the schema says so
+            return policy_of_engine(environment.get("FLAMEGATE_ENGINE"))
+    except FlamegateError as error:
+        protects = None if wishes.policy is not None else Grade.CONSISTENT
+        found.refuse(Refusal(error.code, error.what, error.todo), protects)
+    return policy_for(None)
+
+
+def _crosscheck(
+    claim: Claim,
+    malformed: frozenset[str],
+    evidence: Evidence,
+    sources: Sources,
+    found: _Findings,
+) -> None:
+    folded = sources.folded
+    if isinstance(folded, Refusal):
+        found.refuse(folded, Grade.OBSERVED)
+        folded = None
+    assert isinstance(sources.receipt, bytes)  # there is a claim, so there were bytes
+    case = Case(
+        claim,
+        hashlib.sha256(sources.receipt).hexdigest(),
+        evidence,
+        None if folded is None else read_folded(folded),
+        None if folded is None else hashlib.sha256(folded).hexdigest(),
+    )
+    for breach in CHECKS.breaches(case, malformed):
+        found.broken(breach)
+    for breach in SHORTFALLS.breaches(case, malformed):
+        found.noticed(breach)

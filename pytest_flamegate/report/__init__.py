@@ -1,0 +1,28 @@
+"""What people see: flame graphs, pages, terminal text and CI annotations.
+
+Nothing is judged or measured here: every figure comes from the verdict, the receipt,
+the evidence or the profile. A new kind of report is one new file.
+"""
+
+from pytest_flamegate.report.ci import error_annotation, step_summary
+from pytest_flamegate.report.failure import failure_section
+from pytest_flamegate.report.flamegraph_svg import flamegraph
+from pytest_flamegate.report.guide import GuideEntry, guide_readme
+from pytest_flamegate.report.markdown import flamegraph_markdown
+from pytest_flamegate.report.provenance import picture_subtitle
+from pytest_flamegate.report.terminal import Outcome, preamble, summary, verification_text
+
+__all__ = [
+    "GuideEntry",
+    "Outcome",
+    "error_annotation",
+    "failure_section",
+    "flamegraph",
+    "flamegraph_markdown",
+    "guide_readme",
+    "picture_subtitle",
+    "preamble",
+    "step_summary",
+    "summary",
+    "verification_text",
+]

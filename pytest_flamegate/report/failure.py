@@ -1,0 +1,144 @@
+"""Why a test failed, in ten seconds of reading: the answer, the figures, where it went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.gate.signals import in_words
+from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
+from pytest_flamegate.gate.words import headline
+from pytest_flamegate.report import figures
+from pytest_flamegate.report.provenance import revision
+from pytest_flamegate.report.signals import amounts, certain, cost_cells
+from pytest_flamegate.report.terminal import colour_of
+from pytest_flamegate.report.text import columns, paint, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_flamegate.gate.signals import Signal
+    from pytest_flamegate.gate.verdict import Verdict
+    from pytest_flamegate.receipt.types import Evidence
+
+_CLOCKS = {
+    TOKENS_PER_SECOND: "tokens/s (quiet clock)",
+    WALL_TOKENS_PER_SECOND: "tokens/s (wall clock)",
+}
+_CERTAIN = 5
+_STEADY = 2
+_REASONS = 12
+_LONG = 2000
+
+
+def failure_section(
+    verdict: Verdict,
+    evidence: Evidence | None,
+    baseline: Evidence | None,
+    *,
+    paths: Sequence[str],
+    again: str,
+    accept: str | None,
+    colour: bool = False,
+) -> str:
+    """Return what a failed test shows, as plain aligned text without a line break at its end.
+
+    ``paths`` name the files that prove it, the most telling first; ``again`` is the
+    command that measures it again and ``accept`` the one that takes it as the new
+    baseline (None where it cannot be accepted). With ``colour`` the answer is coloured.
+    """
+    answer = visible(headline(verdict), _LONG)
+    lines = [paint(answer, colour_of(verdict)) if colour else answer]
+    lines += columns(list(_rates(verdict)), indent="  ", gap="  ")
+    lines += _where(verdict)
+    lines += _shares(verdict)
+    lines += _reasons(verdict)
+    if verdict.error_rate_basis:
+        lines.append(f"  error rates  {visible(verdict.error_rate_basis)}")
+    told = [("evidence", " · ".join(_evidence(verdict, evidence, baseline, paths)))]
+    told.append(("again", visible(again, _LONG)))
+    if accept is not None:
+        told.append(("accept", visible(accept, _LONG)))
+    lines += columns(told, indent="  ", gap="  ")
+    return "\n".join(lines)
+
+
+def _rates(verdict: Verdict) -> Iterator[tuple[str, str, str, str]]:
+    for signal in verdict.signals:
+        label = _CLOCKS.get(signal.name)
+        if label is None:
+            continue
+        change = "" if signal.change_pct is None else in_words(signal.change_pct)
+        yield label, " → ".join(amounts(signal)), change, ", ".join(_sureness(verdict, signal))
+
+
+def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:
+    """Say how many processes a figure rests on and what it could have missed."""
+    if signal.decision == "not_gated":
+        yield "shown, not gated"
+        return
+    if verdict.baseline_processes:
+        yield f"{verdict.baseline_processes} and {verdict.current_processes} processes"
+    if signal.smallest_detectable_pct is not None:
+        yield f"could have seen {figures.percent(signal.smallest_detectable_pct)}"
+    if verdict.false_alarm_rate is not None:
+        yield f"false alarms ≤ {figures.percent(100 * verdict.false_alarm_rate)}"
+
+
+def _where(verdict: Verdict) -> list[str]:
+    """Return the functions that certainly changed, and the costliest that did not."""
+    changed = [cost for cost in verdict.attribution if certain(verdict, cost)][:_CERTAIN]
+    steady = sorted(
+        (cost for cost in verdict.attribution if not certain(verdict, cost)),
+        key=lambda cost: (-cost.baseline_us, cost.name),
+    )[:_STEADY]
+    rows: list[tuple[str, ...]] = []
+    for cost in [*changed, *steady]:
+        name, before, after, change, explains = cost_cells(cost)
+        said = f"explains {explains}" if cost in changed and cost.explains is not None else ""
+        if cost in steady:
+            said = "no change seen"
+        label = "where it went (µs/token)" if not rows else ""
+        rows.append((label, visible(name), before, "→", after, change, said))
+    return columns(rows, right=(2, 4, 5), indent="  ", gap="  ")
+
+
+def _shares(verdict: Verdict) -> list[str]:
+    """Return the shares that failed, and those that moved at an unchanged cost."""
+    lines = []
+    for hotspot in verdict.hotspots:
+        share = hotspot.share
+        moved = (
+            f"{visible(share.name)} {figures.share(share.baseline_share)} → "
+            f"{figures.share(share.current_share)} ({share.shift_pp:+.1f} pp, "
+            f"{hotspot.threshold_pp:g} allowed)"
+        )
+        if hotspot.decision == "regressed":
+            lines.append(f"  share of the samples  {moved}")
+        elif hotspot.finding == "share_moved":
+            lines.append(f"  share moved, cost did not  {moved}")
+    return lines
+
+
+def _reasons(verdict: Verdict) -> list[str]:
+    """Return every reason by its code, where the figures above do not say it already."""
+    if verdict.verdict == "regressed" and verdict.signals:
+        return []
+    rows = [(reason.code, visible(reason.message, _LONG)) for reason in verdict.reasons]
+    lines = columns(rows[:_REASONS], indent="  ", gap="  ")
+    if len(rows) > _REASONS:
+        lines.append(f"  and {figures.plural(len(rows) - _REASONS, 'more reason')}")
+    return lines
+
+
+def _evidence(
+    verdict: Verdict,
+    evidence: Evidence | None,
+    baseline: Evidence | None,
+    paths: Sequence[str],
+) -> Iterator[str]:
+    yield from (visible(path) for path in paths)
+    yield f"receipt {visible(verdict.grade)}"
+    if baseline is not None and baseline.commit is not None:
+        yield f"base {visible(baseline.commit.revision)[:7]}"
+    if evidence is not None:
+        yield from (f"head {visible(note)}" for note in revision(evidence))

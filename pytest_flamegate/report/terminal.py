@@ -1,0 +1,184 @@
+"""What stands in a terminal or a log: the line before the runs, the table after, an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.gate.words import headline
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.report import figures
+from pytest_flamegate.report.insights import by_self_share
+from pytest_flamegate.report.text import cells, clip, columns, pad, paint, visible, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.gate.verdict import Verdict
+    from pytest_flamegate.receipt.findings import Notice, Refusal
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.receipt.verify import Verification
+
+NONE = "–"
+GREEN, RED, YELLOW = "green", "red", "yellow"
+_COLOURS = {
+    "pass": GREEN,
+    "improved": GREEN,
+    "regressed": RED,
+    "dishonest": RED,
+    "error": RED,
+}
+_SAID_BELOW = frozenset({"inconclusive", "not_comparable"})
+_HEAD = ("workload", "tokens/s", "quiet clock", "verdict", "hottest frames (share of CPU)")
+_HOTTEST = 3
+_UNSEEN = frozenset({"SELF_REPORTED", "CONSISTENT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one workload; without a receipt and evidence it never came to be measured."""
+
+    workload: str
+    verdict: Verdict
+    receipt: Receipt | None = None
+    evidence: Evidence | None = None
+
+
+def colour_of(verdict: Verdict) -> str:
+    """Return the colour of a verdict's word: ``green``, ``red`` or ``yellow``."""
+    return _COLOURS.get(verdict.verdict, YELLOW)
+
+
+def preamble(
+    *,
+    profiler: str,
+    note: str | None,
+    cpu: str,
+    cores: int | None,
+    noise_pct: float | None,
+) -> str:
+    """Return the line that stands before the runs.
+
+    ``profiler`` is its name and version and ``note`` why it is not a better one;
+    ``noise_pct`` is the machine's spread in percent where it is known.
+    """
+    used = f"{visible(profiler)} ({visible(note)})" if note else visible(profiler)
+    machine = visible(cpu.strip()) or "unknown CPU"
+    if cores is not None:
+        machine += f", {figures.plural(cores, 'core')}"
+    noise = [f"noise {figures.percent(noise_pct)}"] if noise_pct is not None else []
+    return " · ".join([f"flamegate: {used}", machine, *noise])
+
+
+def summary(
+    outcomes: Sequence[Outcome],
+    *,
+    width: int = 100,
+    directory: str = ".flamegate/latest",
+    accept: str | None = None,
+    colour: bool = False,
+) -> list[str]:
+    """Return the lines of the table of all workloads, and of what to do next.
+
+    ``width`` is the terminal's, in columns; ``directory`` is where the flame graphs
+    lie; ``accept`` is the command that makes these runs the baseline, None where there
+    is nothing to accept.
+    """
+    if not outcomes:
+        return ["no workload was measured"]
+    rows = [_HEAD, *(_row(each, width, colour=colour) for each in outcomes)]
+    aligned = columns([row[:4] for row in rows], right=(1, 2))
+    # The last column takes what is left, so it is put on when the others are aligned.
+    place = max(cells(line) for line in aligned) + 3
+    lines = [
+        pad(line, place) + _hottest(row[4], max(width - place, 20))
+        for line, row in zip(aligned, rows, strict=True)
+    ]
+    lines += [
+        f"{visible(each.workload)}: {visible(headline(each.verdict), 1000)}"
+        for each in outcomes
+        if each.verdict.verdict in _SAID_BELOW
+    ]
+    claimed = [each for each in outcomes if each.receipt is not None]
+    if claimed:
+        lines += wrap([_grades(claimed), f"flame graphs in {visible(directory)}"], width)
+    if accept is not None:
+        lines.append(f"accept these as the baseline:  {visible(accept, 1000)}")
+    return [line.rstrip() for line in lines]
+
+
+def _row(outcome: Outcome, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
+    evidence = outcome.evidence
+    rate, quiet, hottest = NONE, NONE, ""
+    if outcome.receipt is not None:
+        rate = figures.significant(outcome.receipt.tokens_per_second)
+    if evidence is not None:
+        spent = value_of(evidence.metrics, "quiet_s_per_token")
+        quiet = NONE if spent is None else f"{figures.seconds(spent)}/tok"
+    if evidence is not None and evidence.profile is not None:
+        frames = by_self_share(evidence.profile.hotspots)[:_HOTTEST]
+        hottest = "\n".join(
+            f"{visible(each.name)} {figures.share(each.self_share)}"
+            for each in frames
+            if each.self_samples
+        )
+    word = outcome.verdict.verdict.replace("_", " ")
+    shown = paint(word, colour_of(outcome.verdict)) if colour else word
+    return clip(visible(outcome.workload), max(width // 3, 12)), rate, quiet, shown, hottest
+
+
+def _hottest(frames: str, room: int) -> str:
+    """Return as many whole frames as fit into ``room`` columns; the first one clipped."""
+    names = frames.split("\n")
+    shown = clip(names[0], room)
+    for name in names[1:]:
+        if cells(shown) + 2 + cells(name) > room:
+            break
+        shown += f"  {name}"
+    return shown
+
+
+def _grades(outcomes: Sequence[Outcome]) -> str:
+    counted = Counter(each.verdict.grade for each in outcomes)
+    told = ", ".join(
+        visible(name) if len(counted) == 1 else f"{visible(name)} ({number})"
+        for name, number in counted.items()
+    )
+    by_whom = (
+        "some are only the word of whoever wrote them"
+        if set(counted) & _UNSEEN
+        else "the machine's owner could still have forged them"
+    )
+    return f"receipts {told} ({by_whom})"
+
+
+def verification_text(
+    found: Verification,
+    *,
+    path: str | None = None,
+    required: str | None = None,
+    colour: bool = False,
+) -> str:
+    """Return the answer on one receipt as plain text, without a line break at its end.
+
+    ``path`` names the receipt where there are several; ``required`` is the grade that
+    was asked for.
+    """
+    answer = "accepted" if found.ok else "refused"
+    if colour:
+        answer = paint(answer, GREEN if found.ok else RED)
+    wanted = f", wanted {visible(required).upper()}" if required else ""
+    named = f"{visible(path, 1000)}: " if path is not None else ""
+    told: list[Refusal | Notice] = [*found.refusals, *found.warnings]
+    rows = [
+        (each.code, " ".join(filter(None, (visible(each.message, 1000), visible(each.todo, 1000)))))
+        for each in told
+    ]
+    return "\n".join(
+        [
+            f"{named}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
+            *columns(rows, indent="  "),
+            visible(found.ceiling, 1000),
+        ]
+    )

@@ -1,0 +1,384 @@
+"""One gated run, from spec to verdict: the only place that knows every room."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate import __version__
+from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.gate import (
+    Reason,
+    Verdict,
+    fails_test,
+    judge,
+    machine_id,
+    needs_more,
+    refused,
+    verdict_document,
+)
+from pytest_flamegate.measuring import SAMPLE_FLOOR, Measuring, Progress
+from pytest_flamegate.profile import Setup, choose, fold, require_samples
+from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.shelves import (
+    EVIDENCE,
+    FOLDED,
+    PAGE,
+    PICTURE,
+    RECEIPT,
+    VERDICT,
+    Baseline,
+    Shelves,
+)
+from pytest_flamegate.receipt.strict_json import dumps
+from pytest_flamegate.receipt.types import Commit
+from pytest_flamegate.report.flamegraph_svg import flamegraph
+from pytest_flamegate.report.markdown import flamegraph_markdown
+from pytest_flamegate.report.terminal import preamble
+from pytest_flamegate.workload import gguf
+from pytest_flamegate.workload.build import build
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Plan, Served
+from pytest_flamegate.workload.machine import identity
+from pytest_flamegate.workload.revision import revision
+from pytest_flamegate.workload.spec import Injection
+from pytest_flamegate.workload.thresholds import extra_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.profile import Probe, Profile, Profiler
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.settings import Settings
+    from pytest_flamegate.workload.spec import Workload
+
+    Call = Callable[[str, int], Iterable[Any]]
+
+LOOKS = 2
+_UNACCEPTABLE = frozenset({"dishonest", "error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one workload. ``directory`` holds the files named in the contract."""
+
+    workload: Workload
+    verdict: Verdict
+    directory: Path
+    receipt: Receipt | None = None
+    evidence: Evidence | None = None
+    baseline: Evidence | None = None
+    accepted: Path | None = None
+    fails: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """One look at the measurements: claim and evidence as bytes, and what they verify as."""
+
+    receipt: Receipt | None
+    evidence: Evidence
+    profile: Profile | None
+    files: Mapping[str, bytes]
+    verification: Verification | None
+
+    @property
+    def grade(self) -> str:
+        return self.verification.grade.name if self.verification else "SELF_REPORTED"
+
+
+@dataclass
+class Session:
+    """Gates workloads one after another under one set of settings."""
+
+    settings: Settings
+    progress: Progress
+    probes: dict[str, Probe] = field(default_factory=dict)
+    _profilers: dict[bool, Profiler | None] = field(default_factory=dict)
+
+    @cached_property
+    def shelves(self) -> Shelves:
+        """The artifact directory."""
+        return Shelves(self.settings.directory)
+
+    @cached_property
+    def machine(self) -> Mapping[str, str]:
+        """The identity of the machine this runs on."""
+        return identity()
+
+    def profiler(self, workload: Workload) -> Profiler | None:
+        """Return the profiler that suits the workload; None where profiling is off.
+
+        ``ToolError`` with each profiler's own words where none can be used.
+        """
+        python = engine(workload.engine).python_frames
+        if python not in self._profilers:
+            setup = Setup(python_engine=python, project=self.settings.root)
+            chosen = choose(self.settings.profiler, setup, self.probes)
+            self._profilers[python] = None if chosen.name == "none" else chosen
+        return self._profilers[python]
+
+    def preamble(self, workloads: Iterable[Workload]) -> str:
+        """Return the line that says what measures, and where."""
+        names: list[str] = []
+        notes: list[str] = []
+        for workload in workloads:
+            try:
+                profiler = self.profiler(workload)
+            except FlamegateError as error:
+                names.append("no profiler")
+                notes.append(f"{error.code}: {error.what}")
+                break
+            if profiler is None:
+                names.append("profiling off")
+                break
+            probe = self.probes[profiler.name]
+            names.append(f"{probe.profiler} {probe.version}")
+            notes += probe.notes
+        return preamble(
+            profiler=", ".join(dict.fromkeys(names)),
+            note="; ".join(dict.fromkeys(notes)) or None,
+            cpu=self.machine["cpu_model"],
+            cores=int(self.machine["cpu_cores"]),
+            noise_pct=None,
+        )
+
+    def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
+        """Measure, seal, judge and publish one workload. Never raises for what a run may meet.
+
+        ``call`` is measured instead of the workload's engine where it is given. Only a
+        ``KeyboardInterrupt`` passes through; every other end is a verdict.
+        """
+        directory = self.shelves.latest(workload.name)
+        try:
+            return self._gate(self._injected(workload, call), call)
+        except FlamegateError as error:
+            verdict = _verdict_on(error)
+            self._publish_refusal(workload, verdict)
+            return Outcome(workload, verdict, directory, fails=self._fails(verdict))
+
+    def _gate(self, workload: Workload, call: Call | None) -> Outcome:
+        chosen = engine(workload.engine)
+        if call is None:
+            chosen.validate(workload)
+        profiler = self.profiler(workload)
+        self.shelves.clear(workload.name)
+        build(workload)
+        model = chosen.model(workload)
+        plan: Plan = chosen.plan(workload, model) if call is None else Served({}, call)
+        baseline = self._baseline(workload)
+        subject = Subject(
+            workload=workload,
+            model=_model_facts(model, workload),
+            machine=self.machine,
+            commit=_commit(workload.directory),
+            flamegate_version=__version__,
+            prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
+        )
+        measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
+        measuring.first()
+        sealed = _seal(subject, measuring)
+        verdict = self._judge(workload, baseline, sealed)
+        for _ in range(LOOKS - 1):
+            more = needs_more(verdict)
+            if not more or measuring.spent >= 1.0:
+                break
+            measuring.more(timed=more.timed, profiled=more.profiled)
+            sealed = _seal(subject, measuring)
+            verdict = self._judge(workload, baseline, sealed)
+        return self._publish(workload, sealed, verdict, baseline)
+
+    def _injected(self, workload: Workload, call: Call | None) -> Workload:
+        if self.settings.inject is None:
+            return workload
+        frame, extra_pct = extra_work(self.settings.inject)
+        if workload.engine != "embedded" or call is not None:
+            raise UsageError(
+                "E_BAD_INJECTION",
+                f"Work can be injected into the embedded engine only, and {workload.name!r} "
+                "runs on another.",
+                "Deselect it, or drop the option.",
+            )
+        return replace(workload, injection=Injection(frame, extra_pct))
+
+    def _judge(self, workload: Workload, baseline: Baseline | None, sealed: _Sealed) -> Verdict:
+        if sealed.verification is not None and not sealed.verification.ok:
+            reasons = [Reason(r.code, r.message) for r in sealed.verification.refusals]
+            return refused("dishonest", reasons, grade=sealed.grade)
+        return judge(
+            baseline.evidence if baseline else None,
+            sealed.evidence,
+            workload.thresholds,
+            grade=sealed.grade,
+            share_drift=self.settings.share_drift,
+            looks=LOOKS,
+        )
+
+    def _baseline(self, workload: Workload) -> Baseline | None:
+        """Read and verify what was accepted, unless this run replaces it anyway."""
+        try:
+            baseline = self.shelves.baseline(machine_id(self.machine), workload.name)
+            if baseline is not None:
+                _verify_baseline(baseline)
+        except ReceiptError:
+            if self.settings.update:
+                return None
+            raise
+        return baseline
+
+    def _publish(
+        self, workload: Workload, sealed: _Sealed, verdict: Verdict, baseline: Baseline | None
+    ) -> Outcome:
+        accepted = self.settings.update and verdict.verdict not in _UNACCEPTABLE
+        files = {
+            **sealed.files,
+            **_pictures(workload, sealed, verdict),
+            VERDICT: dumps(verdict_document(verdict)),
+        }
+        if verdict.verdict == "dishonest":
+            # A claim that does not hold is not left lying about as if it did.
+            files.pop(RECEIPT, None)
+        directory = self.shelves.publish(workload.name, files)
+        shelf = None
+        if accepted:
+            shelf = self.shelves.accept(machine_id(self.machine), workload.name, files)
+        self._record(workload, sealed.evidence, verdict, accepted=accepted)
+        return Outcome(
+            workload=workload,
+            verdict=verdict,
+            directory=directory,
+            receipt=sealed.receipt if verdict.verdict != "dishonest" else None,
+            evidence=sealed.evidence,
+            baseline=baseline.evidence if baseline else None,
+            accepted=shelf,
+            fails=self._fails(verdict) and not accepted,
+        )
+
+    def _publish_refusal(self, workload: Workload, verdict: Verdict) -> None:
+        """Leave the reason where the result would have stood, if that is possible at all."""
+        try:
+            document = dumps(verdict_document(verdict))
+            self.shelves.publish(workload.name, {VERDICT: document})
+            self._record(workload, None, verdict, accepted=False)
+        except FlamegateError:
+            # The directory itself may be what failed; the verdict is still shown and fails.
+            return
+
+    def _record(
+        self, workload: Workload, evidence: Evidence | None, verdict: Verdict, *, accepted: bool
+    ) -> None:
+        line: dict[str, object] = {"workload": workload.name, "verdict": verdict.verdict}
+        if evidence is not None:
+            line |= {
+                "created": evidence.created,
+                "commit": evidence.commit.revision if evidence.commit else None,
+                "tokens_per_second": value_of(evidence.metrics, "tokens_per_second"),
+                "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
+                "machine": machine_id(self.machine),
+                "nonce": evidence.nonce,
+            }
+        line |= {"reasons": [reason.code for reason in verdict.reasons], "accepted": accepted}
+        self.shelves.record(line)
+
+    def _fails(self, verdict: Verdict) -> bool:
+        return fails_test(verdict, ci=self.settings.ci, strict=self.settings.strict)
+
+
+def _seal(subject: Subject, measuring: Measuring) -> _Sealed:
+    """Turn what was measured so far into the exact bytes that will be written, and verify them."""
+    pooled = measuring.profile
+    if pooled is not None:
+        require_samples(pooled, SAMPLE_FLOOR)
+    receipt, evidence = compose(
+        subject, measuring.observation, measuring.profiles, pooled, measuring.overhead_pct()
+    )
+    files: dict[str, bytes] = {}
+    if receipt is not None:
+        files[RECEIPT] = encode_receipt(receipt)
+        evidence = replace(evidence, receipt_sha256=hashlib.sha256(files[RECEIPT]).hexdigest())
+    files[EVIDENCE] = encode_evidence(evidence)
+    verification = None
+    if pooled is not None:
+        files[FOLDED] = fold(pooled).encode()
+    if receipt is not None:
+        verification = verify_receipt(
+            files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
+        )
+    return _Sealed(receipt, evidence, pooled, files, verification)
+
+
+def again(workload: Workload) -> str:
+    """Return the command that measures this workload again."""
+    return f"pytest {shlex.quote(workload.node_name)} --flamegate"
+
+
+def _pictures(workload: Workload, sealed: _Sealed, verdict: Verdict) -> dict[str, bytes]:
+    if sealed.profile is None or sealed.receipt is None:
+        return {}
+    cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")
+    picture = flamegraph(
+        sealed.profile,
+        title=workload.node_name,
+        subtitle=str(sealed.receipt.model["path"]),
+        cpu_s_per_token=cpu_s_per_token,
+    )
+    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again(workload))
+    return {PICTURE: picture.encode(), PAGE: page.encode()}
+
+
+def _verify_baseline(baseline: Baseline) -> None:
+    path = baseline.directory / RECEIPT
+    if baseline.evidence.receipt_sha256 == "":
+        return
+    verification = verify_receipt(path)
+    if not verification.ok:
+        first = verification.refusals[0]
+        raise ReceiptError(
+            "E_BASELINE_CORRUPT",
+            f"The baseline {path} is refused: {first.code}: {first.message}",
+            "Restore it from version control, or accept a new one with --flamegate-update.",
+        )
+
+
+def _verdict_on(error: FlamegateError) -> Verdict:
+    kind = "inconclusive" if isinstance(error, UndecidedError) else "error"
+    return refused(
+        "inconclusive" if kind == "inconclusive" else "error",
+        [Reason(error.code, f"{error.what} {error.todo}")],
+        grade="SELF_REPORTED",
+    )
+
+
+def _model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
+    """Return what the receipt says of the model: its path, and what its header tells."""
+    if model is None:
+        return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
+    facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
+    if model.suffix == ".gguf":
+        header = gguf.read_header(model)
+        facts |= {
+            "architecture": header.architecture,
+            "parameters": header.parameters,
+            "quantisation": ", ".join(sorted(header.quantisation)),
+        }
+    return {**facts, "sha256": gguf.model_sha256(model), "size_bytes": model.stat().st_size}
+
+
+def _told_path(model: Path, directory: Path) -> str:
+    """Return the path as it means something to others: inside the project, else its name."""
+    try:
+        return model.resolve().relative_to(directory.resolve()).as_posix()
+    except ValueError:
+        return model.name
+
+
+def _commit(directory: Path) -> Commit | None:
+    found = revision(directory)
+    return Commit(found.commit, found.branch, found.uncommitted) if found else None

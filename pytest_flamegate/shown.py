@@ -1,0 +1,123 @@
+"""An outcome as it is shown: in the failed test, the summary, and the CI service's own words.
+
+Everything in here is plain data at heart, so that it travels from an xdist worker.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.gate import Verdict, headline
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.shelves import PICTURE, RECEIPT, VERDICT
+from pytest_flamegate.receipt.types import (  # noqa: TC001 - from_plain reads the annotations
+    Evidence,
+    Receipt,
+)
+from pytest_flamegate.report import ci
+from pytest_flamegate.report.failure import failure_section
+from pytest_flamegate.report.terminal import Outcome as Row
+from pytest_flamegate.workload.declare import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One gated workload. ``file`` and ``line`` are where it was declared, for annotations."""
+
+    node: str
+    workload: str
+    verdict: Verdict
+    section: str
+    file: str
+    line: int | None
+    fails: bool
+    accepted: bool
+    receipt: Receipt | None
+    evidence: Evidence | None
+
+    @property
+    def row(self) -> Row:
+        """What the summary table needs."""
+        return Row(self.workload, self.verdict, self.receipt, self.evidence)
+
+    def as_data(self) -> Mapping[str, Any]:
+        """Return plain data; ``from_data`` gives it back."""
+        plain: Mapping[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Shown:
+        """Read what ``as_data`` returned."""
+        return from_plain(cls, data)
+
+
+def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
+    """Return what is shown of ``outcome``, gated as the test ``node``."""
+    workload = outcome.workload
+    file = workload.directory / workload.source
+    declared = file if file.is_file() else None
+    again = f"pytest {shlex.quote(node)} --flamegate"
+    accept = None
+    if outcome.verdict.verdict not in ("dishonest", "error"):
+        accept = f"{again} --flamegate-update"
+    slim = None
+    if outcome.evidence is not None:
+        # The token times stay in evidence.json; nothing that is shown needs them.
+        slim = replace(outcome.evidence, runs=(), tokens=())
+    section = failure_section(
+        outcome.verdict,
+        outcome.evidence,
+        outcome.baseline,
+        paths=_paths(outcome, settings.root),
+        again=again,
+        accept=accept,
+    )
+    return Shown(
+        node=node,
+        workload=workload.name,
+        verdict=outcome.verdict,
+        section=section,
+        file=relative(declared, settings.root) if declared else node.partition("::")[0],
+        line=line_of(declared, workload.name) if declared else None,
+        fails=outcome.fails,
+        accepted=outcome.accepted is not None,
+        receipt=outcome.receipt,
+        evidence=slim,
+    )
+
+
+def workflow_commands(results: Sequence[Shown]) -> list[str]:
+    """Return one GitHub workflow command for each result that failed its test."""
+    return [
+        ci.error_annotation(one.file, one.line, f"flamegate: {one.workload}", headline(one.verdict))
+        for one in results
+        if one.fails
+    ]
+
+
+def append_step_summary(results: Sequence[Shown]) -> None:
+    """Append the table to the job's summary page, where the service names one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(ci.step_summary([one.row for one in results]) + "\n")
+
+
+def _paths(outcome: Outcome, root: Path) -> list[str]:
+    found = [outcome.directory / name for name in (PICTURE, RECEIPT, VERDICT)]
+    return [relative(path, root) for path in found if path.is_file()][:2]
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return ``path`` as seen from ``root``, whole where it lies elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# One thread, as in a measured run: BLAS helper threads spin and gain nothing here.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from pytest_flamegate.embedded import transformer
+
+
+@pytest.fixture(scope="session")
+def model() -> transformer.Transformer:
+    return transformer.load()

@@ -1,0 +1,240 @@
+"""Evidence made to measure: times in µs per token, profiles as counts by frame."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+from pytest_flamegate.receipt.types import Evidence, Metric, ProcessProfile, ProfileRecord
+from pytest_flamegate.workload.observation import Block, Interval, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+MACHINE = MappingProxyType(
+    {
+        "arch": "x86_64",
+        "cpu_cores": "2",
+        "cpu_flags_sha256": "ab" * 32,
+        "cpu_model": "AMD EPYC 7763 64-Core Processor",
+        "kernel": "6.1.0",
+        "python": "CPython 3.11.9",
+    }
+)
+WORKLOAD = MappingProxyType(
+    {"engine": "embedded", "prompt": "2+2=", "max_tokens": 10, "command": (), "name": "10tok"}
+)
+TOKENS = ("52", "10", "81", "58")
+TOKENS_PER_BLOCK = 40
+
+QUIET = (1000.0, 1004.0, 996.0, 1002.0, 998.0, 1001.0)
+"""Six processes with a spread of 0.3 %, in µs per token."""
+PROFILE = (
+    {"gemv": 700, "attention": 200, "rms_norm": 60, "tiny": 2},
+    {"gemv": 690, "attention": 208, "rms_norm": 62, "tiny": 1},
+    {"gemv": 706, "attention": 196, "rms_norm": 59, "tiny": 3},
+    {"gemv": 697, "attention": 203, "rms_norm": 61, "tiny": 2},
+    {"gemv": 702, "attention": 199, "rms_norm": 58, "tiny": 2},
+    {"gemv": 699, "attention": 201, "rms_norm": 63, "tiny": 1},
+)
+"""Six processes of 1000 samples."""
+
+
+def scaled(times_us: Sequence[float], factor: float, shift_us: float = 0.25) -> tuple[float, ...]:
+    """Another batch, ``factor`` times as slow; never equal to the first to the nanosecond."""
+    return tuple(time * factor + shift_us for time in times_us)
+
+
+AGAIN = scaled(QUIET, 1.0)
+"""Another batch of the same speed."""
+
+
+def profiles(
+    counts: Sequence[Mapping[str, int]], total: int = 1000, first_pid: int = 900
+) -> tuple[ProcessProfile, ...]:
+    return tuple(
+        ProcessProfile(pid=first_pid + i, samples=total, self_samples=MappingProxyType(dict(each)))
+        for i, each in enumerate(counts)
+    )
+
+
+def moved(
+    counts: Sequence[Mapping[str, int]], frame: str, by: int, source: str
+) -> tuple[dict[str, int], ...]:
+    """The same profiles with ``by`` samples of ``source`` in ``frame`` instead."""
+    return tuple(
+        {**each, frame: each.get(frame, 0) + by, source: each.get(source, 0) - by}
+        for each in counts
+    )
+
+
+def block(
+    quiet_us: float,
+    *,
+    waiting_us: float = 0.0,
+    reference_us: float | None = 5000.0,
+    tokens: int = TOKENS_PER_BLOCK,
+    delay_ns: int | None = 7_000,
+) -> Block:
+    """One block of ``tokens`` tokens at ``quiet_us`` each, ``waiting_us`` of them off the CPU."""
+    quiet_ns = round(quiet_us * 1e3 * tokens)
+    return Block(
+        interval=Interval(
+            wall_ns=quiet_ns + (delay_ns or 0),
+            cpu_ns=round((quiet_us - waiting_us) * 1e3 * tokens),
+            run_delay_ns=delay_ns,
+        ),
+        sequences_ns=((quiet_ns // max(tokens, 1),) * tokens,),
+        reference=None
+        if reference_us is None
+        else Interval(round(reference_us * 1e3), round(reference_us * 1e3), 0),
+    )
+
+
+def run(pid: int, quiet_us: float, *, pressure: float | None = 3.0, **options: Any) -> Run:
+    return Run(
+        role="timed",
+        pid=pid,
+        started_ticks=100_000 + pid,
+        started_at="2026-01-01T00:00:00Z",
+        load_ns=1_000_000,
+        blocks=(block(quiet_us * 1.001, **options), block(quiet_us * 0.999, **options)),
+        token_digest="d" * 64,
+        tokens_per_sequence=TOKENS_PER_BLOCK,
+        peak_rss_bytes=None,
+        read_bytes=None,
+        threads=1,
+        voluntary_switches=None,
+        involuntary_switches=None,
+        cpu_pressure_pct=pressure,
+    )
+
+
+def profile_record(processes: Sequence[ProcessProfile], **changes: Any) -> ProfileRecord:
+    record = ProfileRecord(
+        profiler="py-spy",
+        profiler_version="0.4.3",
+        event="wall",
+        rate_hz=200,
+        call_graph="blocking",
+        python="CPython 3.11.9",
+        samples=sum(process.samples for process in processes),
+        errors=0,
+        lost=0,
+        completeness=1.0,
+        overhead_pct=None,
+        degraded=(),
+        folded_sha256="f" * 64,
+        processes=tuple(processes),
+        hotspots=(),
+    )
+    return replace(record, **changes)
+
+
+def evidence(
+    times_us: Sequence[float] = AGAIN,
+    profile: Sequence[Mapping[str, int]] | None = None,
+    *,
+    nonce: str = "current",
+    first_pid: int = 100,
+    process: Mapping[str, Any] | None = None,
+    samples: int = 1000,
+    **changes: Any,
+) -> Evidence:
+    """Evidence with one timed process a time; ``process`` goes to each `run`."""
+    made = Evidence(
+        nonce=nonce,
+        created="2026-01-01T00:00:00Z",
+        flamegate_version="0",
+        receipt_sha256="0" * 64,
+        workload=WORKLOAD,
+        model_sha256="a" * 64,
+        model=MappingProxyType({"path": "model.gguf"}),
+        machine=MACHINE,
+        commit=None,
+        requested_environment=MappingProxyType({"OMP_NUM_THREADS": "1"}),
+        effective_environment=MappingProxyType({}),
+        tokens=TOKENS,
+        token_digest="t" * 64,
+        token_source="bytes",
+        differs_at=None,
+        clock_scope="sequence",
+        runs=tuple(run(first_pid + i, time, **(process or {})) for i, time in enumerate(times_us)),
+        metrics=(
+            Metric(
+                name="tokens_per_second",
+                value=1000.0,
+                formula="tokens/total",
+                unit="tokens/s",
+                direction="higher_is_better",
+                clock="wall",
+                samples=40,
+                provenance="measured",
+            ),
+        ),
+        profile=None if profile is None else profile_record(profiles(profile, samples)),
+        kernels=(),
+    )
+    return replace(made, **changes)
+
+
+def baseline(
+    times_us: Sequence[float] = QUIET,
+    profile: Sequence[Mapping[str, int]] | None = None,
+    **changes: Any,
+) -> Evidence:
+    """Evidence as an accepted baseline: another nonce, other processes."""
+    return evidence(times_us, profile, **{"nonce": "baseline", "first_pid": 500, **changes})
+
+
+def pair(
+    factor: float = 1.0, profile: Sequence[Mapping[str, int]] | None = None
+) -> tuple[Evidence, Evidence]:
+    """A baseline and a current side ``factor`` times as slow."""
+    return baseline(profile=profile), evidence(scaled(QUIET, factor), profile)
+
+
+def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProcess:
+    """One process with the given log ratio, its reference taking one second."""
+    seconds = math.exp(log_time)
+    return TimedProcess(
+        pid=pid,
+        tokens=100,
+        quiet_s_per_token=seconds,
+        cpu_s_per_token=seconds - waiting_s,
+        waiting_s_per_token=waiting_s,
+        wall_tokens_per_second=1.0 / seconds,
+        reference_s=1.0,
+        log_time=log_time,
+        log_cpu=math.log(seconds - waiting_s),
+        cpu_pressure_pct=None,
+    )
+
+
+def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] = ()) -> Measurement:
+    return Measurement(
+        timed=tuple(timed(value, pid=i) for i, value in enumerate(log_times)),
+        profiled=tuple(profiled),
+        receipt_tps=None,
+    )
+
+
+def sampled(
+    random: Random, shares: Mapping[str, float], samples: int, spread: float
+) -> dict[str, int]:
+    """One process's counts: shares vary by ``spread`` (log-odds sd) on top of the sampling."""
+    counts = {}
+    for frame, share in shares.items():
+        odds = math.log(share / (1.0 - share)) + random.gauss(0.0, spread)
+        actual = 1.0 / (1.0 + math.exp(-odds))
+        noise = random.gauss(0.0, math.sqrt(samples * actual * (1.0 - actual)))
+        counts[frame] = max(0, round(samples * actual + noise))
+    excess = sum(counts.values()) - samples
+    if excess > 0:
+        largest = max(counts, key=lambda frame: counts[frame])
+        counts[largest] -= excess
+    return counts

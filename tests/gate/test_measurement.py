@@ -1,0 +1,168 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.receipt.types import Evidence, ProcessProfile
+from pytest_flamegate.workload.observation import Block, Interval, Run
+from tests.gate.factory import (
+    PROFILE,
+    QUIET,
+    TOKENS_PER_BLOCK,
+    block,
+    evidence,
+    profile_record,
+    run,
+)
+
+
+def with_block(**changes: Any) -> Evidence:
+    """Evidence whose second process has one changed block."""
+    made = evidence()
+    bad = replace(made.runs[1].blocks[0], **changes)
+    return with_run(blocks=(bad, made.runs[1].blocks[1]))
+
+
+def with_interval(**changes: Any) -> Evidence:
+    return with_block(interval=replace(evidence().runs[1].blocks[0].interval, **changes))
+
+
+def with_run(**changes: Any) -> Evidence:
+    made = evidence()
+    runs: tuple[Run, ...] = (made.runs[0], replace(made.runs[1], **changes), *made.runs[2:])
+    return replace(made, runs=runs)
+
+
+def with_profile(samples: float, **frames: float) -> Evidence:
+    process = ProcessProfile(pid=7, samples=samples, self_samples=frames)  # type: ignore[arg-type]
+    return replace(evidence(), profile=profile_record([process]))
+
+
+def test_times_of_each_process() -> None:
+    made = evidence((1000.0, 2000.0), process={"waiting_us": 100.0})
+    first, second = measurement_of(made).timed
+    assert first.tokens == 2 * TOKENS_PER_BLOCK
+    assert first.quiet_s_per_token == pytest.approx(1e-3)
+    assert first.cpu_s_per_token == pytest.approx(0.9e-3)
+    assert first.waiting_s_per_token == pytest.approx(0.1e-3)
+    assert first.reference_s == pytest.approx(5e-3)
+    assert first.log_time == pytest.approx(math.log(1.0 / 5.0), abs=1e-5)
+    assert first.log_cpu == pytest.approx(math.log(0.9 / 5.0), abs=1e-5)
+    # The wall clock also holds the wait for a CPU.
+    assert first.wall_tokens_per_second == pytest.approx(80 / (80e-3 + 14e-6))
+    assert second.log_time - first.log_time == pytest.approx(math.log(2.0), abs=1e-6)
+
+
+def test_a_reference_beside_each_block_takes_out_what_slowed_both() -> None:
+    def process(pid: int, slowdown: float) -> Run:
+        fast = block(1000.0, reference_us=5000.0)
+        slow = block(1000.0 * slowdown, reference_us=5000.0 * slowdown)
+        return replace(run(pid, 1.0), blocks=(fast, slow))
+
+    made = replace(evidence(), runs=(process(1, 1.3), process(2, 1.6)))
+    steady, throttled = measurement_of(made).timed
+    assert steady.log_time == pytest.approx(throttled.log_time, abs=1e-6)
+    assert throttled.quiet_s_per_token > 1.1 * steady.quiet_s_per_token
+
+
+def test_without_a_reference_the_time_itself_is_taken() -> None:
+    made = measurement_of(evidence(QUIET, process={"reference_us": None}))
+    assert not made.has_reference
+    assert made.timed[0].log_time == pytest.approx(math.log(1e-3), abs=1e-6)
+    assert made.timed[0].log_cpu == pytest.approx(math.log(1e-3), abs=1e-6)
+
+
+def test_without_run_delay_the_quiet_clock_is_cpu_time() -> None:
+    made = measurement_of(evidence(QUIET, process={"delay_ns": None, "waiting_us": 400.0}))
+    assert made.timed[0].quiet_s_per_token == pytest.approx(0.6e-3)
+
+
+def test_rates_are_geometric_means_over_processes() -> None:
+    made = measurement_of(evidence((1000.0, 4000.0)), receipt_tps=321.0)
+    assert made.quiet_tokens_per_second == pytest.approx(500.0)
+    assert made.cpu_s_per_token == pytest.approx(2e-3)
+    assert made.wall_tokens_per_second == pytest.approx(500.0, rel=1e-3)
+    assert made.receipt_tps == 321.0
+
+
+def test_profiled_runs_supply_no_times() -> None:
+    made = evidence(profile=PROFILE)
+    profiled = replace(run(77, 9000.0), role="profiled")
+    measured = measurement_of(replace(made, runs=(*made.runs, profiled)))
+    assert len(measured.timed) == len(QUIET)
+    assert len(measured.profiled) == len(PROFILE)
+
+
+def test_pressure_is_the_median_of_what_is_known() -> None:
+    made = evidence()
+    pressures = (10.0, None, 90.0, 20.0, None, None)
+    runs = tuple(
+        replace(each, cpu_pressure_pct=p) for each, p in zip(made.runs, pressures, strict=True)
+    )
+    assert measurement_of(replace(made, runs=runs)).cpu_pressure_pct == 20.0
+    assert measurement_of(evidence(process={"pressure": None})).cpu_pressure_pct is None
+
+
+NO_TOKENS = Block(interval=Interval(10, 10, 0), sequences_ns=())
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (replace(evidence(), runs=()), "E_NO_PROCESSES"),
+        (replace(evidence(), runs=(replace(run(1, 1.0), role="profiled"),)), "E_NO_PROCESSES"),
+        (with_run(blocks=()), "E_NO_TOKENS"),
+        (with_run(blocks=(NO_TOKENS,)), "E_NO_TOKENS"),
+        (with_block(sequences_ns=()), "E_NO_TOKENS"),
+        (with_interval(wall_ns=0), "E_NOT_POSITIVE"),
+        (with_interval(wall_ns=-5), "E_NOT_POSITIVE"),
+        (with_interval(wall_ns=math.nan), "E_NOT_FINITE"),
+        (with_interval(wall_ns=math.inf), "E_NOT_FINITE"),
+        (with_interval(cpu_ns=0), "E_NOT_POSITIVE"),
+        (with_interval(cpu_ns=-1), "E_NOT_POSITIVE"),
+        (with_interval(cpu_ns=math.nan), "E_NOT_FINITE"),
+        (with_interval(run_delay_ns=-1), "E_NOT_POSITIVE"),
+        (with_interval(run_delay_ns=math.inf), "E_NOT_FINITE"),
+        (with_block(reference=Interval(0, 0, 0)), "E_NOT_POSITIVE"),
+        (with_block(reference=None), "E_REFERENCE_MIXED"),
+        (with_run(cpu_pressure_pct=math.nan), "E_NOT_FINITE"),
+        (with_run(blocks=evidence().runs[0].blocks), "E_CONSTANT_SAMPLES"),
+        (with_run(pid=100, started_ticks=100_100), "E_DUPLICATE_PROCESS"),
+        (with_profile(0), "E_NO_SAMPLES"),
+        (with_profile(10, gemv=11), "E_SAMPLES_CONTRADICT"),
+        (with_profile(10, gemv=-1), "E_NOT_POSITIVE"),
+        (with_profile(-10), "E_NOT_POSITIVE"),
+        (with_profile(math.nan), "E_NOT_FINITE"),
+        (with_profile(10, gemv=math.inf), "E_NOT_FINITE"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(made: Evidence, code: str) -> None:
+    with pytest.raises(UndecidedError) as refusal:
+        measurement_of(made)
+    assert refusal.value.code == code
+    assert refusal.value.what
+    assert refusal.value.todo
+
+
+def test_a_reference_in_some_processes_only_is_refused() -> None:
+    made = evidence()
+    bare = run(1, 1003.0, reference_us=None)
+    with pytest.raises(UndecidedError, match="E_REFERENCE_MIXED"):
+        measurement_of(replace(made, runs=(*made.runs, bare)))
+
+
+@pytest.mark.parametrize(
+    ("tps", "code"),
+    [
+        (0.0, "E_NOT_POSITIVE"),
+        (-1.0, "E_NOT_POSITIVE"),
+        (math.nan, "E_NOT_FINITE"),
+        (math.inf, "E_NOT_FINITE"),
+    ],
+)
+def test_an_impossible_claim_is_refused(tps: float, code: str) -> None:
+    with pytest.raises(UndecidedError, match=code):
+        measurement_of(evidence(), receipt_tps=tps)

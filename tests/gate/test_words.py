@@ -1,0 +1,131 @@
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.gate import Reason, Verdict, headline, judge, refused
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.workload.spec import Thresholds
+from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled
+
+NOISY = tuple(t * f for t, f in zip(QUIET, (1.01, 1.1, 0.95, 1.05, 0.9, 1.02), strict=True))
+
+
+def line(times: tuple[float, ...], counts: Any = None, **options: Any) -> str:
+    return headline(
+        verdict(baseline(profile=PROFILE if counts else None), evidence(times, counts, **options))
+    )
+
+
+def verdict(old: Evidence | None, new: Evidence) -> Verdict:
+    return judge(old, new, Thresholds(), grade="OBSERVED")
+
+
+def grown(**factors: float) -> tuple[tuple[float, ...], list[dict[str, int]]]:
+    """Times and profiles of an engine whose frames cost ``factors`` as much."""
+    first = PROFILE[0]
+    whole = 1.0 + sum(first[name] * (f - 1.0) for name, f in factors.items()) / 1000.0
+    counts = [
+        {name: round(n * factors.get(name, 1.0) / whole) for name, n in each.items()}
+        for each in PROFILE
+    ]
+    return scaled(QUIET, whole), counts
+
+
+@pytest.mark.parametrize(
+    ("made", "pattern"),
+    [
+        (
+            grown(rms_norm=3.0),
+            r"regressed: 10\.7 % slower \(9\.\d … 1[12]\.\d, threshold 5\), all of it in rms_norm",
+        ),
+        (
+            grown(rms_norm=3.5, attention=1.4),
+            r"regressed: 18\.\d % slower \(.*\), most of it in rms_norm \(6\d %\)",
+        ),
+        (
+            grown(rms_norm=3.0, attention=1.7, gemv=1.2),
+            r"regressed: 28\.\d % slower \(.*\), (\w+ \(3\d %\), ){2}\w+ \(3\d %\)",
+        ),
+        (grown(gemv=0.5), r"improved: 53\.\d % faster \(5\d\.\d … 5\d\.\d\), all of it in gemv"),
+        (
+            (scaled(QUIET, 1.0), PROFILE),
+            r"pass: between 1\.\d % faster and 1\.\d % slower \(threshold 5\); "
+            r"could have seen 2\.\d %",
+        ),
+        (
+            (scaled(QUIET, 1.03), PROFILE),
+            r"pass: 2\.9 % slower \(1\.\d … 3\.\d, threshold 5\), certainly slower and within "
+            r"what is allowed; could have seen 2\.\d %",
+        ),
+        (
+            (scaled(QUIET, 1.0), moved(PROFILE, "rms_norm", 80, "gemv")),
+            r"regressed: gemv 69\.9 → 61\.9 % of the samples \(-8\.0 pp, threshold 5\); "
+            r"rms_norm 6\.0 → 14\.1 % of the samples \(\+8\.0 pp, threshold 5\); "
+            r"tokens/s between 1\.\d % faster and 1\.\d % slower",
+        ),
+        (
+            (scaled(QUIET, 1.2), None),
+            r"regressed: 16\.7 % slower \(15\.\d … 17\.\d, threshold 5\)",
+        ),
+        (
+            (scaled(QUIET, 1.0), PROFILE[:2]),
+            r"inconclusive: Shares need 3 profiled processes .* Tokens per second: between .*\.",
+        ),
+    ],
+)
+def test_headlines(made: tuple[tuple[float, ...], Any], pattern: str) -> None:
+    text = line(*made)
+    assert re.fullmatch(pattern, text), text
+
+
+def test_noise_says_how_wide_why_and_what_to_do() -> None:
+    old = baseline(process={"pressure": 40.0})
+    text = headline(verdict(old, evidence(NOISY, process={"pressure": 42.0})))
+    assert re.fullmatch(
+        r"inconclusive: between \d+\.\d % faster and \d+\.\d % slower after 6 processes; "
+        r"something waited for a CPU 42 % of the time; on this machine ask for ≥ \d+ % "
+        r"or give it more time \(--flamegate-budget\)",
+        text,
+    ), text
+
+
+def test_noise_of_the_baseline_asks_for_another_baseline() -> None:
+    old = baseline(tuple(t * f for t, f in zip(QUIET, (1, 1.4, 0.7, 1.2, 0.8, 1), strict=True)))
+    text = headline(verdict(old, evidence()))
+    assert text.endswith(" % or accept a baseline of more processes")
+
+
+def test_waiting_is_named_in_words() -> None:
+    text = line(scaled(QUIET, 1.2), PROFILE, process={"waiting_us": 200.0})
+    assert text.endswith(", all of it in waiting, off the CPU")
+
+
+def test_no_baseline() -> None:
+    assert headline(verdict(None, evidence())) == (
+        "no baseline: 999.6 tokens/s on the quiet clock (1 ms/token), 6 processes; "
+        "accept it with --flamegate-update"
+    )
+
+
+def test_what_was_not_judged_gives_its_first_reason() -> None:
+    text = headline(verdict(baseline(), evidence(model_sha256=None, clock_scope="process")))
+    assert text == (
+        "not comparable: model sha256 differs: aaaaaaaaaaa… at the baseline, absent now. "
+        "And 1 more."
+    )
+    assert headline(refused("error", [Reason("E_X", "It broke.")], grade="CONSISTENT")) == (
+        "error: It broke."
+    )
+    assert headline(verdict(evidence(), evidence())).startswith("dishonest: The baseline was")
+    few = headline(verdict(baseline(), evidence(QUIET[:2])))
+    assert few.startswith("dishonest")  # the same times again
+    few = headline(verdict(baseline(), evidence(scaled(QUIET, 2.0)[:2])))
+    assert few.startswith("inconclusive: The current has 2 timed process(es)")
+
+
+def test_every_headline_is_one_line() -> None:
+    found = verdict(baseline(), evidence(NOISY))
+    assert "\n" not in headline(found)
+    assert headline(replace(found, verdict="error", signals=())).startswith("error: ")

@@ -1,0 +1,394 @@
+"""A profile, evidence and verdicts for the reports to show; figures made up, shapes real."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.gate.cost import CostChange
+from pytest_flamegate.gate.hotspots import Hotspot
+from pytest_flamegate.gate.shares import ShareChange
+from pytest_flamegate.gate.signals import Reason, Signal
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.receipt.metrics import metrics
+from pytest_flamegate.receipt.types import (
+    Commit,
+    Evidence,
+    HotspotRecord,
+    KernelSighting,
+    ProcessProfile,
+    ProfileRecord,
+    Receipt,
+)
+from pytest_flamegate.workload.observation import Block, Interval, Observation, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CATEGORIES = {
+    "ternary_gemv": "matmul",
+    "quantize": "quantisation",
+    "softmax": "attention",
+    "rms_norm": "norm",
+    "memmove": "memory",
+    "read": "system",
+}
+
+
+def python(name: str, module: str = "engine.py") -> Frame:
+    return Frame(name, module, "python")
+
+
+def native(name: str, module: str = "libc.so.6") -> Frame:
+    return Frame(name, module, "native")
+
+
+def categorise(frame: Frame) -> str:
+    return CATEGORIES.get(frame.name, frame.kind)
+
+
+ROOT: Stack = (python("main"), python("generate"), python("decode_step"))
+FFN: Stack = (*ROOT, python("swiglu_ffn"))
+STACKS: dict[Stack, int] = {
+    (*FFN, python("ternary_gemv", "kernels.py")): 940,
+    (*FFN, python("quantize", "kernels.py")): 210,
+    (*ROOT, python("attention"), python("softmax")): 56,
+    (*ROOT, python("rms_norm")): 42,
+    (*ROOT, native("memmove")): 30,
+    ROOT: 33,
+    (python("main"), Frame("read", "kernel", "system")): 1,
+}
+
+
+def profile(stacks: dict[Stack, int] | None = None, *, degraded: tuple[str, ...] = ()) -> Profile:
+    given = STACKS if stacks is None else stacks
+    return Profile(
+        profiler="py-spy",
+        profiler_version="0.4.3",
+        event="wall-clock",
+        rate_hz=100,
+        call_graph="python",
+        python="3.11.9",
+        stacks=MappingProxyType(given),
+        errors=2,
+        lost=0,
+        complete=max(sum(given.values()) - 1, 0),
+        duration_ns=13_000_000_000,
+        pids=(11, 12, 13),
+        degraded=degraded,
+    )
+
+
+def hotspots(name_prefix: str = "") -> tuple[HotspotRecord, ...]:
+    rows = [
+        ("ternary_gemv", "kernels.py", "python", "matmul", 940, 940),
+        ("quantize", "kernels.py", "python", "quantisation", 210, 210),
+        ("softmax", "engine.py", "python", "attention", 56, 56),
+        ("rms_norm", "engine.py", "python", "norm", 42, 42),
+        ("decode_step", "engine.py", "python", "python", 33, 1311),
+        ("memmove", "libc.so.6", "native", "memory", 30, 30),
+        ("read", "kernel", "system", "system", 1, 1),
+        ("main", "engine.py", "python", "python", 0, 1312),
+        ("generate", "engine.py", "python", "python", 0, 1311),
+        ("swiglu_ffn", "engine.py", "python", "python", 0, 1150),
+        ("attention", "engine.py", "python", "python", 0, 56),
+    ]
+    return tuple(
+        HotspotRecord(
+            name=name_prefix + name,
+            module=module,
+            kind=kind,
+            category=category,
+            self_samples=own,
+            inclusive_samples=all_,
+            self_share=own / 1312,
+            inclusive_share=all_ / 1312,
+            cpu_s_per_token=own / 1312 * 1.93e-3,
+        )
+        for name, module, kind, category, own, all_ in rows
+    )
+
+
+def run(pid: int, *, slow: float = 1.0, role: str = "timed") -> Run:
+    token_ns = int(1_950_000 * slow) + pid
+    sequence = (3 * token_ns, *([token_ns] * 9))
+    wall = sum(sequence) * 4
+    return Run(
+        role="timed" if role == "timed" else "profiled",
+        pid=pid,
+        started_ticks=pid * 100,
+        started_at="2026-01-02T03:04:05Z",
+        load_ns=250_000_000,
+        blocks=(
+            Block(
+                interval=Interval(wall_ns=wall, cpu_ns=int(wall * 0.99), run_delay_ns=wall // 200),
+                sequences_ns=(sequence,) * 4,
+                reference=Interval(wall_ns=5_000_000, cpu_ns=4_990_000, run_delay_ns=0),
+            ),
+        ),
+        token_digest="d" * 64,
+        tokens_per_sequence=10,
+        peak_rss_bytes=120_000_000,
+        read_bytes=0,
+        threads=1,
+        voluntary_switches=3,
+        involuntary_switches=9,
+        cpu_pressure_pct=84.0,
+    )
+
+
+COMMIT = Commit("4f2c91a" + "0" * 33, "main", 2)
+ENVIRONMENT = MappingProxyType({"BITNET_DETERMINISTIC": "1", "OMP_NUM_THREADS": "1"})
+MODEL: Mapping[str, str | int] = MappingProxyType(
+    {"name": "tiny-ternary", "path": "models/tiny.gguf", "quantisation": "i2_s", "layers": 4}
+)
+MACHINE = MappingProxyType(
+    {
+        "cpu_model": "AMD EPYC 7B13",
+        "cpu_cores": "2",
+        "arch": "x86_64",
+        "kernel": "6.18.5",
+        "cpu_flags_sha256": "f" * 64,
+    }
+)
+WORKLOAD: Mapping[str, object] = MappingProxyType(
+    {
+        "name": "decode",
+        "engine": "embedded",
+        "prompt": "What is 2+2?",
+        "max_tokens": 10,
+        "source": "flamegate.toml",
+        "command": [],
+        "build": ["cargo", "build", "--release"],
+        "tokenizer": "models/tokenizer.json",
+        "seed": 42,
+        "threads": 1,
+    }
+)
+
+
+def profile_record(records: tuple[HotspotRecord, ...] | None = None) -> ProfileRecord:
+    return ProfileRecord(
+        profiler="py-spy",
+        profiler_version="0.4.3",
+        event="wall-clock",
+        rate_hz=100,
+        call_graph="python",
+        python="3.11.9",
+        samples=1312,
+        errors=2,
+        lost=0,
+        completeness=0.9992,
+        overhead_pct=1.8,
+        degraded=("ptrace is denied: sampled without stopping the process",),
+        folded_sha256="a" * 64,
+        processes=(
+            ProcessProfile(11, 656, MappingProxyType({"ternary_gemv": 470})),
+            ProcessProfile(12, 656, MappingProxyType({"ternary_gemv": 470})),
+        ),
+        hotspots=hotspots() if records is None else records,
+    )
+
+
+def evidence(
+    *,
+    slow: float = 1.0,
+    with_profile: bool = True,
+    commit: Commit | None = COMMIT,
+    records: tuple[HotspotRecord, ...] | None = None,
+    model: Mapping[str, str | int] = MODEL,
+    workload: Mapping[str, object] = WORKLOAD,
+) -> Evidence:
+    runs = (run(1, slow=slow), run(2, slow=slow), run(3, slow=slow), run(11, role="profiled"))
+    observation = Observation(
+        nonce="n" * 32,
+        runs=runs,
+        tokens=("4", ".", "\n"),
+        token_digest="d" * 64,
+        token_source="stream",
+        differs_at=None,
+        clock_scope="sequence",
+        requested_environment=ENVIRONMENT,
+        effective_environment=ENVIRONMENT,
+    )
+    return Evidence(
+        nonce=observation.nonce,
+        created="2026-01-02T03:04:06Z",
+        flamegate_version="0.1.0",
+        receipt_sha256="b" * 64,
+        workload=workload,
+        model_sha256="c" * 64,
+        model=model,
+        machine=MACHINE,
+        commit=commit,
+        requested_environment=ENVIRONMENT,
+        effective_environment=ENVIRONMENT,
+        tokens=observation.tokens,
+        token_digest=observation.token_digest,
+        token_source=observation.token_source,
+        differs_at=None,
+        clock_scope="sequence",
+        runs=runs,
+        metrics=metrics(observation, 5),
+        profile=profile_record(records) if with_profile else None,
+        kernels=(KernelSighting("ternary_gemv", "profile", 940),),
+    )
+
+
+def receipt() -> Receipt:
+    return Receipt(
+        timestamp="2026-01-02T03:04:05Z",
+        backend="cpu",
+        deterministic=True,
+        tokens_requested=10,
+        tokens_generated=10,
+        tokens_per_second=427.3,
+        kernels=("ternary_gemv",),
+        environment=MappingProxyType({"OS": "linux-x86_64", "FLAMEGATE_ENGINE": "embedded"}),
+        model=MODEL,
+    )
+
+
+def rate(decision: str = "regressed", **changes: float | None) -> Signal:
+    figures: dict[str, float | None] = {
+        "baseline": 518.0,
+        "current": 486.0,
+        "change_pct": -6.2,
+        "ci_low_pct": -7.4,
+        "ci_high_pct": -5.1,
+        "threshold_pct": 5.0,
+        "smallest_detectable_pct": 1.9,
+    }
+    figures.update(changes)
+    return Signal(
+        name="tokens_per_second",
+        unit="tokens/s",
+        direction="higher_is_better",
+        decision=decision,  # type: ignore[arg-type]
+        **figures,  # type: ignore[arg-type]
+    )
+
+
+def wall() -> Signal:
+    return Signal(
+        name="tokens_per_second_wall",
+        baseline=515.0,
+        current=480.0,
+        unit="tokens/s",
+        direction="higher_is_better",
+        decision="not_gated",
+        change_pct=-6.8,
+    )
+
+
+def share(
+    name: str, before: float, after: float, finding: str, decision: str = "pass"
+) -> tuple[Hotspot, Signal]:
+    change = ShareChange(
+        name=name,
+        baseline_share=before,
+        current_share=after,
+        presence="both",
+        shift_pp=100 * (after - before),
+        ci_low_pp=100 * (after - before) - 0.5,
+        ci_high_pp=100 * (after - before) + 0.5,
+        p_adjusted=0.001,
+        detectable_pp=0.7,
+        baseline_variance=(1e-6, 5.0),
+        current_variance=(1e-6, 5.0),
+    )
+    hotspot = Hotspot(
+        share=change,
+        cost=None,
+        threshold_pp=3.0,
+        finding=finding,  # type: ignore[arg-type]
+        decision=decision,  # type: ignore[arg-type]
+    )
+    signal = Signal(
+        name=f"share:{name}",
+        baseline=100 * before,
+        current=100 * after,
+        unit="share_pct",
+        direction="lower_is_better",
+        decision=decision,  # type: ignore[arg-type]
+        change_pct=change.shift_pp,
+        ci_low_pct=change.ci_low_pp,
+        ci_high_pct=change.ci_high_pp,
+        threshold_pct=3.0,
+    )
+    return hotspot, signal
+
+
+def cost(
+    name: str, before: float, after: float, half: float, p: float, explains: float | None
+) -> CostChange:
+    change = after - before
+    return CostChange(
+        name=name,
+        baseline_us=before,
+        current_us=after,
+        change_us=change,
+        ci_low_us=change - half,
+        ci_high_us=change + half,
+        no_more_than_us=change + half,
+        p_adjusted=p,
+        explains=explains,
+    )
+
+
+def regressed() -> Verdict:
+    norm, norm_signal = share("rms_norm", 0.032, 0.088, "costs_more", "regressed")
+    attention, attention_signal = share("attention", 0.043, 0.040, "share_moved")
+    return Verdict(
+        verdict="regressed",
+        reasons=(
+            Reason("E_SLOWER", "Tokens per second: 6.2 % slower, between 7.4 % slower and 5.1 %."),
+            Reason("E_SHARE_DRIFT", "rms_norm went from 3.2 % to 8.8 % of the samples."),
+        ),
+        grade="OBSERVED",
+        signals=(rate(), wall(), norm_signal, attention_signal),
+        smallest_detectable_pct=1.9,
+        false_alarm_rate=0.01,
+        error_rate_basis="nominal 1 %; not calibrated on this machine",
+        hotspots=(norm, attention),
+        attribution=(
+            cost("rms_norm", 62.0, 181.0, 9.0, 0.0001, 0.98),
+            cost("ternary_gemv", 1383.0, 1386.0, 12.0, 0.9, 0.02),
+            cost("attention", 83.0, 82.0, 5.0, 0.9, -0.01),
+        ),
+        baseline_processes=14,
+        current_processes=14,
+        cpu_pressure_pct=12.0,
+    )
+
+
+def no_baseline() -> Verdict:
+    return Verdict(
+        verdict="no_baseline",
+        reasons=(Reason("E_NO_BASELINE", "No baseline is accepted for this workload here."),),
+        grade="OBSERVED",
+        signals=(rate("no_baseline", baseline=None, change_pct=None),),
+        current_processes=3,
+    )
+
+
+def inconclusive() -> Verdict:
+    return Verdict(
+        verdict="inconclusive",
+        reasons=(
+            Reason("E_NOISE", "Tokens per second: between 7.9 % slower and 1.0 % faster, so ..."),
+        ),
+        grade="OBSERVED",
+        signals=(
+            rate("inconclusive", change_pct=-3.5, ci_low_pct=-7.9, ci_high_pct=1.0),
+            wall(),
+        ),
+        smallest_detectable_pct=8.0,
+        false_alarm_rate=0.01,
+        error_rate_basis="nominal 1 %; not calibrated on this machine",
+        helped_by=("timed",),
+        baseline_processes=28,
+        current_processes=28,
+        cpu_pressure_pct=84.0,
+    )

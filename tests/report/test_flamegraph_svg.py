@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.report.flamegraph_svg import INNER, MARGIN, WIDTH, flamegraph
+from pytest_flamegate.report.palette import PALETTE
+from tests.report import factory
+
+NAMES = st.one_of(
+    st.text(min_size=1, max_size=40),
+    st.text(alphabet="<>&\"'];\x00\x1b\x7f\u202e\ufffe\ud800\U0001ffff]]> /", max_size=20),
+    st.just("x" * 10_000),
+)
+
+
+def draw(profile: Profile | None = None, **changes: object) -> str:
+    given: dict[str, object] = {
+        "title": "embedded::10tok",
+        "subtitle": "embedded · 10 tokens",
+        "cpu_s_per_token": 1.93e-3,
+        "categorise": factory.categorise,
+    } | changes
+    return flamegraph(profile or factory.profile(), **given)  # type: ignore[arg-type]
+
+
+def parse(svg: str) -> ET.Element:
+    return ET.fromstring(re.sub(r' xmlns="[^"]*"', "", svg, count=1))
+
+
+def boxes(root: ET.Element) -> dict[str, ET.Element]:
+    """The drawn frames by the first line of their title; a legend entry has no second one."""
+    found = {}
+    for element in root.iter():
+        title = element.findtext("title") if element is not root else None
+        if title and "\n" in title:
+            found[title.split("\n")[0]] = element
+    return found
+
+
+def legend(root: ET.Element) -> list[str]:
+    titles = [group.findtext("title") or "" for group in root.iter("g")]
+    return [title.split(":")[0] for title in titles if title and "\n" not in title]
+
+
+def texts(root: ET.Element) -> list[str]:
+    return ["".join(element.itertext()) for element in root.iter("text")]
+
+
+def test_equal_inputs_give_equal_bytes() -> None:
+    turned = dict(reversed(factory.STACKS.items()))
+    assert draw(factory.profile(turned)) == draw()
+
+
+def test_it_scales_and_says_what_it_is() -> None:
+    root = parse(draw())
+    assert root.get("role") == "img"
+    assert root.get("width") == "100%"
+    assert (root.get("viewBox") or "").startswith(f"0 0 {WIDTH:g} ")
+    assert root.findtext("title") == "embedded::10tok"
+    assert "1,312 samples" in (root.findtext("desc") or "")
+    assert "ternary_gemv 71.6 %" in (root.findtext("desc") or "")
+
+
+def test_it_runs_and_loads_nothing() -> None:
+    svg = draw()
+    assert "<script" not in svg
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"\son\w+=", svg)
+
+
+def test_a_frame_tells_name_module_samples_share_and_cost() -> None:
+    title = boxes(parse(draw()))["ternary_gemv"].findtext("title")
+    assert title == (
+        "ternary_gemv\nkernels.py · matmul\n940 samples · 71.6 % · 1.38 ms/token\nall of it itself"
+    )
+
+
+def test_a_caller_tells_what_it_spends_itself() -> None:
+    title = boxes(parse(draw()))["decode_step"].findtext("title") or ""
+    assert title.endswith(
+        "1,311 samples · 99.9 % · 1.93 ms/token\nitself 33 samples · 2.5 % · 48.5 µs/token"
+    )
+
+
+def test_without_cpu_time_no_cost_is_told() -> None:
+    assert "/token" not in draw(cpu_s_per_token=None)
+    assert "CPU time" not in draw(cpu_s_per_token=None)
+
+
+def test_a_hot_leaf_shows_its_whole_name_and_share() -> None:
+    shown = "".join(boxes(parse(draw()))["ternary_gemv"].find("text").itertext())  # type: ignore[union-attr]
+    assert shown.startswith("ternary_gemv71.6 %")
+
+
+def test_names_are_clipped_to_their_box() -> None:
+    stacks: dict[Stack, int] = {
+        (factory.python("main"), factory.python("a_rather_long_function_name")): 8,
+        (factory.python("main"), factory.python("行列ベクトル積の量子化された計算")): 8,
+        (factory.python("main"), factory.python("z")): 84,
+    }
+    labels = [text for text in texts(parse(draw(factory.profile(stacks)))) if text.endswith("…")]
+    assert labels == ["a_rather…", "行列ベク…"]
+
+
+def test_boxes_stay_in_the_picture_and_above_their_callers() -> None:
+    root = parse(draw())
+    placed = {}
+    for name, element in boxes(root).items():
+        shape = element if element.tag == "svg" else element.find("rect")
+        assert shape is not None
+        placed[name] = {k: float(shape.get(k) or "nan") for k in ("x", "y", "width", "height")}
+        assert placed[name]["x"] >= MARGIN
+        assert placed[name]["x"] + placed[name]["width"] <= MARGIN + INNER + 0.01
+    assert placed["main"]["y"] > placed["decode_step"]["y"] > placed["ternary_gemv"]["y"]
+    height = float((root.get("viewBox") or "").split()[3])
+    assert all(box["y"] + box["height"] < height for box in placed.values())
+
+
+def test_the_legend_lists_the_categories_that_are_there_largest_first() -> None:
+    assert legend(parse(draw())) == [
+        "matmul",
+        "quantisation",
+        "attention",
+        "norm",
+        "python",
+        "memory",
+        "system",
+    ]
+    only: dict[Stack, int] = {(factory.python("main"), factory.python("ternary_gemv")): 10}
+    root = parse(draw(factory.profile(only)))
+    assert legend(root) == ["matmul"]
+    assert "100.0 %1.93 ms" in texts(root)
+    assert PALETTE["norm"].fill not in draw(factory.profile(only))
+
+
+def test_the_legend_and_the_bar_add_up() -> None:
+    root = parse(draw())
+    shares = [
+        float(found[1])
+        for text in texts(root)
+        if (found := re.match(r"([\d.]+) %\d", text)) is not None
+    ]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    bars = [r for r in root.findall("rect") if r.get("height") == "9"]
+    assert sum(float(bar.get("width") or 0) + 1 for bar in bars) == pytest.approx(INNER, abs=1)
+
+
+def test_the_footer_tells_how_the_profile_was_taken() -> None:
+    shown = " ".join(texts(parse(draw(factory.profile(degraded=("no ptrace",))))))
+    for note in (
+        "py-spy 0.4.3",
+        "wall-clock at 100 Hz",
+        "1,312 samples from 3 processes",
+        "99.9 % of stacks complete",
+        "0 lost",
+        "2 errors",
+        "degraded: no ptrace",
+    ):
+        assert note in shown
+
+
+def test_what_is_too_small_to_draw_is_said() -> None:
+    stacks = factory.STACKS | {(*factory.ROOT, factory.python(f"tiny{i}")): 1 for i in range(9)}
+    stacks = {stack: count if count == 1 else count * 10 for stack, count in stacks.items()}
+    svg = draw(factory.profile(stacks))
+    assert "10 samples in 10 frames too small to draw" in svg
+    assert "too small to draw" not in draw()
+    assert "tiny3" not in svg
+
+
+def test_samples_without_a_stack_are_said() -> None:
+    assert "7 samples without a stack" in draw(factory.profile(factory.STACKS | {(): 7}))
+
+
+@given(NAMES, NAMES, NAMES)
+def test_hostile_names_leave_it_well_formed(name: str, module: str, category: str) -> None:
+    hostile: dict[Stack, int] = {
+        (factory.python("main"), Frame(name, module, "python")): 9,
+        (factory.python("main"), Frame("safe", module, "native")): 1,
+    }
+    profile = dataclasses.replace(
+        factory.profile(hostile), event=name, profiler_version=module, degraded=(name, module)
+    )
+    svg = draw(profile, title=name, subtitle=f"{module} · {name}", categorise=lambda _: category)
+    root = parse(svg.encode("utf-8").decode("utf-8"))
+    assert {element.tag for element in root.iter()} <= {
+        "svg", "title", "desc", "rect", "g", "text", "tspan"
+    }  # fmt: skip
+    assert not set(svg) & set("\x00\x1b\u202e\ufffe")
+    assert len(svg) < 30_000
+
+
+def test_a_document_type_or_script_in_a_name_stays_text() -> None:
+    name = "</title></svg><script>alert(1)</script>]]>&lt;"
+    root = parse(draw(factory.profile({(factory.python(name),): 5})))
+    assert list(boxes(root)) == [name]
+    assert root.find(".//script") is None
+
+
+@pytest.mark.parametrize(
+    ("stacks", "cpu_s_per_token", "code"),
+    [
+        ({}, 1e-3, "E_NO_SAMPLES"),
+        (None, 0.0, "E_BAD_FIGURE"),
+        (None, float("nan"), "E_BAD_FIGURE"),
+        (None, float("inf"), "E_BAD_FIGURE"),
+        (None, -1.0, "E_BAD_FIGURE"),
+    ],
+)
+def test_nonsense_is_refused(
+    stacks: dict[Stack, int] | None, cpu_s_per_token: float, code: str
+) -> None:
+    with pytest.raises(FlamegateError) as refused:
+        draw(factory.profile(stacks), cpu_s_per_token=cpu_s_per_token)
+    assert refused.value.code == code
+
+
+def test_a_deep_stack_is_drawn_as_far_as_it_reads() -> None:
+    deep = tuple(factory.python(f"f{i}") for i in range(3000))
+    svg = draw(factory.profile({deep: 5}))
+    assert "5 samples in 2,800 frames too small to draw or too deep" in svg
+    assert float((parse(svg).get("viewBox") or "").split()[3]) < 4400

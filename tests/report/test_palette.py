@@ -1,0 +1,91 @@
+"""The palette is told apart by every kind of sight, and its ink reads on its fill."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from pytest_flamegate.report.palette import PALETTE, UNKNOWN, tone
+
+# Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
+SIGHT = {
+    "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+Triple = tuple[float, float, float]
+
+
+def linear(colour: str) -> Triple:
+    values = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in values)
+    return red, green, blue
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = linear(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(light: Triple) -> Triple:
+    red, green, blue = light
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    a, b, c = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * b - 16, 500 * (a - b), 200 * (b - c)
+
+
+def seen(colour: str, sight: str) -> Triple:
+    light = linear(colour)
+    red, green, blue = (
+        min(1.0, max(0.0, sum(a * b for a, b in zip(row, light, strict=True))))
+        for row in SIGHT[sight]
+    )
+    return lab((red, green, blue))
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_every_two_categories_are_told_apart(sight: str) -> None:
+    shown = {name: seen(each.fill, sight) for name, each in PALETTE.items()}
+    too_close = [
+        (one, other)
+        for one, other in itertools.combinations(shown, 2)
+        if math.dist(shown[one], shown[other]) < 20
+    ]
+    assert too_close == []
+
+
+@pytest.mark.parametrize("name", PALETTE)
+def test_names_read_on_their_fill(name: str) -> None:
+    assert contrast(PALETTE[name].fill, PALETTE[name].ink) >= 4.5
+
+
+def test_the_measures_can_fail() -> None:
+    assert contrast("#777777", "#888888") < 4.5
+    assert math.dist(seen("#FF0000", "deuteranopia"), seen("#A39000", "deuteranopia")) < 20
+
+
+def test_an_unknown_category_has_a_tone_of_its_own() -> None:
+    assert tone("telepathy") is UNKNOWN
+    assert UNKNOWN.fill not in {each.fill for each in PALETTE.values()}
