@@ -202,7 +202,6 @@ def _excused(cost: CostChange | None, context: _Context) -> bool:
         and context.rate is not None
         and context.rate.faster
         and cost is not None
-        and not _costs_more(cost, context.rates.alpha)
         and cost.no_more_than_us <= context.tolerance_us
     )
 

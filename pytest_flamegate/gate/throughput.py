@@ -25,7 +25,7 @@ from pytest_flamegate.gate.signals import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.stats import Estimate, mean, sample_variance, welch
+from pytest_flamegate.gate.stats import Estimate, combine, mean, sample_variance, welch
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.measurement import Measurement
@@ -154,10 +154,11 @@ def _more_would_help(
     rates: ErrorRates,
 ) -> bool:
     """Say whether endless current processes could decide, given the baseline's own spread."""
-    own = sample_variance([p.log_time for p in baseline.timed]) / len(baseline.timed)
-    floor_se = math.sqrt(own + drift_variance(baseline, current))
-    floor_df = max(estimate.df, len(baseline.timed) - 1.0)
-    best = (Estimate(centre, floor_se, floor_df) for centre in (estimate.mean_diff, 0.0))
+    count = len(baseline.timed)
+    own = sample_variance([process.log_time for process in baseline.timed]) / count
+    variance, df = combine([(own, count - 1), (drift_variance(baseline, current), math.inf)])
+    # More processes also move the estimate; towards zero is where most of them belong.
+    best = (Estimate(centre, math.sqrt(variance), df) for centre in (estimate.mean_diff, 0.0))
     return any(decide(each, threshold, rates).decision != "inconclusive" for each in best)
 
 

@@ -54,7 +54,9 @@ def choose(
         return profiler
     probe = _probe(profiler, probes)
     if not probe.usable:
-        raise ToolError(probe.code, f"{requested} cannot be used: {probe.reason}.", probe.todo)
+        raise ToolError(
+            probe.code, f"{requested} cannot be used: {probe.reason.rstrip('.')}.", probe.todo
+        )
     return profiler
 
 

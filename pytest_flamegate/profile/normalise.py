@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
 _TRAMPOLINES = frozenset({"py_trampoline_evaluator", "_Py_trampoline_func_start"})
-_USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]"})
+_USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]", "[unknown]"})
+_KERNEL_MODULE = re.compile(r"\.ko(?:\.[a-z0-9]+)?$")
 _MEMORY = re.compile(r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)")
 _JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so)$")
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -30,7 +31,7 @@ _WHEEL_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 _ADDRESS = re.compile(r"(?:\[?0x[0-9a-fA-F]+\]?|\[unknown\])")
 _OFFSET = re.compile(r"\+0x[0-9a-fA-F]+(?:/0x[0-9a-fA-F]+)?$")
 _OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_SYMBOL_VERSION = re.compile(r"@{1,2}[A-Za-z_][\w.]*$")
+_SYMBOL_VERSION = re.compile(r"@{1,2}(?!plt$)[A-Za-z_][\w.]*$")
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+$")
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 _QUALIFIER = re.compile(r" ?(?:const|volatile|noexcept|&&?|\[clone [^\]]*\]|\[abi:[^\]]*\])$")
@@ -69,7 +70,7 @@ def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame 
         name = f"[{module}]"
     else:
         name = native_name(symbol)
-    if module == KERNEL:
+    if is_kernel(library):
         return Frame(escape(name), KERNEL, "system")
     return Frame(escape(name), _module(module), "native")
 
@@ -102,11 +103,16 @@ def native_module(library: str) -> str:
         return "anon"
     if library in _USER_BRACKETS:
         return library[1:-1]
-    if library.startswith(("[", "bpf_prog_")) or ".ko" in posixpath.basename(library):
+    if is_kernel(library):
         return KERNEL
-    module = _WHEEL_HASH.sub("", posixpath.basename(library))
-    # Only the kernel's own frames may carry its name.
-    return escaped_character("k") + "ernel" if module == KERNEL else module
+    return _WHEEL_HASH.sub("", posixpath.basename(library))
+
+
+def is_kernel(library: str) -> bool:
+    """Whether perf names the kernel, one of its modules or a BPF program."""
+    if library.startswith("["):
+        return library not in _USER_BRACKETS and not _MEMORY.match(library)
+    return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.search(library))
 
 
 def native_name(symbol: str) -> str:
@@ -143,6 +149,8 @@ def _split_python(text: str) -> tuple[str, str]:
 
 
 def _module(module: str) -> str:
-    # A label is read back by its last " (" or " [": none may stand inside a module.
     text = escape(module)
+    if text == KERNEL:  # only the kernel's own frames may carry its name
+        return escaped_character("k") + text[1:]
+    # A label is read back by its last " (" or " [": none may stand inside a module.
     return text.replace(" (", "\\x20(").replace(" [", "\\x20[")

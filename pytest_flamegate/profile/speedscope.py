@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_flamegate.profile.normalise import UNKNOWN, python_frame
 from pytest_flamegate.profile.words import unreadable
@@ -35,7 +35,7 @@ class Sampled:
 def parse_speedscope(raw: bytes, roots: Sequence[str] = ()) -> Sampled:
     """Parse the bytes of a speedscope file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
     try:
-        data: Any = json.loads(raw)
+        data: Any = json.loads(raw, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise unreadable(NAME, f"no JSON ({error})") from None
     try:
@@ -66,6 +66,10 @@ def _count(samples: Any, frames: Sequence[Frame], stacks: dict[Stack, int]) -> N
         # A thread that has no Python frame at this moment is sampled all the same.
         stack = tuple(frames[index] for index in key) or (UNKNOWN,)
         stacks[stack] = stacks.get(stack, 0) + count
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
 
 
 def _text(value: Any) -> str:

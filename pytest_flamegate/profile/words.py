@@ -22,7 +22,8 @@ NOT_PYTHON = "E_NOT_PYTHON"
 GONE = "E_PROCESS_GONE"
 RATE = "E_PROFILER_RATE"
 
-_WORDS_BYTES = 400
+_WORDS = 300
+_READ_BYTES = 65536
 _CHATTER = re.compile(
     rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
 )
@@ -46,8 +47,8 @@ class ProfilerError(ToolError):
 
 def quoted(output: bytes) -> str:
     """Return what a tool said on one line: no progress, no backtrace, escaped, bounded."""
-    said = _CHATTER.sub(b"", output).split(b"Stack backtrace:", 1)[0]
-    return escape(" ".join(decode(said).split()), _WORDS_BYTES).replace("\\x3b", ";")
+    said = _plain(output)
+    return said if len(said) <= _WORDS else said[:_WORDS].rstrip() + " …"
 
 
 def failed(
@@ -63,9 +64,10 @@ def failed(
 
 def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> ProfilerError | None:
     """Return the error that words in ``output`` stand for; None where none is known."""
-    reason = quoted(output)
+    said = _plain(output)
     for entry in known:
-        if entry.words in reason:
+        if entry.words in said:
+            reason = quoted(output)
             return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', entry.todo, reason)
     return None
 
@@ -79,6 +81,11 @@ def hangs(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
 
 def unreadable(profiler: str, why: str) -> ProfilerError:
     """Return the error for output that cannot be read."""
-    why = escape(why, _WORDS_BYTES)
+    why = escape(why, _WORDS)
     todo = "Measure again; if it stays, report it with the version of the profiler."
     return ProfilerError(OUTPUT, f"The output of {profiler} cannot be read: {why}.", todo, why)
+
+
+def _plain(output: bytes) -> str:
+    said = _CHATTER.sub(b"", output).split(b"Stack backtrace:", 1)[0]
+    return escape(" ".join(decode(said[:_READ_BYTES]).split()), _READ_BYTES).replace("\\x3b", ";")

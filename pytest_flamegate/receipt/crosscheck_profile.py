@@ -50,8 +50,8 @@ def _profile_changed(case: Case) -> Iterator[str]:
 )
 def _profile_malformed(case: Case) -> Iterator[str]:
     # A name with a newline or a semicolon in it would invent frames.
-    if case.folded is not None:
-        yield from case.folded.problems
+    if case.folded is not None and case.folded.problem is not None:
+        yield case.folded.problem
 
 
 @CHECKS.rule(

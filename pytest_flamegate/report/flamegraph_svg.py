@@ -192,15 +192,25 @@ def _label(box: Box, picture: _Picture, ink: str) -> str:
     fits = room(box.width - 8, LABEL)
     if fits < 3:
         return ""
-    name = clip(visible(box.frame.name), fits)
+    name = clip(_shown_name(box.frame.name, fits), fits)
     more = ""
     left = fits - cells(name)
-    for text in (figures.share(box.samples / picture.laid.samples), visible(box.frame.module)):
+    module = visible(box.frame.module.rpartition("/")[2])
+    for text in (figures.share(box.samples / picture.laid.samples), module):
         left -= cells(text) + 2
         if left < 0 or not text:
             break
         more += f'<tspan dx="10">{xml_text(text)}</tspan>'
     return f'<text x="5" y="14" fill="{ink}">{xml_text(name)}{more}</text>'
+
+
+def _shown_name(name: str, fits: int) -> str:
+    """Return ``name``, without its class or namespace where only that makes it fit."""
+    shown = visible(name)
+    if cells(shown) <= fits:
+        return shown
+    bare = shown.replace("::", ".").rpartition(".")[2]
+    return bare if bare.isidentifier() else shown
 
 
 def _footer(parts: list[str], profile: Profile, picture: _Picture, y: float) -> float:

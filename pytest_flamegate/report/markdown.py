@@ -70,8 +70,10 @@ def _value(value: object) -> str:
         return code(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return str(value)
+    if isinstance(value, int):
+        return figures.count(value)
+    if isinstance(value, float):
+        return f"{value:g}"
     if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
         return code(shlex.join(value))
     if isinstance(value, Mapping):
@@ -180,14 +182,28 @@ def _what_ran(evidence: Evidence, receipt: Receipt) -> str:
         if key not in _WORKLOAD_ELSEWHERE and each not in (None, "", [], (), {})
     }
     told["tokens"] = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
-    told["output"] = code("".join(evidence.tokens)) if evidence.tokens else "–"
+    told["output"] = code(_output(evidence)) if evidence.tokens else "–"
     told["backend"] = escape(receipt.backend)
     return table(["what", "value"], [[key, each] for key, each in told.items()])
 
 
+def _output(evidence: Evidence) -> str:
+    """Return the generated text; tokens that are bytes are kept as their values."""
+    tokens = evidence.tokens
+    if evidence.token_source.endswith(":byte") and all(
+        each.isdecimal() and each.isascii() and int(each) < 256 for each in tokens
+    ):
+        return bytes(map(int, tokens)).decode("utf-8", "replace")
+    return "".join(tokens)
+
+
 def _build(evidence: Evidence, receipt: Receipt) -> str:
     rows = [["command", _value(evidence.workload.get("build"))]]
-    rows += [[code(name), _value(value)] for name, value in sorted(receipt.environment.items())]
+    rows += [
+        [code(name), _value(value)]
+        for name, value in sorted(receipt.environment.items())
+        if name not in evidence.requested_environment
+    ]
     return table(["what", "value"], rows)
 
 

@@ -53,12 +53,17 @@ def block(text: str, language: str = "") -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Return a table; the columns numbered in ``right`` are right-aligned.
+    """Return a table; the columns numbered in ``right`` hold figures and are right-aligned.
 
     Cells are markup already: pass them through ``escape`` or ``code``.
     """
     rule = ["---:" if i in right else "---" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+    # A figure and its unit stay on one line.
+    kept = [
+        [cell.replace(" ", "\u00a0") if i in right else cell for i, cell in enumerate(row)]
+        for row in rows
+    ]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *kept))
 
 
 def address(path: str) -> str:

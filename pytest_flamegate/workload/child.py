@@ -27,35 +27,82 @@ _WARM_REFERENCE = 2
 
 
 def measured_sequences(
-    generate: Generate, prompt: str, max_tokens: int, times: int, fd: int
+    generate: Generate,
+    prompt: str,
+    max_tokens: int,
+    times: int,
+    began: Callable[[], None],
+    token: Callable[[Any], None],
 ) -> None:
-    """Generate ``times`` sequences, telling each token: the root frame of every profile."""
+    """Generate ``times`` sequences and hand on each token: the root frame of every profile."""
     for _ in range(times):
-        wire.send(fd, wire.SEQUENCE)
-        for token in generate(prompt, max_tokens):
-            wire.send_token(fd, token)
+        began()
+        for each in generate(prompt, max_tokens):
+            token(each)
 
 
 def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_fd: int) -> None:
     """Obey commands until told to quit or until the observer is gone."""
-    reference = None
+    server = _Server(generate, prompt, max_tokens, write_fd)
     wire.send(write_fd, wire.READY)
     while (record := wire.receive(read_fd)) is not None:
         command, value = record
         if command == wire.QUIT:
             return
-        if command == wire.REFERENCE:
-            if reference is None:
-                from pytest_flamegate.workload.reference import Reference
-
-                reference = Reference()
-                reference.run(_WARM_REFERENCE)
-            reference.run(value)
-        elif command == wire.WARM:
-            measured_sequences(generate, prompt, min(value, max_tokens), 1, write_fd)
-        else:
-            measured_sequences(generate, prompt, max_tokens, value, write_fd)
+        server.obey(command, value)
         wire.send(write_fd, wire.DONE)
+
+
+class _Server:
+    def __init__(self, generate: Generate, prompt: str, max_tokens: int, write_fd: int) -> None:
+        self._generate = generate
+        self._prompt = prompt
+        self._max_tokens = max_tokens
+        self._fd = write_fd
+        self._reference: Any = None
+
+    def obey(self, command: bytes, value: int) -> None:
+        if command == wire.REFERENCE:
+            self._run_reference(value)
+        elif command == wire.WARM:
+            self._sequences(min(value, self._max_tokens), 1, self._began, self._token)
+        elif command == wire.PROFILE:
+            self._told_at_the_end(value)
+        else:
+            self._sequences(self._max_tokens, value, self._began, self._token)
+
+    def _sequences(
+        self, max_tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
+    ) -> None:
+        measured_sequences(self._generate, self._prompt, max_tokens, times, began, token)
+
+    def _told_at_the_end(self, times: int) -> None:
+        """Generate without telling: in a profile the telling would stand beside the work."""
+        kept: list[Any] = []
+        starts: list[int] = []
+
+        def began() -> None:
+            starts.append(len(kept))
+
+        self._sequences(self._max_tokens, times, began, kept.append)
+        for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
+            self._began()
+            for each in kept[start:end]:
+                self._token(each)
+
+    def _began(self) -> None:
+        wire.send(self._fd, wire.SEQUENCE)
+
+    def _token(self, each: Any) -> None:
+        wire.send_token(self._fd, each)
+
+    def _run_reference(self, times: int) -> None:
+        if self._reference is None:
+            from pytest_flamegate.workload.reference import Reference
+
+            self._reference = Reference()
+            self._reference.run(_WARM_REFERENCE)
+        self._reference.run(times)
 
 
 def guarded(work: Callable[[], None], write_fd: int) -> int:

@@ -273,6 +273,8 @@ def _shape(cursor: Cursor, name: str) -> tuple[int, ...]:
 def _extent(name: str, shape: tuple[int, ...], code: int, room: int) -> tuple[str, int]:
     """Return the type's name and the tensor's size in bytes: ``room`` for foreign types."""
     if code not in _TENSOR_TYPES:
+        if math.prod(shape) > 8 * room:
+            raise MalformedError(f"ends before the data of the tensor {name!r}")
         return _FOREIGN_TYPES.get(code, f"type_{code}"), room
     kind, block, block_bytes = _TENSOR_TYPES[code]
     row = shape[0] if shape else 1

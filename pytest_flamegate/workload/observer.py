@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 WARM_TOKENS = 32
 BLOCKS = 6
-BLOCK_FLOOR = 2
-REFERENCE_TIMES = 20
+REFERENCE_TIMES = 30
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 T_co = TypeVar("T_co", covariant=True)
@@ -83,7 +82,7 @@ class Observer:
             try:
                 end_s = time.monotonic() + seconds
                 while not blocks or time.monotonic() < end_s:
-                    blocks.append(served.block(sequences))
+                    blocks.append(served.untold_block(sequences))
             finally:
                 seen = window.stop()
             run = self._run("profiled", served, tuple(blocks), served.counters())
@@ -106,7 +105,7 @@ class Observer:
         """Return all that was seen so far."""
         tokens = self._tokens or ()
         served = isinstance(self.plan, Served)
-        source = "yielded" if isinstance(self.plan, Served) else f"stdout:{self.plan.token_unit}"
+        source = f"{'yielded' if served else 'stdout'}:{self.plan.token_unit}"
         return Observation(
             nonce=self.nonce,
             runs=tuple(self._runs),
@@ -122,13 +121,13 @@ class Observer:
     def _timed_served(self, plan: Served, seconds: float) -> Run:
         with self._serve(plan, ()) as served:
             sequences = self._warm(served, seconds / BLOCKS)
+            end_s = time.monotonic() + seconds
             blocks = [served.block(sequences)]
             # Peak memory is read before the reference kernel allocates its matrices.
             counted = served.counters()
             served.reference(1)
-            end_s = time.monotonic() + seconds
             blocks[0] = replace(blocks[0], reference=served.reference(REFERENCE_TIMES))
-            while len(blocks) < BLOCK_FLOOR or (len(blocks) < BLOCKS and time.monotonic() < end_s):
+            while len(blocks) < BLOCKS and time.monotonic() < end_s:
                 block = served.block(sequences)
                 blocks.append(replace(block, reference=served.reference(REFERENCE_TIMES)))
             return self._run("timed", served, tuple(blocks), counted)

@@ -61,7 +61,7 @@ class Workload:
     target: str | None = None
     model: str | None = None
     tokenizer: str | None = None
-    token_unit: str = "byte"  # noqa: S105 - a unit, not a secret
+    token_unit: str = "byte"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     seed: int = 42
     threads: int = 1

@@ -15,6 +15,7 @@ RECORD = struct.Struct("<ci")
 # observer -> child
 WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
+PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, and is no work
 REFERENCE = b"R"  # run the reference kernel `value` times
 QUIT = b"Q"
 

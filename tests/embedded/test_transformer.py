@@ -51,3 +51,11 @@ def test_what_does_not_fit_is_refused(model: Transformer, prompt: str, max_token
 
 def test_the_context_can_be_filled_to_its_last_position(model: Transformer) -> None:
     assert len(list(model.generate("x" * 509, 2))) <= 2
+
+
+def test_a_cache_is_used_again(model: Transformer) -> None:
+    list(model.generate("2+2=", 1))
+    before = [id(cache) for cache in model.idle_caches]
+    for _ in range(3):
+        list(model.generate("2+2=", 1))
+    assert [id(cache) for cache in model.idle_caches] == before != []

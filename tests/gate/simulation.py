@@ -55,7 +55,7 @@ def rate_outcomes(
     machine: Machine, slowdown: float, trials: int, *, seed: int = 1, drop_pct: float = 5.0
 ) -> dict[str, float]:
     """Share of the trials (0 to 1) in which the rate was judged each way."""
-    random = Random(seed)  # noqa: S311 - a simulation, not a secret
+    random = Random(seed)
     rates = ErrorRates(looks=len(LOOKS))
     found: Counter[str] = Counter()
     for _ in range(trials):
@@ -83,7 +83,7 @@ def gate_outcomes(
     ``factors`` multiply the cost of frames; ``share_spread`` (log-odds) comes on top of
     the spread of sampling.
     """
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     whole = 1.0 + sum(SHARES[name] * (factor - 1.0) for name, factor in factors.items())
     shares = {name: share * factors.get(name, 1.0) / whole for name, share in SHARES.items()}
     found: Counter[str] = Counter()

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from pytest_flamegate.gate.conditions import condition_differences
-from pytest_flamegate.gate.measurement import measurement_of
-from tests.gate.factory import QUIET, evidence
+from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from tests.gate.factory import QUIET, evidence, run
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,18 @@ def test_a_reference_kernel_that_changed_speed(
     before = measurement_of(evidence())
     after = measurement_of(evidence(process={"reference_us": reference_us}))
     assert [found.code for found in condition_differences(before, after)] == codes
+
+
+def test_a_reference_that_scatters_has_wider_limits() -> None:
+    def scattered(base_us: float) -> Measurement:
+        runs = tuple(
+            run(pid, 1000.0 + pid, reference_us=base_us * factor)
+            for pid, factor in enumerate((0.9, 1.1, 0.92, 1.08, 1.0))
+        )
+        return measurement_of(replace(evidence(), runs=runs))
+
+    assert condition_differences(scattered(5000.0), scattered(6000.0)) == ()
+    assert condition_differences(scattered(5000.0), scattered(8000.0)) != ()
 
 
 def test_one_process_is_no_measure_of_the_reference() -> None:

@@ -172,6 +172,16 @@ def test_a_shift_that_chance_could_make_is_inconclusive() -> None:
     assert hotspot.reason.code == "E_SHARE_NOISE"
 
 
+def test_a_drift_has_to_be_certain_at_one_percent_not_at_five() -> None:
+    wide = tuple({"a": 400 + i, "b": 600 - i} for i in (0, 40, -40, 20, -20))
+    old = measurement([0.0, 0.01, -0.01], profiles(wide))
+    new = measurement([0.0, 0.01, -0.01], profiles(moved(wide, "a", 65, "b")))
+    _, rate = judge_throughput(old, new, 5.0, RATES)
+    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, "cost"), "a")
+    assert 0.01 < hotspot.share.p_adjusted < 0.05
+    assert hotspot.decision == "inconclusive"
+
+
 def test_an_excuse_waits_for_a_whole_that_may_be_faster() -> None:
     _, counts = changed(gemv=0.5)
     base = measurement([-0.01, 0.0, 0.01], profiles(PROFILE))
@@ -203,6 +213,23 @@ def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
     assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
     assert hotspot.reason is not None
     assert hotspot.reason.code == "E_SHARE_UNEXPLAINED"
+
+
+@pytest.mark.parametrize(
+    ("drift", "decision", "code"),
+    [("cost", "pass", "I_SHARE_EXCUSED"), ("strict", "inconclusive", "E_SHARE_NOISE")],
+)
+def test_a_drift_that_would_be_excused_need_not_be_certain(
+    drift: ShareDrift, decision: str, code: str
+) -> None:
+    wide = tuple({"a": 300 + i, "b": 700 - i} for i in (0, 60, -60, 30, -30))
+    old = measurement([0.0, 0.01, -0.01], profiles(wide))
+    new = measurement([-0.5, -0.51, -0.49], profiles(moved(wide, "a", 60, "b")))
+    _, rate = judge_throughput(old, new, 5.0, RATES)
+    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, drift), "a")
+    assert hotspot.decision == decision
+    assert hotspot.reason is not None
+    assert hotspot.reason.code == code
 
 
 def test_without_times_a_drift_waits_for_them() -> None:

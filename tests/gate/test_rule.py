@@ -23,8 +23,8 @@ TAU = log_time_of_drop(5.0)
         (0.9 * TAU, 0.001, "pass"),  # certainly slower, certainly by less than allowed
         (0.6 * TAU, 0.2 * TAU, "pass"),  # lower > 0, above half, upper below the threshold
         (1.1 * TAU, 0.001, "regressed"),
-        (-0.6 * TAU, 0.001, "improved"),
-        (-0.4 * TAU, 0.001, "pass"),  # certainly faster, not by enough to call it so
+        (-0.51 * TAU, 0.0001, "improved"),
+        (-0.49 * TAU, 0.001, "pass"),  # certainly faster, not by enough to call it so
         # Around zero.
         (0.0, TAU / 1.645, "pass"),
         (0.0, TAU / 1.644, "inconclusive"),
@@ -34,6 +34,10 @@ TAU = log_time_of_drop(5.0)
         (2.32 * 0.4 * TAU, 0.4 * TAU, "inconclusive"),
         # Certainly slower by less than half: never an alarm.
         (0.45 * TAU, 0.15 * TAU, "pass"),
+        (0.49 * TAU, 0.2 * TAU, "pass"),
+        (0.51 * TAU, 0.2 * TAU, "pass"),
+        (0.71 * TAU, 0.3 * TAU, "regressed"),
+        (0.49 * TAU, 0.32 * TAU, "inconclusive"),
         # A wide interval decides nothing, however far its centre.
         (3.0 * TAU, 2.0 * TAU, "inconclusive"),
         (-3.0 * TAU, 2.0 * TAU, "pass"),

@@ -87,6 +87,16 @@ def test_the_process_is_the_unit_not_the_sample() -> None:
     assert found[0].detectable_pp > 20.0
 
 
+def test_a_larger_family_asks_for_more() -> None:
+    two = tuple({"a": 500 + i, "b": 500 - i} for i in (0, 30, -30))
+    four = tuple({"a": 500 + i, "b": 300, "c": 100, "d": 100 - i} for i in (0, 30, -30))
+    few = share_changes(profiles(two), profiles(two), (), 0.01)
+    many = share_changes(profiles(four), profiles(four), (), 0.01)
+    spent = share_changes(profiles(four), profiles(four), (), 0.02)
+    assert many[0].detectable_pp > few[0].detectable_pp
+    assert spent[0].detectable_pp == pytest.approx(few[0].detectable_pp)
+
+
 def test_a_frame_that_is_everything() -> None:
     whole = ({"a": 1000},) * 3
     half = tuple({"a": 500 + i, "b": 500 - i} for i in (0, 10, -10))

@@ -2,7 +2,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.gate.stats import (
@@ -72,6 +72,7 @@ def test_holm(p_values: tuple[float, ...], expected: tuple[float, ...]) -> None:
     assert holm(p_values) == pytest.approx(expected)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_never_lowers_and_keeps_the_order(p_values: list[float]) -> None:
     adjusted = holm(p_values)

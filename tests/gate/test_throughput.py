@@ -80,7 +80,7 @@ def test_drift_is_larger_without_a_reference() -> None:
     assert drift_variance(referenced, referenced) == pytest.approx(2 * BATCH_DRIFT_SD**2)
 
 
-@pytest.mark.parametrize(("old", "new", "helped"), [(6, 2, True), (2, 6, False), (1, 1, False)])
+@pytest.mark.parametrize(("old", "new", "helped"), [(6, 2, True), (3, 2, True), (2, 6, False), (1, 1, False)])
 def test_few_processes_decide_nothing(old: int, new: int, *, helped: bool) -> None:
     before = measurement_of(baseline(QUIET[:old]))
     after = measurement_of(evidence(scaled(QUIET, 3.0)[:new]))
@@ -112,6 +112,14 @@ def test_noise_on_the_baseline_is_not() -> None:
     signal, _ = judge_throughput(measurement([3 * x for x in NOISY]), calm, 5.0, ONCE)
     assert (signal.decision, signal.helped_by) == ("inconclusive", ())
     assert "E_BASELINE_TOO_WIDE" in [reason.code for reason in signal.reasons]
+
+
+def test_more_processes_may_move_the_estimate_to_where_it_decides() -> None:
+    # With the baseline's spread alone 0.4 of the threshold could not be decided, zero could.
+    old = measurement([1.2 * x for x in NOISY])
+    new = measurement([0.018 + 3 * x for x in NOISY])
+    signal, _ = judge_throughput(old, new, 5.0, ONCE)
+    assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
 
 
 def test_a_slower_machine_is_no_slower_engine() -> None:

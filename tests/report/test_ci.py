@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.report.ci import error_annotation
+from pytest_flamegate.gate.signals import Reason
+from pytest_flamegate.gate.verdict import Verdict, refused
+from pytest_flamegate.report.ci import error_annotation, step_summary
+from pytest_flamegate.report.terminal import Outcome
+from tests.report import factory, verdicts
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,28 @@ def test_no_text_starts_another_command(file: str, title: str, message: str) -> 
     assert annotation.splitlines() == [annotation]
     head, _, _ = annotation.removeprefix("::error ").partition("::")
     assert all(part.split("=")[0] in {"file", "line", "title"} for part in head.split(","))
+
+
+def test_the_job_summary_is_a_table_and_says_why() -> None:
+    outcomes = [
+        Outcome("decode|x", verdicts.regressed(), factory.receipt(), factory.evidence()),
+        Outcome("1tok", refused("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")),
+    ]
+    lines = step_summary(outcomes).replace("\u00a0", " ").splitlines()
+    assert lines[4:6] == [
+        r"| `decode\|x` | **regressed** | 518 tokens/s | 486 tokens/s | -6.2 % | -7.4 … -5.1 % "
+        "| 5 % | 1.9 % | OBSERVED |",
+        "| `1tok` | **error** | – | – | – | – | – | – | NONE |",
+    ]
+    assert lines[7].startswith(r"- `decode\|x` regressed: 6.2 % slower")
+    assert lines[8] == "- `1tok` error: It &lt;b&gt;broke&lt;/b&gt;."
+
+
+def test_green_verdicts_need_no_words() -> None:
+    passed = Verdict(
+        "pass", (Reason("I_X", "Fine."),), "OBSERVED", signals=(verdicts.rate("pass"),)
+    )
+    summary = step_summary([Outcome("a", passed)])
+    assert "| `a` | pass |" in summary
+    assert "\n- " not in summary
+    assert step_summary([]) == "## flamegate\n\nNothing was measured.\n"

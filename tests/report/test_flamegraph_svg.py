@@ -110,6 +110,35 @@ def test_names_are_clipped_to_their_box() -> None:
     assert labels == ["a_rather…", "行列ベク…"]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Transformer._forward", "_forward"),
+        ("ggml::cpu::gemm", "gemm"),
+        ("void tinyBLAS<float>::gemm(long)", "void tiny…"),
+    ],
+)
+def test_a_qualified_name_gives_up_its_qualifier_before_it_is_cut(name: str, shown: str) -> None:
+    def label(samples: int) -> str:
+        stacks: dict[Stack, int] = {
+            (factory.native(name),): samples,
+            (factory.native("z"),): 100 - samples,
+        }
+        element = boxes(parse(draw(factory.profile(stacks))))[name].find("text")
+        assert element is not None
+        return element.text or ""
+
+    assert label(90) == name
+    assert label(9) == shown
+
+
+def test_a_label_names_the_file_and_the_title_its_path() -> None:
+    only: dict[Stack, int] = {(Frame("f", "deep/in/kernels.py", "python"),): 5}
+    element = boxes(parse(draw(factory.profile(only))))["f"]
+    assert "".join(element.find("text").itertext()) == "f100.0 %kernels.py"  # type: ignore[union-attr]
+    assert "deep/in/kernels.py" in (element.findtext("title") or "")
+
+
 def test_boxes_stay_in_the_picture_and_above_their_callers() -> None:
     root = parse(draw())
     placed = {}

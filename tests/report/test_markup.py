@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.report.markup import block, code, escape, table
+from pytest_flamegate.report.markup import block, code, escape, link, table
 from pytest_flamegate.report.text import visible
 
 HOSTILE = st.one_of(
@@ -78,5 +78,27 @@ def test_links_are_not_made_by_themselves() -> None:
     )
 
 
-def test_columns_on_the_right() -> None:
-    assert table(["a", "b"], [["x", "1"]], right=[1]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+def test_figures_are_on_the_right_and_keep_their_unit() -> None:
+    assert table(["a b", "c d"], [["x y", "1 %"]], right=[1]) == (
+        "| a b | c d |\n| --- | ---: |\n| x y | 1\u00a0% |"
+    )
+
+
+@given(HOSTILE, HOSTILE)
+def test_a_link_leads_where_it_says_and_nowhere_else(text: str, path: str) -> None:
+    html = render("x" + link(text, path))
+    found = re.fullmatch(r'<p>x<a href="([^"]*)">(.*)</a></p>\n', html, re.DOTALL)
+    assert found is not None
+    assert not re.search(r"[^\w./~%-]", found[1], re.ASCII)
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("a/b_1.svg", "a/b_1.svg"),
+        ("javascript:alert(1)", "javascript%3Aalert%281%29"),
+        ("a b.svg", "a%20b.svg"),
+    ],
+)
+def test_addresses(path: str, address: str) -> None:
+    assert link("x", path) == f"[x]({address})"

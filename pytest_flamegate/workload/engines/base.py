@@ -18,10 +18,12 @@ class Served:
 
     ``load`` is the JSON that tells the child what to load; ``call`` is set instead
     for a callable of this very process, which is then measured in forks of it.
+    ``token_unit`` is ``byte`` where a token's id is the byte it stands for.
     """
 
     load: Mapping[str, Any]
     call: Callable[[str, int], Iterable[Any]] | None = None
+    token_unit: str = "token"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,58 @@
+"""The gate reads nothing but its arguments."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_flamegate.gate as room
+
+SOURCES = sorted(Path(str(room.__file__)).parent.glob("*.py"))
+ALLOWED = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "functools",
+    "hashlib",
+    "math",
+    "pytest_flamegate",
+    "re",
+    "statistics",
+    "types",
+    "typing",
+}
+ROOMS = {"gate", "receipt", "errors", "workload"}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_imports_no_clock_file_process_or_environment(source: Path) -> None:
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    imported = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported.append(str(node.module))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"open", "input", "print", "exec", "eval", "__import__"}
+    for name in imported:
+        top, *rest = name.split(".")
+        assert top in ALLOWED, name
+        if top == "pytest_flamegate":
+            assert rest[0] in ROOMS, name
+
+
+def test_every_source_was_looked_at() -> None:
+    assert len(SOURCES) > 10
+
+
+def test_importing_the_gate_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, pytest_flamegate.gate; "
+        "heavy = {'numpy', 'jsonschema', 'psutil', 'rich', 'subprocess', 'pytest'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

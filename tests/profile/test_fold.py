@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError
+from pytest_flamegate.profile import Frame, Stack, fold, label, merge, unfold
+from pytest_flamegate.profile.normalise import native_frame, python_frame
+from tests.profile.profiles import native, profile, python, system
+
+HOSTILE = st.text(st.sampled_from(list("ab ;()[]\n\r\t\\x3b\u202e\u2028\x00ü")) | st.characters())
+FRAMES = st.one_of(
+    st.builds(python_frame, HOSTILE, HOSTILE),
+    st.builds(native_frame, HOSTILE, HOSTILE | st.just("[kernel.kallsyms]")).filter(bool),
+)
+STACKS = st.dictionaries(
+    st.lists(FRAMES, max_size=5).map(tuple), st.integers(1, 10**15 - 1), max_size=6
+)
+
+
+def test_the_text_is_sorted_and_says_what_each_frame_is() -> None:
+    taken = profile(
+        {
+            (python("run"), native("sgemv", "libblas.so")): 3,
+            (python("run"), native("read", "libc.so.6"), system("vfs_read")): 1,
+            (python("run"),): 12,
+        }
+    )
+    assert fold(taken) == (
+        "run (engine.py) 12\n"
+        "run (engine.py);read [libc.so.6];vfs_read [kernel] 1\n"
+        "run (engine.py);sgemv [libblas.so] 3\n"
+    )
+
+
+@given(STACKS)
+def test_folding_reads_back_exactly(stacks: dict[Stack, int]) -> None:
+    text = fold(profile(stacks))
+    assert unfold(text) == stacks
+    backwards = dict(reversed(stacks.items()))
+    assert fold(profile(backwards)) == text
+    assert fold(profile(dict(unfold(text)))) == text
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        python("a;b"),
+        python("a\nb"),
+        python("f", "copy (1).py"),
+        native("f", "kernel"),
+        native("f", "a [b"),
+        Frame("f", "libc.so.6", "system"),
+    ],
+)
+def test_a_frame_that_would_not_read_back_is_refused(frame: Frame) -> None:
+    with pytest.raises(FlamegateError, match="E_FRAME_NAME"):
+        label(frame)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f (a.py) 1",
+        "\n",
+        "f (a.py)\n",
+        "f (a.py) 0\n",
+        "f (a.py) -1\n",
+        "f (a.py) 01\n",
+        "f (a.py) 1e3\n",
+        "f (a.py) ٣\n",
+        "f (a.py) 1234567890123456\n",
+        "f (a.py) 1\nf (a.py) 2\n",
+        "f 1\n",
+        "f (a.py);;g (a.py) 1\n",
+        "(a.py) 1\n",
+        "f\u202e (a.py) 1\n",
+        "f\r (a.py) 1\n",
+    ],
+)
+def test_malformed_text_is_refused(text: str) -> None:
+    with pytest.raises(FlamegateError, match="E_FOLDED"):
+        unfold(text)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(ReceiptError):
+        stacks = unfold(text)
+        assert unfold(fold(profile(dict(stacks)))) == stacks
+
+
+def test_no_text_is_no_stacks() -> None:
+    assert unfold("") == {}
+
+
+def test_merging_adds_up() -> None:
+    left = profile({(python("f"),): 2}, pids=(1,), errors=1, degraded=("a",))
+    right = profile(
+        {(python("f"),): 3, (python("g"),): 1}, pids=(2,), lost=4, complete=3, degraded=("a", "b")
+    )
+    whole = merge([left, right])
+    assert whole.stacks == {(python("f"),): 5, (python("g"),): 1}
+    assert (whole.samples, whole.complete, whole.errors, whole.lost) == (6, 5, 1, 4)
+    assert whole.pids == (1, 2)
+    assert whole.degraded == ("a", "b")
+    assert whole.duration_ns == 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"profiler": "py-spy"},
+        {"profiler_version": "6.2"},
+        {"event": "cpu-clock:u"},
+        {"rate_hz": 200},
+        {"call_graph": "fp"},
+        {"python": "3.12.1"},
+    ],
+)
+def test_profiles_taken_differently_do_not_merge(change: dict[str, object]) -> None:
+    one = profile({(python("f"),): 2})
+    other = replace(one, **change)  # type: ignore[arg-type]
+    with pytest.raises(FlamegateError, match="E_PROFILES_DIFFER"):
+        merge([one, other])
+
+
+def test_nothing_does_not_merge() -> None:
+    with pytest.raises(FlamegateError, match="E_NO_PROFILE"):
+        merge([])

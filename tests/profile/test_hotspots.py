@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.profile import Stack, hotspots, require_samples, require_stacks
+from tests.profile.profiles import native, profile, python, system
+
+ROOT = python("measured_sequences", "child.py")
+NORM = python("rms_norm", "kernels.py")
+GEMV = python("ternary_gemv", "kernels.py")
+LINEAR = python("linear", "a.py")
+
+
+def test_functions_are_ranked_by_what_they_cost_themselves() -> None:
+    spots = hotspots(profile({(ROOT, NORM): 20, (ROOT, GEMV): 70, (ROOT,): 10}), 0.002)
+    shown: list[Any] = [(s.name, s.self_share, s.inclusive_share, s.cpu_s_per_token) for s in spots]
+    assert shown == [
+        ("ternary_gemv", 0.7, 0.7, pytest.approx(0.0014)),
+        ("rms_norm", 0.2, 0.2, pytest.approx(0.0004)),
+        ("measured_sequences", 0.1, 1.0, pytest.approx(0.0002)),
+    ]
+    assert sum(spot.self_samples for spot in spots) == 100
+    assert [spot.category for spot in spots] == ["matmul", "norm", "python"]
+
+
+def test_recursion_counts_once_in_a_stack() -> None:
+    spots = hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
+    assert [(s.name, s.self_samples, s.inclusive_samples) for s in spots] == [
+        ("rms_norm", 4, 4),
+        ("measured_sequences", 0, 4),
+    ]
+
+
+def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None:
+    twin = native("linear", "libheavy.so")
+    callers: dict[Stack, int] = {(LINEAR, python(f"caller{index}")): 9 for index in range(5)}
+    (spot,) = [
+        found
+        for found in hotspots(
+            profile({(LINEAR,): 3, (ROOT, twin): 8, (twin, LINEAR): 1, **callers})
+        )
+        if found.name == "linear"
+    ]
+    assert (spot.module, spot.kind) == ("libheavy.so", "native")
+    assert spot.self_samples == 12
+    assert spot.inclusive_samples == 3 + 8 + 1 + 45
+
+
+def test_order_is_the_same_whatever_the_order_of_the_stacks() -> None:
+    stacks: dict[Stack, int] = {(ROOT, NORM): 5, (ROOT, GEMV): 5, (ROOT, system("read")): 5}
+    backwards = dict(reversed(stacks.items()))
+    assert hotspots(profile(stacks)) == hotspots(profile(backwards))
+    assert [s.name for s in hotspots(profile(stacks))][:3] == ["read", "rms_norm", "ternary_gemv"]
+
+
+def test_without_cpu_time_there_is_no_cost() -> None:
+    assert hotspots(profile({(ROOT,): 1}))[0].cpu_s_per_token is None
+
+
+def test_nothing_has_no_hotspots() -> None:
+    assert hotspots(profile({})) == ()
+
+
+@pytest.mark.parametrize(
+    ("samples", "floor", "code"),
+    [(0, 0, "E_NO_SAMPLES"), (0, 100, "E_NO_SAMPLES"), (99, 100, "E_FEW_SAMPLES"), (100, 100, "")],
+)
+def test_too_few_samples_are_refused(samples: int, floor: int, code: str) -> None:
+    taken = profile({(ROOT,): samples} if samples else {})
+    if code:
+        with pytest.raises(UndecidedError, match=code):
+            require_samples(taken, floor)
+    else:
+        require_samples(taken, floor)
+
+
+@pytest.mark.parametrize(
+    ("call_graph", "complete", "todo"),
+    [
+        ("dwarf,32768", 89, "dwarf,65528"),
+        ("fp", 89, "-fno-omit-frame-pointer"),
+        ("python", 89, "outside the function"),
+        ("fp", 90, ""),
+    ],
+)
+def test_cut_stacks_are_refused(call_graph: str, complete: int, todo: str) -> None:
+    taken = profile({(ROOT,): 100}, call_graph=call_graph, complete=complete)
+    if todo:
+        with pytest.raises(UndecidedError, match="E_STACKS_CUT") as refused:
+            require_stacks(taken, 0.9)
+        assert todo in refused.value.todo
+    else:
+        require_stacks(taken, 0.9)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_flamegate.profile import Stack, cut
+from tests.profile.profiles import native, profile, python, system
+
+START = native("_start", "python3.11")
+MAIN = python("main", "child.py")
+ROOT = python("measured_sequences", "child.py")
+WORK = python("rms_norm")
+THREAD = native("start_thread", "libc.so.6")
+POOL = python("Thread._bootstrap", "threading.py")
+GEMV = native("sgemv", "libblas.so")
+LOST = native("[unknown]", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("stack", "root", "kept", "complete"),
+    [
+        ((START, MAIN, ROOT, WORK), "measured_sequences", (ROOT, WORK), True),
+        ((ROOT,), "measured_sequences", (ROOT,), True),
+        ((MAIN, ROOT, WORK, ROOT), "measured_sequences", (ROOT, WORK, ROOT), True),
+        ((LOST, WORK), "measured_sequences", (LOST, WORK), False),
+        ((START, MAIN, WORK), "measured_sequences", (START, MAIN, WORK), False),
+        ((MAIN, native("measured_sequences")), "measured_sequences", None, False),
+        ((THREAD, WORK, GEMV), "measured_sequences", (THREAD, WORK, GEMV), True),
+        ((POOL, WORK), "measured_sequences", (POOL, WORK), True),
+        ((START, MAIN, WORK), None, (START, MAIN, WORK), True),
+        ((MAIN, WORK), None, (MAIN, WORK), True),
+        ((LOST, WORK, GEMV), None, (LOST, WORK, GEMV), False),
+        ((LOST, GEMV), "measured_sequences", (LOST, GEMV), False),
+        ((START, GEMV), "measured_sequences", (START, GEMV), True),
+        ((system("execve"),), None, (system("execve"),), False),
+        ((), None, (), False),
+    ],
+)
+def test_a_stack_begins_at_the_root_and_says_whether_it_got_there(
+    stack: Stack, root: str | None, kept: Stack | None, complete: bool
+) -> None:
+    taken = cut(profile({stack: 3}, complete=0), root)
+    assert taken.stacks == {stack if kept is None else kept: 3}
+    assert taken.complete == (3 if complete else 0)
+
+
+def test_stacks_that_become_equal_add_up() -> None:
+    taken = cut(profile({(START, ROOT, WORK): 1, (LOST, ROOT, WORK): 2, (START, MAIN): 4}))
+    assert taken.stacks == {(ROOT, WORK): 3, (START, MAIN): 4}
+    assert taken.completeness == pytest.approx(3 / 7)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.profile import sidecar
+from pytest_flamegate.profile.sidecar import Sidecar
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    noted = Sidecar(pid=7, errors=2, degraded=("not paused",))
+    sidecar.write(tmp_path / "raw", noted)
+    assert sidecar.read(tmp_path / "raw", "perf") == noted
+
+
+def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
+    assert sidecar.read(tmp_path / "raw", "perf") == Sidecar()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"pid": "7", "errors": 0, "degraded": []}',
+        b'{"pid": 7, "errors": null, "degraded": []}',
+        b'{"pid": 7, "errors": 0, "degraded": [1]}',
+    ],
+)
+def test_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:
+    sidecar.path_beside(tmp_path / "raw").write_bytes(content)
+    with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
+        sidecar.read(tmp_path / "raw", "perf")
+
+
+def test_no_recording_takes_the_place_of_another(tmp_path: Path) -> None:
+    first = sidecar.fresh(tmp_path / "new", "perf", ".data")
+    first.touch()
+    second = sidecar.fresh(tmp_path / "new", "perf", ".data")
+    assert first != second
+    assert not second.exists()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.profile.text import NAME_BYTES, decode, escape, is_clean
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("rms_norm", "rms_norm"),
+        ("größe", "größe"),
+        ("a;b", "a\\x3bb"),
+        ("a\nb", "a\\x0ab"),
+        ("a\\x3bb", "a\\x5cx3bb"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\u202egnp", "\\u202egnp"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("filler\u3164", "filler\\u3164"),
+        ("line\u2028", "line\\u2028"),
+        ("nbsp\xa0", "nbsp\\xa0"),
+        ("\U000e0041", "\\U000e0041"),
+        ("tag\ufe0f", "tag\\ufe0f"),
+    ],
+)
+def test_unsafe_characters_are_escaped(raw: str, expected: str) -> None:
+    assert escape(raw) == expected
+
+
+def test_bytes_that_are_no_utf8_are_told_from_the_characters_they_look_like() -> None:
+    assert escape(decode(b"\xff")) == "\\udcff"
+    assert escape("\xff") == "ÿ"
+
+
+@given(st.text(), st.text())
+def test_escaping_keeps_different_names_different(left: str, right: str) -> None:
+    assert (escape(left) == escape(right)) == (left == right)
+
+
+@given(st.text(min_size=0, max_size=400))
+def test_what_is_escaped_is_clean_and_bounded(text: str) -> None:
+    escaped = escape(text)
+    assert is_clean(escaped)
+    assert len(escaped.encode()) <= NAME_BYTES
+
+
+def test_long_names_with_one_beginning_stay_two() -> None:
+    left, right = escape("x" * 500 + "a"), escape("x" * 500 + "b")
+    assert left != right
+    assert len(left) == NAME_BYTES
+    assert left[:100] == "x" * 100

@@ -1,0 +1,262 @@
+"""Small consistent measurements for tests: a receipt, its evidence, its folded profile.
+
+Nothing here is random or read from a clock, so equal arguments give equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.metrics import metrics
+from pytest_flamegate.receipt.recompute import token_digest
+from pytest_flamegate.receipt.types import (
+    Commit,
+    Evidence,
+    HotspotRecord,
+    KernelSighting,
+    ProcessProfile,
+    ProfileRecord,
+    Receipt,
+)
+from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+CREATED = "2025-10-13T12:00:00Z"
+MODEL_SHA256 = hashlib.sha256(b"model").hexdigest()
+SHARES = {"ternary_gemv": 0.72, "quantize": 0.16, "attention": 0.08, "rms_norm": 0.04}
+RATE_HZ = 100
+PROFILED_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """One measurement. ``sealed`` has the digests that bind its three parts together."""
+
+    receipt: Receipt
+    evidence: Evidence
+    folded: bytes
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The three files by name, exactly as the parts stand."""
+        return {
+            "receipt.json": encode_receipt(self.receipt),
+            "evidence.json": encode_evidence(self.evidence),
+            "profile.folded": self.folded,
+        }
+
+    def sealed(self) -> Triple:
+        """Return this measurement with the digests of receipt and profile put right."""
+        evidence = self.evidence
+        if evidence.profile is not None:
+            folded_sha256 = hashlib.sha256(self.folded).hexdigest()
+            evidence = replace(
+                evidence, profile=replace(evidence.profile, folded_sha256=folded_sha256)
+            )
+        receipt_sha256 = hashlib.sha256(encode_receipt(self.receipt)).hexdigest()
+        return replace(self, evidence=replace(evidence, receipt_sha256=receipt_sha256))
+
+    def with_receipt(self, **changes: Any) -> Triple:
+        """Return a sealed copy with other receipt fields."""
+        return replace(self, receipt=replace(self.receipt, **changes)).sealed()
+
+    def with_evidence(self, **changes: Any) -> Triple:
+        """Return a sealed copy with other evidence fields."""
+        return replace(self, evidence=replace(self.evidence, **changes)).sealed()
+
+    def with_profile(self, **changes: Any) -> Triple:
+        """Return a sealed copy with other fields of the profile's record."""
+        assert self.evidence.profile is not None
+        return self.with_evidence(profile=replace(self.evidence.profile, **changes))
+
+    def with_run(self, index: int, **changes: Any) -> Triple:
+        """Return a sealed copy in which one run has other fields."""
+        runs = list(self.evidence.runs)
+        runs[index] = replace(runs[index], **changes)
+        return self.with_evidence(runs=tuple(runs))
+
+    def write(self, directory: Path) -> Path:
+        """Write the three files into ``directory``; return the receipt's path."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            (directory / name).write_bytes(data)
+        return directory / "receipt.json"
+
+
+def build(
+    *,
+    engine: str = "embedded",
+    token_ns: int = 1_950_000,
+    tokens: tuple[str, ...] = ("32", "52", "46", "10"),
+    timed: int = 3,
+    profiled: int = 2,
+    blocks: int = 2,
+    sequences: int = 3,
+    jitter: float = 0.02,
+    seed: int = 0,
+    created: str = CREATED,
+    clock_scope: Literal["sequence", "process"] = "sequence",
+    shares: Mapping[str, float] = SHARES,
+    deterministic: bool = True,
+) -> Triple:
+    """Return a consistent measurement that verifies as OBSERVED.
+
+    ``token_ns`` is the mean gap between tokens in nanoseconds, ``jitter`` its relative
+    spread, ``shares`` the self share of each function (module ``kernels.py``).
+    """
+    source = random.Random(seed)
+    length = len(tokens)
+    per_profiled = max(1, math.ceil(PROFILED_S * 1e9 / (token_ns * (length + 2))))
+
+    def run(index: int, role: Role) -> Run:
+        count = sequences if role == "timed" else per_profiled
+        repeats = blocks if role == "timed" else 1
+        return Run(
+            role=role,
+            pid=4000 + index,
+            started_ticks=100_000 + 500 * index,
+            started_at=created,
+            load_ns=30_000_000,
+            blocks=tuple(
+                _block(source, count, length, token_ns, jitter, reference=role == "timed")
+                for _ in range(repeats)
+            ),
+            token_digest=token_digest(tokens),
+            tokens_per_sequence=length,
+            peak_rss_bytes=36 << 20,
+            read_bytes=1 << 20,
+            threads=1,
+            voluntary_switches=12,
+            involuntary_switches=3,
+            cpu_pressure_pct=0.4,
+        )
+
+    runs = tuple(run(index, "timed") for index in range(timed)) + tuple(
+        run(timed + index, "profiled") for index in range(profiled)
+    )
+    environment = {"BITNET_DETERMINISTIC": "1", "BITNET_SEED": "42", "OPENBLAS_NUM_THREADS": "1"}
+    observation = Observation(
+        nonce=f"{seed:032x}",
+        runs=runs,
+        tokens=tokens,
+        token_digest=token_digest(tokens),
+        token_source="yielded",
+        differs_at=None,
+        clock_scope=clock_scope,
+        requested_environment=environment,
+        effective_environment=environment,
+    )
+    figures = metrics(observation, None)
+    profile, folded = _profile(runs, shares)
+    evidence = Evidence(
+        nonce=observation.nonce,
+        created=created,
+        flamegate_version="0.1.0",
+        receipt_sha256="",
+        workload={"name": "4tok", "engine": engine, "prompt": "2+2=", "max_tokens": length},
+        model_sha256=MODEL_SHA256,
+        model={"path": "models/tiny.gguf", "sha256": MODEL_SHA256, "size_bytes": 454_000},
+        machine={"cpu_model": "AMD EPYC", "cpu_cores": "2", "os": "linux"},
+        commit=Commit("4f2c91a0c2d1f6b7a8e9d0c1b2a3948576e5d4c3", "main", 0),
+        requested_environment=environment,
+        effective_environment=environment,
+        tokens=tokens,
+        token_digest=observation.token_digest,
+        token_source=observation.token_source,
+        differs_at=None,
+        clock_scope=clock_scope,
+        runs=runs,
+        metrics=figures,
+        profile=profile,
+        kernels=tuple(
+            KernelSighting(spot.name, "profile", spot.self_samples) for spot in profile.hotspots
+        ),
+    )
+    receipt = Receipt(
+        timestamp=created,
+        backend="cpu",
+        deterministic=deterministic,
+        tokens_requested=length,
+        tokens_generated=length,
+        tokens_per_second=figures[0].value,
+        kernels=tuple(spot.name for spot in profile.hotspots),
+        environment={
+            **environment,
+            "FLAMEGATE_ENGINE": engine,
+            "FLAMEGATE_VERSION": "0.1.0",
+            "OS": "linux-x86_64",
+        },
+        model=evidence.model,
+    )
+    return Triple(receipt, evidence, folded).sealed()
+
+
+def _block(
+    source: random.Random, count: int, length: int, token_ns: int, jitter: float, *, reference: bool
+) -> Block:
+    def gap(scale: int = 1) -> int:
+        return round(scale * token_ns * (1 + jitter * source.uniform(-1, 1)))
+
+    sequences = tuple((gap(3), *(gap() for _ in range(length - 1))) for _ in range(count))
+    wall_ns = sum(map(sum, sequences)) + 10_000 * count
+    spent = Interval(wall_ns, round(wall_ns * 0.98), round(wall_ns * 0.01))
+    kernel = Interval(900_000 + source.randrange(1000), 890_000, 0) if reference else None
+    return Block(spent, sequences, kernel)
+
+
+def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[ProfileRecord, bytes]:
+    processes = []
+    pooled: dict[str, int] = dict.fromkeys(shares, 0)
+    for run in runs:
+        if run.role == "profiled":
+            seconds = sum(block.interval.wall_ns for block in run.blocks) / 1e9
+            own = {name: int(share * seconds * RATE_HZ) for name, share in shares.items()}
+            processes.append(ProcessProfile(run.pid, sum(own.values()), own))
+            pooled = {name: pooled[name] + own[name] for name in shares}
+    samples = sum(pooled.values())
+    lines = sorted(
+        f"main (serving.py);decode_step (transformer.py);{name} (kernels.py) {count}\n"
+        for name, count in pooled.items()
+        if count
+    )
+    hotspots = tuple(
+        HotspotRecord(
+            name=name,
+            module="kernels.py",
+            kind="python",
+            category="other",
+            self_samples=count,
+            inclusive_samples=count,
+            self_share=count / samples,
+            inclusive_share=count / samples,
+            cpu_s_per_token=None,
+        )
+        for name, count in sorted(pooled.items(), key=lambda entry: -entry[1])
+        if count
+    )
+    record = ProfileRecord(
+        profiler="py-spy",
+        profiler_version="0.4.3",
+        event="wall",
+        rate_hz=RATE_HZ,
+        call_graph="python",
+        python="3.11",
+        samples=samples,
+        errors=0,
+        lost=0,
+        completeness=1.0,
+        overhead_pct=0.5,
+        degraded=(),
+        folded_sha256="",
+        processes=tuple(processes),
+        hotspots=hotspots,
+    )
+    return record, "".join(lines).encode()

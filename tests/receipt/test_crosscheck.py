@@ -1,0 +1,322 @@
+"""Each rule over receipt and evidence: what breaks it, what does not, and that nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.types import KernelSighting
+from pytest_flamegate.workload.observation import Block, Interval
+from tests.receipt.factory import Triple, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
+OTHER_SHA256 = "ab" * 32
+
+
+def verify(triple: Triple, **options: Any) -> Verification:
+    files = triple.files
+    return verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+        now=NOW,
+        **options,
+    )
+
+
+def codes(answer: Verification) -> set[str]:
+    return {finding.code for finding in (*answer.refusals, *answer.warnings)}
+
+
+def honest(**options: Any) -> Triple:
+    return build(**options)
+
+
+def with_block(triple: Triple, run: int, change: Callable[[Block], Block]) -> Triple:
+    blocks = triple.evidence.runs[run].blocks
+    return triple.with_run(run, blocks=(change(blocks[0]), *blocks[1:]))
+
+
+def copied(triple: Triple) -> Triple:
+    return triple.with_run(1, blocks=triple.evidence.runs[0].blocks)
+
+
+def same_process(triple: Triple) -> Triple:
+    first = triple.evidence.runs[0]
+    return triple.with_run(1, pid=first.pid, started_ticks=first.started_ticks)
+
+
+def asleep(triple: Triple) -> Triple:
+    """Every run sleeps where it should compute."""
+    for index, run in enumerate(triple.evidence.runs):
+        blocks = tuple(
+            replace(block, interval=replace(block.interval, cpu_ns=block.interval.wall_ns // 1000))
+            for block in run.blocks
+        )
+        triple = triple.with_run(index, blocks=blocks)
+    return triple
+
+
+def slow(**options: Any) -> Triple:
+    return build(token_ns=20_000_000, **options)
+
+
+def sighted(triple: Triple, index: int, **changes: Any) -> Triple:
+    kernels = list(triple.evidence.kernels)
+    kernels[index] = replace(kernels[index], **changes)
+    return triple.with_evidence(kernels=tuple(kernels))
+
+
+def hotspot(triple: Triple, **changes: Any) -> Triple:
+    assert triple.evidence.profile is not None
+    spots = triple.evidence.profile.hotspots
+    return triple.with_profile(hotspots=(replace(spots[0], **changes), *spots[1:]))
+
+
+def process(triple: Triple, **changes: Any) -> Triple:
+    assert triple.evidence.profile is not None
+    processes = triple.evidence.profile.processes
+    return triple.with_profile(processes=(replace(processes[0], **changes), *processes[1:]))
+
+
+def crowded(triple: Triple) -> Triple:
+    """A hundred times the samples, everywhere where they are counted."""
+    profile = triple.evidence.profile
+    assert profile is not None
+    folded = "".join(
+        f"{line.rpartition(' ')[0]} {int(line.rpartition(' ')[2]) * 100}\n"
+        for line in triple.folded.decode().splitlines()
+    )
+    processes = tuple(
+        replace(entry, samples=entry.samples * 100, self_samples={}) for entry in profile.processes
+    )
+    changed = triple.with_profile(samples=profile.samples * 100, processes=processes)
+    return replace(changed, folded=folded.encode()).sealed()
+
+
+def on_engine_word(triple: Triple) -> Triple:
+    kernels = tuple(KernelSighting(name, "engine", 5) for name in triple.receipt.kernels)
+    return triple.with_evidence(kernels=kernels)
+
+
+def profile_of_another(triple: Triple) -> Triple:
+    return replace(triple, folded=build(seed=7, token_ns=1_000_000).folded)
+
+
+def edited_rate(triple: Triple, factor: float) -> Triple:
+    return triple.with_receipt(tokens_per_second=triple.receipt.tokens_per_second * factor)
+
+
+def without_timed_times(triple: Triple) -> Triple:
+    for index, run in enumerate(triple.evidence.runs):
+        if run.role == "timed":
+            triple = triple.with_run(index, blocks=())
+    return triple
+
+
+def one_sequence() -> Triple:
+    triple = build(timed=1, profiled=1, blocks=1, sequences=1)
+    profiled = triple.evidence.runs[1]
+    return triple.with_run(1, blocks=(replace(profiled.blocks[0], sequences_ns=()),))
+
+
+FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
+    ("E_RECEIPT_CHANGED", lambda: honest().with_evidence() and _changed_after_sealing()),
+    ("E_ENGINE_MISMATCH", lambda: honest().with_evidence(workload={"engine": "python"})),
+    ("E_TPS_MISMATCH", lambda: edited_rate(honest(), 1.01)),
+    ("E_TPS_MISMATCH", lambda: edited_rate(honest(), 0.99)),
+    ("E_TPS_MISMATCH", lambda: edited_rate(honest(clock_scope="process"), 1.01)),
+    ("E_TOKEN_COUNT", lambda: honest().with_receipt(tokens_generated=3)),
+    ("E_TOKEN_COUNT", lambda: honest().with_receipt(tokens_requested=5)),
+    ("E_TOKEN_COUNT", lambda: with_block(honest(), 0, lambda b: replace(b, sequences_ns=((9,),)))),
+    ("E_TOKEN_DIGEST", lambda: honest().with_evidence(tokens=("32", "53", "46", "10"))),
+    ("E_TOKENS_DIFFER", lambda: honest().with_evidence(differs_at=2)),
+    ("E_TOKENS_DIFFER", lambda: honest().with_run(1, token_digest=OTHER_SHA256)),
+    (
+        "E_CLOCK_CONTRADICTION",
+        lambda: with_block(
+            honest(), 0, lambda b: replace(b, interval=Interval(10_000_000, 9_000_000, 0))
+        ),
+    ),
+    (
+        "E_CPU_EXCEEDS_WALL",
+        lambda: with_block(
+            honest(),
+            0,
+            lambda b: replace(b, interval=replace(b.interval, cpu_ns=3 * b.interval.wall_ns)),
+        ),
+    ),
+    (
+        "E_CPU_EXCEEDS_WALL",
+        lambda: with_block(
+            honest(), 0, lambda b: replace(b, reference=Interval(1_000_000, 90_000_000, 0))
+        ),
+    ),
+    ("E_ASLEEP", lambda: asleep(slow())),
+    ("E_COPIED_RUNS", lambda: copied(honest())),
+    ("E_COPIED_RUNS", lambda: same_process(honest())),
+    ("E_MODEL_CHANGED", lambda: honest().with_evidence(model_sha256=OTHER_SHA256)),
+    ("E_MODEL_CHANGED", lambda: honest().with_evidence(model_sha256=None)),
+    ("E_MODEL_CHANGED", lambda: honest().with_receipt(model={"path": "models/other.gguf"})),
+    (
+        "E_ENVIRONMENT_CHANGED",
+        lambda: honest().with_evidence(effective_environment={"BITNET_DETERMINISTIC": "0"}),
+    ),
+    ("E_WRITTEN_APART", lambda: honest().with_receipt(timestamp="2025-10-11T12:00:00Z")),
+    ("E_WRITTEN_APART", lambda: honest().with_run(0, started_at="2025-10-13T12:30:00Z")),
+    ("E_PROFILE_CHANGED", lambda: profile_of_another(honest())),
+    ("E_PROFILE_MALFORMED", lambda: replace(honest(), folded=b"main (a.py);\xff 3\n").sealed()),
+    ("E_PROFILE_MALFORMED", lambda: replace(honest(), folded=b"main (a.py) many\n").sealed()),
+    ("E_SAMPLE_COUNT", lambda: honest().with_profile(samples=7)),
+    ("E_SAMPLE_COUNT", lambda: process(honest(), samples=1)),
+    ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), self_samples=100_000)),
+    ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), name="i2s_gemv")),
+    ("E_KERNEL_UNSEEN", lambda: honest().with_receipt(kernels=("ternary_gemv", "i2s_gemv"))),
+    ("E_KERNEL_UNSEEN", lambda: sighted(honest(), 0, count=0)),
+    ("E_KERNEL_UNSEEN", lambda: sighted(honest(), 0, count=100_000)),
+    (
+        "E_KERNEL_UNSEEN",
+        lambda: sighted(honest(), 0, name="i2s_gemv").with_receipt(kernels=("i2s_gemv", "rms_norm")),
+    ),
+    ("E_PROFILE_PROCESS", lambda: process(honest(), pid=4000)),
+    ("E_PROFILE_PROCESS", lambda: process(honest(), pid=99)),
+    ("E_PROFILE_PROCESS", lambda: process(honest(), pid=4004)),
+    ("E_PROFILE_PROCESS", lambda: process(honest(clock_scope="process"), pid=4000)),
+    ("E_TOO_MANY_SAMPLES", lambda: crowded(honest())),
+]
+
+SHORT: list[tuple[str, Callable[[], Triple]]] = [
+    ("W_NO_TIMED_RUN", lambda: without_timed_times(honest())),
+    ("W_DETERMINISM_NOT_SHOWN", one_sequence),
+    ("W_DEVICE_NOT_OBSERVED", lambda: honest(engine="command").with_receipt(backend="cuda")),
+    ("W_MODEL_NOT_HASHED", lambda: _model_not_hashed()),
+    ("W_NO_PROFILE", lambda: honest().with_evidence(profile=None)),
+    ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest())),
+    ("W_PROFILE_DEGRADED", lambda: honest().with_profile(degraded=("nonblocking",))),
+]
+
+HONEST: list[tuple[str, Callable[[], Triple]]] = [
+    ("embedded", honest),
+    ("one token", lambda: honest(tokens=("52",))),
+    ("a program", lambda: honest(engine="command", clock_scope="process")),
+    ("a program of one token", lambda: honest(tokens=("52",), clock_scope="process")),
+    ("slow", slow),
+    ("rate rounded", lambda: edited_rate(honest(), 1.002)),
+    ("wrapped by the profiler", lambda: process(honest(clock_scope="process"), pid=9001)),
+    ("a remote engine that waits", lambda: asleep(slow(engine="openai"))),
+    (
+        "tokens that differ, and nothing claimed",
+        lambda: honest(deterministic=False)
+        .with_evidence(differs_at=2)
+        .with_run(1, token_digest=OTHER_SHA256),
+    ),
+    (
+        "start times unknown",
+        lambda: honest().with_run(0, started_ticks=None).with_run(1, started_ticks=None, pid=4000),
+    ),
+    ("counts instead of samples", lambda: crowded(honest()).with_profile(rate_hz=0)),
+    ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
+]
+
+
+def _changed_after_sealing() -> Triple:
+    triple = build()
+    return replace(triple, receipt=replace(triple.receipt, timestamp="2025-10-13T12:00:01Z"))
+
+
+def _model_not_hashed() -> Triple:
+    path = {"path": "models/tiny.gguf"}
+    return build().with_evidence(model_sha256=None, model=path).with_receipt(model=path)
+
+
+def ids(cases: list[tuple[str, Callable[[], Triple]]]) -> list[str]:
+    return [f"{code}-{index}" for index, (code, _) in enumerate(cases)]
+
+
+@pytest.mark.parametrize(("code", "make"), FORGERIES, ids=ids(FORGERIES))
+def test_a_contradiction_is_refused(code: str, make: Callable[[], Triple]) -> None:
+    answer = verify(make())
+    assert code in {refusal.code for refusal in answer.refusals}
+    assert "E_INTERNAL" not in codes(answer)
+    assert not answer.ok
+    assert answer.grade is Grade.CONSISTENT
+
+
+@pytest.mark.parametrize(("code", "make"), SHORT, ids=ids(SHORT))
+def test_what_was_not_observed_lowers_the_grade_and_refuses_nothing(
+    code: str, make: Callable[[], Triple]
+) -> None:
+    answer = verify(make())
+    rule = next(rule for rule in SHORTFALLS if rule.code == code)
+    assert code in {notice.code for notice in answer.warnings}
+    if code != "W_DEVICE_NOT_OBSERVED":  # its kernels are a CPU's, which is another matter
+        assert answer.refusals == ()
+        assert answer.grade is (Grade.OBSERVED if rule.protects is None else Grade.CONSISTENT)
+
+
+@pytest.mark.parametrize(("name", "make"), HONEST, ids=[name for name, _ in HONEST])
+def test_honest_evidence_reaches_observed(name: str, make: Callable[[], Triple]) -> None:
+    answer = verify(make(), require_grade=Grade.OBSERVED)
+    assert answer.refusals == ()
+    assert answer.grade is Grade.OBSERVED
+
+
+@pytest.mark.parametrize("rule", [*CHECKS, *SHORTFALLS], ids=lambda rule: rule.code)
+def test_only_the_rule_itself_finds_its_forgeries(
+    rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [make for code, make in (*FORGERIES, *SHORT) if code == rule.code]
+    assert cases, f"no forgery tests {rule.code}"
+    for book in (CHECKS, SHORTFALLS):
+        monkeypatch.setattr(book, "rules", tuple(r for r in book if r.code != rule.code))
+    for make in cases:
+        assert rule.code not in codes(verify(make()))
+
+
+def test_every_rule_has_its_own_code_and_its_words() -> None:
+    every = [*CHECKS, *SHORTFALLS]
+    assert len({rule.code for rule in every}) == len(every)
+    for rule in every:
+        assert rule.code.startswith("W_" if rule in tuple(SHORTFALLS) else "E_")
+        assert rule.sentence.endswith(".")
+        assert rule.todo.endswith(".")
+
+
+def test_both_rates_are_named() -> None:
+    triple = edited_rate(honest(), 10)
+    message = next(r.message for r in verify(triple).refusals if r.code == "E_TPS_MISMATCH")
+    assert f"{triple.receipt.tokens_per_second:.1f} tok/s claimed" in message
+    assert f"{honest().receipt.tokens_per_second:.1f} from the token times" in message
+
+
+def test_an_unseen_kernel_is_told_with_what_the_profile_shows() -> None:
+    answer = verify(honest().with_receipt(kernels=("ternary_gemv", "i2s_gemv")))
+    message = next(r.message for r in answer.refusals if r.code == "E_KERNEL_UNSEEN")
+    assert '"i2s_gemv" is claimed' in message
+    assert "400 samples" in message
+    assert 'the profile shows "ternary_gemv"' in message
+
+
+def test_a_semicolon_in_a_frame_makes_no_kernel() -> None:
+    """A frame that py-spy wrote as ``evil;ternary_gemv`` must not count as a sighting."""
+    triple = honest()
+    folded = triple.folded.replace(b";ternary_gemv (kernels.py)", b";evil (x.py) ternary_gemv")
+    answer = verify(replace(triple, folded=folded).sealed())
+    assert "E_PROFILE_MALFORMED" in codes(answer)
+    assert "E_KERNEL_UNSEEN" in codes(answer)
+
+
+def test_profile_left_out_lowers_the_grade_only() -> None:
+    files = honest().files
+    answer = verify_receipt(files["receipt.json"], evidence=files["evidence.json"], now=NOW)
+    assert answer.ok
+    assert answer.grade is Grade.CONSISTENT
+    assert codes(answer) == {"W_NO_PROFILE"}

@@ -1,0 +1,153 @@
+"""Verdicts for the reports to show; figures made up, shapes real."""
+
+from __future__ import annotations
+
+from pytest_flamegate.gate.cost import CostChange
+from pytest_flamegate.gate.hotspots import Hotspot
+from pytest_flamegate.gate.shares import ShareChange
+from pytest_flamegate.gate.signals import Reason, Signal
+from pytest_flamegate.gate.verdict import Verdict
+
+
+def rate(decision: str = "regressed", **changes: float | None) -> Signal:
+    figures: dict[str, float | None] = {
+        "baseline": 518.0,
+        "current": 486.0,
+        "change_pct": -6.2,
+        "ci_low_pct": -7.4,
+        "ci_high_pct": -5.1,
+        "threshold_pct": 5.0,
+        "smallest_detectable_pct": 1.9,
+    }
+    figures.update(changes)
+    return Signal(
+        name="tokens_per_second",
+        unit="tokens/s",
+        direction="higher_is_better",
+        decision=decision,  # type: ignore[arg-type]
+        **figures,  # type: ignore[arg-type]
+    )
+
+
+def wall() -> Signal:
+    return Signal(
+        name="tokens_per_second_wall",
+        baseline=515.0,
+        current=480.0,
+        unit="tokens/s",
+        direction="higher_is_better",
+        decision="not_gated",
+        change_pct=-6.8,
+    )
+
+
+def share(
+    name: str, before: float, after: float, finding: str, decision: str = "pass"
+) -> tuple[Hotspot, Signal]:
+    change = ShareChange(
+        name=name,
+        baseline_share=before,
+        current_share=after,
+        presence="both",
+        shift_pp=100 * (after - before),
+        ci_low_pp=100 * (after - before) - 0.5,
+        ci_high_pp=100 * (after - before) + 0.5,
+        p_adjusted=0.001,
+        detectable_pp=0.7,
+        baseline_variance=(1e-6, 5.0),
+        current_variance=(1e-6, 5.0),
+    )
+    hotspot = Hotspot(
+        share=change,
+        cost=None,
+        threshold_pp=3.0,
+        finding=finding,  # type: ignore[arg-type]
+        decision=decision,  # type: ignore[arg-type]
+    )
+    signal = Signal(
+        name=f"share:{name}",
+        baseline=100 * before,
+        current=100 * after,
+        unit="share_pct",
+        direction="lower_is_better",
+        decision=decision,  # type: ignore[arg-type]
+        change_pct=change.shift_pp,
+        ci_low_pct=change.ci_low_pp,
+        ci_high_pct=change.ci_high_pp,
+        threshold_pct=3.0,
+    )
+    return hotspot, signal
+
+
+def cost(
+    name: str, before: float, after: float, half: float, p: float, explains: float | None
+) -> CostChange:
+    change = after - before
+    return CostChange(
+        name=name,
+        baseline_us=before,
+        current_us=after,
+        change_us=change,
+        ci_low_us=change - half,
+        ci_high_us=change + half,
+        no_more_than_us=change + half,
+        p_adjusted=p,
+        explains=explains,
+    )
+
+
+def regressed() -> Verdict:
+    norm, norm_signal = share("rms_norm", 0.032, 0.088, "costs_more", "regressed")
+    attention, attention_signal = share("attention", 0.043, 0.040, "share_moved")
+    return Verdict(
+        verdict="regressed",
+        reasons=(
+            Reason("E_SLOWER", "Tokens per second: 6.2 % slower, between 7.4 % slower and 5.1 %."),
+            Reason("E_SHARE_DRIFT", "rms_norm went from 3.2 % to 8.8 % of the samples."),
+        ),
+        grade="OBSERVED",
+        signals=(rate(), wall(), norm_signal, attention_signal),
+        smallest_detectable_pct=1.9,
+        false_alarm_rate=0.01,
+        error_rate_basis="nominal 1 %; not calibrated on this machine",
+        hotspots=(norm, attention),
+        attribution=(
+            cost("rms_norm", 62.0, 181.0, 9.0, 0.0001, 0.98),
+            cost("ternary_gemv", 1383.0, 1386.0, 12.0, 0.9, 0.02),
+            cost("attention", 83.0, 82.0, 5.0, 0.9, -0.01),
+        ),
+        baseline_processes=14,
+        current_processes=14,
+        cpu_pressure_pct=12.0,
+    )
+
+
+def no_baseline() -> Verdict:
+    return Verdict(
+        verdict="no_baseline",
+        reasons=(Reason("E_NO_BASELINE", "No baseline is accepted for this workload here."),),
+        grade="OBSERVED",
+        signals=(rate("no_baseline", baseline=None, change_pct=None),),
+        current_processes=3,
+    )
+
+
+def inconclusive() -> Verdict:
+    return Verdict(
+        verdict="inconclusive",
+        reasons=(
+            Reason("E_NOISE", "Tokens per second: between 7.9 % slower and 1.0 % faster, so ..."),
+        ),
+        grade="OBSERVED",
+        signals=(
+            rate("inconclusive", change_pct=-3.5, ci_low_pct=-7.9, ci_high_pct=1.0),
+            wall(),
+        ),
+        smallest_detectable_pct=8.0,
+        false_alarm_rate=0.01,
+        error_rate_basis="nominal 1 %; not calibrated on this machine",
+        helped_by=("timed",),
+        baseline_processes=28,
+        current_processes=28,
+        cpu_pressure_pct=84.0,
+    )

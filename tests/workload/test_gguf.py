@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload.gguf import ModelHeader, TensorInfo, model_sha256, read_header
+from pytest_flamegate.workload.gguf_values import MAX_STRINGS, MAX_TEXT_BYTES, Unread
+from tests.workload.gguf_files import (
+    ARRAY,
+    BOOL,
+    F32,
+    F64,
+    STRING,
+    TENSOR_TQ2_0,
+    U8,
+    U32,
+    U64,
+    GgufFile,
+    key,
+    strings,
+    tensor,
+    text,
+    u32,
+    u64,
+)
+
+MIB = 1 << 20
+
+
+def read(tmp_path: Path, data: bytes, *arrays: str) -> ModelHeader:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(data)
+    return read_header(path, arrays=arrays)
+
+
+def sound(*keys: bytes) -> bytes:
+    return GgufFile(keys=list(keys)).packed()
+
+
+def test_a_sound_file(tmp_path: Path) -> None:
+    header = read(tmp_path, GgufFile().packed())
+    start = len(GgufFile().header())
+    assert header.path == tmp_path / "model.gguf"
+    assert header.size_bytes == start + 176
+    assert (header.version, header.architecture, header.name) == (3, "bitnet", "tiny")
+    assert header.tensors == (
+        TensorInfo("a.weight", (256, 2), "TQ2_0", start, 132),
+        TensorInfo("b.weight", (4,), "F32", start + 160, 16),
+    )
+    assert header.parameters == 516
+    assert dict(header.quantisation) == {"TQ2_0": 512, "F32": 4}
+    assert next(iter(header.quantisation)) == "TQ2_0"
+
+
+def test_version_2_is_read_too(tmp_path: Path) -> None:
+    assert read(tmp_path, GgufFile(version=u32(2)).packed()).version == 2
+
+
+def test_a_later_part_of_a_split_model_names_nothing(tmp_path: Path) -> None:
+    header = read(tmp_path, sound(key("split.no", U32, u32(1))))
+    assert (header.architecture, header.name) == ("", "model")
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed", "value"),
+    [
+        (U8, b"\xff", 255),
+        (1, b"\xff", -1),
+        (2, b"\x01\x02", 0x201),
+        (3, b"\xfe\xff", -2),
+        (U32, u32(7), 7),
+        (5, struct.pack("<i", -7), -7),
+        (F32, struct.pack("<f", 0.5), 0.5),
+        (BOOL, b"\x01", True),
+        (STRING, text("Ünïcode"), "Ünïcode"),
+        (U64, u64(2**63), 2**63),
+        (11, struct.pack("<q", -(2**40)), -(2**40)),
+        (F64, struct.pack("<d", 1e300), 1e300),
+        (ARRAY, u32(U32) + u64(2) + u32(5) + u32(6), (5, 6)),
+        (ARRAY, strings(["a", ""]), ("a", "")),
+        (ARRAY, u32(U8) + u64(0), ()),
+    ],
+)
+def test_every_type_of_value(tmp_path: Path, kind: int, packed: bytes, value: object) -> None:
+    last = key("after", U32, u32(9))
+    metadata = read(tmp_path, sound(key("k", kind, packed), last)).metadata
+    assert metadata["k"] == value
+    assert type(metadata["k"]) is type(value)
+    assert metadata["after"] == 9
+
+
+def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
+    words = [f"word{i}" for i in range(20)]
+    data = sound(
+        key("words", ARRAY, strings(words)),
+        key("scores", ARRAY, u32(F32) + u64(17) + bytes(4 * 17)),
+        key("long", STRING, text("x" * (MIB + 1))),
+        key("after", U32, u32(9)),
+    )
+    metadata = read(tmp_path, data).metadata
+    assert metadata["words"] == Unread("string", 20)
+    assert metadata["scores"] == Unread("f32", 17)
+    assert metadata["long"] == Unread("byte", MIB + 1)
+    assert metadata["after"] == 9
+    asked = read(tmp_path, data, "words", "scores").metadata
+    assert asked["words"] == tuple(words)
+    assert asked["scores"] == (0.0,) * 17
+
+
+def test_another_alignment(tmp_path: Path) -> None:
+    file = GgufFile(alignment=64, data=bytes(256))
+    file.keys.append(key("general.alignment", U32, u32(64)))
+    file.tensors = [tensor("w", (4,), offset=64)]
+    header = read(tmp_path, file.packed())
+    assert header.alignment == 64
+    assert header.tensors[0].offset == len(file.header()) + 64
+
+
+def test_a_type_ggml_does_not_define_takes_the_room_there_is(tmp_path: Path) -> None:
+    file = GgufFile(data=bytes(128))
+    file.tensors = [
+        tensor("ternary", (256,), 36, 0),
+        tensor("next", (4,), offset=96),
+        tensor("middle", (9,), 250, 64),
+    ]
+    header = read(tmp_path, file.packed())
+    assert [(t.type, t.nbytes) for t in header.tensors] == [
+        ("I2_S", 64),
+        ("F32", 16),
+        ("type_250", 32),
+    ]
+
+
+A_TENSOR = tensor("w", (4,))
+ENDLESS = 2**64 - 1
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty"),
+    "another format": (b"\x80\x02}q\x00" * 20, "does not start with GGUF"),
+    "short and of another format": (b"PK", "does not start with GGUF"),
+    "a Git LFS pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        "Git LFS pointer",
+    ),
+    "magic only": (b"GGUF", "ends inside"),
+    "version 1": (GgufFile(version=u32(1)).packed(), "version 1"),
+    "version 4": (GgufFile(version=u32(4)).packed(), "version 4"),
+    "big-endian": (GgufFile(version=struct.pack(">I", 3)).packed(), "big-endian"),
+    "too many keys": (GgufFile(key_count=ENDLESS).packed(), "claims"),
+    "too many tensors": (GgufFile(tensor_count=ENDLESS).packed(), "claims"),
+    "more keys than there are": (GgufFile(key_count=60_000).packed(), "metadata key of"),
+    "more tensors than there are": (GgufFile(tensor_count=60_000).packed(), "name of 0 bytes"),
+    "endless key": (sound(u64(ENDLESS) + b"x"), "metadata key of"),
+    "empty key": (sound(key("", U32, u32(1))), "metadata key of 0 bytes"),
+    "key not UTF-8": (sound(key(b"\xff\xfe", U32, u32(1))), "not UTF-8"),
+    "key twice": (sound(*[key("k", U32, u32(1))] * 2), "'k' twice"),
+    "unknown type": (sound(key("k", 13, u32(1))), "unknown type 13"),
+    "boolean 2": (sound(key("k", BOOL, b"\x02")), "boolean of value 2"),
+    "string not UTF-8": (sound(key("k", STRING, text(b"\xc3("))), "not UTF-8"),
+    "endless string": (sound(key("k", STRING, u64(ENDLESS))), "ends inside"),
+    "endless numbers": (sound(key("k", ARRAY, u32(U32) + u64(ENDLESS))), "claims"),
+    "endless strings": (sound(key("k", ARRAY, u32(STRING) + u64(ENDLESS))), "claims"),
+    "endless string in a long array": (
+        sound(key("k", ARRAY, u32(STRING) + u64(17) + u64(ENDLESS) + bytes(200))),
+        "ends inside",
+    ),
+    "long array cut off": (
+        sound(key("k", ARRAY, u32(STRING) + u64(17) + u64(4000) + bytes(200))),
+        "ends inside",
+    ),
+    "array of arrays": (
+        sound(key("k", ARRAY, u32(ARRAY) + u64(1) + u32(U32) + u64(1) + u32(1))),
+        "unsupported type 9",
+    ),
+    "array of an unknown type": (sound(key("k", ARRAY, u32(99) + u64(1))), "type 99"),
+    "architecture is a number": (sound(key("general.architecture", U32, u32(1))), "no text"),
+    "alignment 0": (sound(key("general.alignment", U32, u32(0))), "alignment of 0"),
+    "alignment 24": (sound(key("general.alignment", U32, u32(24))), "alignment of 24"),
+    "alignment is text": (sound(key("general.alignment", STRING, text("8"))), "alignment"),
+    "alignment is true": (sound(key("general.alignment", BOOL, b"\x01")), "alignment of True"),
+    "tensor twice": (GgufFile(tensors=[A_TENSOR, A_TENSOR]).packed(), "'w' twice"),
+    "tensor without a name": (GgufFile(tensors=[tensor("", (4,))]).packed(), "name of 0 bytes"),
+    "tensor name not UTF-8": (GgufFile(tensors=[tensor(b"\xff", (4,))]).packed(), "not UTF-8"),
+    "five dimensions": (GgufFile(tensors=[tensor("w", (1,) * 5)]).packed(), "5 dimensions"),
+    "endless dimensions": (
+        GgufFile(tensors=[text("w") + u32(2**32 - 1) + bytes(64)]).packed(),
+        "dimensions",
+    ),
+    "no elements": (GgufFile(tensors=[tensor("w", (4, 0))]).packed(), "impossible shape"),
+    "shape overflows": (GgufFile(tensors=[tensor("w", (2**32,) * 2)]).packed(), "impossible"),
+    "shape overflows to 4": (
+        GgufFile(tensors=[tensor("w", (2**62 + 1, 4))]).packed(),
+        "impossible",
+    ),
+    "a row of half a block": (
+        GgufFile(tensors=[tensor("w", (128, 4), TENSOR_TQ2_0)]).packed(),
+        "TQ2_0 rows of 128",
+    ),
+    "larger than the file": (GgufFile(tensors=[tensor("w", (45,))]).packed(), "ends before"),
+    "offset past the end": (
+        GgufFile(tensors=[tensor("w", (4,), offset=192)]).packed(),
+        "ends before",
+    ),
+    "offset overflows": (
+        GgufFile(tensors=[tensor("w", (4,), offset=2**64 - 32)]).packed(),
+        "ends before",
+    ),
+    "offset off the grid": (
+        GgufFile(tensors=[tensor("w", (4,), offset=8)]).packed(),
+        "off its grid of 32",
+    ),
+    "unknown type at the end": (
+        GgufFile(tensors=[tensor("w", (4,), 99, 192)]).packed(),
+        "ends before",
+    ),
+    "unknown type of less than a bit": (
+        GgufFile(tensors=[tensor("w", (2**40,), 99)]).packed(),
+        "ends before",
+    ),
+    "weights cut off": (GgufFile(data=bytes(170)).packed(), "ends before"),
+    "all weights cut off": (GgufFile(data=b"").packed(), "ends before"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_files_are_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolError, match=reason) as caught:
+            read(tmp_path, data)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code == "E_MODEL_BROKEN"
+    assert "model.gguf" in caught.value.what
+    assert peak_bytes < 2 * MIB
+
+
+def test_every_truncation_of_a_sound_file_is_refused(tmp_path: Path) -> None:
+    whole = GgufFile().packed()
+    for length in range(len(whole)):
+        with pytest.raises(ToolError) as caught:
+            read(tmp_path, whole[:length])
+        assert caught.value.code == "E_MODEL_BROKEN"
+    assert read(tmp_path, whole).parameters == 516
+
+
+MUTABLE = GgufFile(
+    keys=[
+        key("general.architecture", STRING, text("bitnet")),
+        key("words", ARRAY, strings([f"w{i}" for i in range(20)])),
+        key("numbers", ARRAY, u32(U32) + u64(18) + bytes(72)),
+        key("flag", BOOL, b"\x01"),
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(
+    edits=st.lists(
+        st.tuples(
+            st.integers(0, len(MUTABLE.header()) - 1),
+            st.binary(min_size=1, max_size=9) | st.sampled_from([u64(ENDLESS), u64(1 << 40)]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    length=st.integers(0, len(MUTABLE.packed())) | st.none(),
+)
+def test_no_mutation_gets_past_the_checks(
+    tmp_path_factory: pytest.TempPathFactory,
+    edits: list[tuple[int, bytes]],
+    length: int | None,
+) -> None:
+    data = bytearray(MUTABLE.packed())
+    for at, new in edits:
+        data[at : at + len(new)] = new
+    path = tmp_path_factory.getbasetemp() / "mutated.gguf"
+    path.write_bytes(data[:length])
+    refusal = ""
+    try:
+        header = read_header(path)
+    except ToolError as error:
+        refusal = error.code
+    if refusal:
+        assert refusal == "E_MODEL_BROKEN"
+        return
+    for info in header.tensors:
+        assert info.nbytes > 0
+        assert info.offset + info.nbytes <= header.size_bytes
+    assert header.parameters == sum(header.quantisation.values()) < 1 << 63
+
+
+def big_vocabulary_file(path: Path) -> None:
+    """Write the shape of a large real model: 2 GB, of which all but the header is a hole."""
+    words = b"".join(text(f"token{i}") for i in range(150_000))
+    merges = b"".join(text(f"ab{i} cd{i}") for i in range(280_000))
+    file = GgufFile(
+        keys=[
+            key("general.architecture", STRING, text("llama")),
+            key("tokenizer.ggml.tokens", ARRAY, u32(STRING) + u64(150_000) + words),
+            key("tokenizer.ggml.scores", ARRAY, u32(F32) + u64(150_000) + bytes(600_000)),
+            key("tokenizer.ggml.merges", ARRAY, u32(STRING) + u64(280_000) + merges),
+            key("llama.block_count", U32, u32(32)),
+        ],
+        tensors=[tensor(f"blk.{i}.w", (4096, 1024), 1, i << 23) for i in range(240)],
+    )
+    with path.open("wb") as out:
+        out.write(file.header())
+        out.truncate(out.tell() + (240 << 23))
+
+
+def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.gguf"
+    big_vocabulary_file(path)
+    tracemalloc.start()
+    try:
+        header = read_header(path)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert header.metadata["tokenizer.ggml.tokens"] == Unread("string", 150_000)
+    assert header.metadata["llama.block_count"] == 32
+    assert header.parameters == 240 * 4096 * 1024
+    assert header.size_bytes > 2_000_000_000
+    assert peak_bytes < 2 * MIB
+
+
+def test_files_made_to_cost_time_or_memory_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.gguf"
+    count = MAX_STRINGS + 1
+    head = GgufFile(keys=[key("k", ARRAY, u32(STRING) + u64(count))], tensors=[], alignment=1)
+    with path.open("wb") as out:
+        out.write(head.header())
+        out.truncate(out.tell() + 8 * count)
+    with pytest.raises(ToolError, match="strings"):
+        read_header(path)
+    texts = [key(f"k{i}", STRING, text(bytes(MIB))) for i in range(MAX_TEXT_BYTES // MIB + 1)]
+    with pytest.raises(ToolError, match="names and texts"):
+        read(tmp_path, sound(*texts))
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "none", tmp_path, tmp_path / "pipe", tmp_path / "none" / "x"):
+        for reader in (read_header, model_sha256):
+            with pytest.raises(ToolError) as caught:
+                reader(path)
+            assert caught.value.code == "E_MODEL_MISSING"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_what_the_system_refuses(tmp_path: Path, name: str) -> None:
+    for reader in (read_header, model_sha256):
+        with pytest.raises(ToolError) as caught:
+            reader(tmp_path / name)
+        assert caught.value.code == "E_MODEL_UNREADABLE"
+
+
+def test_sha256(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"some bytes")
+    assert model_sha256(path) == hashlib.sha256(b"some bytes").hexdigest()
