@@ -12,10 +12,11 @@ import argparse
 import random
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from pytest_flamegate.collection import embedded_workloads
-from pytest_flamegate.profile import Profiler, Setup, profilers
+from pytest_flamegate.profile import Profiler, Recording, Setup, profilers
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.observation import Run
 from pytest_flamegate.workload.observer import Observer
@@ -30,6 +31,10 @@ class Untouched:
         return None
 
 
+def _attach(profiler: Profiler, directory: Path, pid: int) -> Recording:
+    return profiler.attach(pid, directory)
+
+
 def per_token(run: Run) -> tuple[float, float]:
     cpu = sum(block.interval.cpu_ns for block in run.blocks) / run.tokens
     wall = sum(block.interval.wall_ns for block in run.blocks) / run.tokens
@@ -42,8 +47,8 @@ def pair(profiler: Profiler, watcher: Observer, order: list[bool]) -> tuple[floa
     for profiled in order:
         if profiled:
             with tempfile.TemporaryDirectory() as name:
-                directory = Path(name)
-                run, _ = watcher.profiled(SECONDS, lambda pid: profiler.attach(pid, directory))
+                attach = partial(_attach, profiler, Path(name))
+                run, _ = watcher.profiled(SECONDS, attach)
         else:
             run, _ = watcher.profiled(SECONDS, lambda _: Untouched())
         cost[profiled] = per_token(run)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shlex
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,17 +18,12 @@ from pytest_flamegate.gate import (
     refused,
     verdict_document,
 )
-from pytest_flamegate.measuring import SAMPLE_FLOOR, Measuring, Progress
-from pytest_flamegate.profile import Setup, choose, fold, require_samples
-from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.measuring import Measuring, Progress
+from pytest_flamegate.profile import Setup, choose
+from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.shelves import (
-    EVIDENCE,
-    FOLDED,
-    PAGE,
-    PICTURE,
     RECEIPT,
     VERDICT,
     Baseline,
@@ -38,10 +31,8 @@ from pytest_flamegate.receipt.shelves import (
 )
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.receipt.types import Commit
-from pytest_flamegate.report.flamegraph_svg import flamegraph
-from pytest_flamegate.report.markdown import flamegraph_markdown
-from pytest_flamegate.report.terminal import preamble
-from pytest_flamegate.workload import gguf
+from pytest_flamegate.report import preamble
+from pytest_flamegate.sealing import Sealed, model_facts, pictures, seal
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
@@ -54,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from pytest_flamegate.profile import Probe, Profile, Profiler
+    from pytest_flamegate.profile import Probe, Profiler
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -77,21 +68,6 @@ class Outcome:
     baseline: Evidence | None = None
     accepted: Path | None = None
     fails: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    """One look at the measurements: claim and evidence as bytes, and what they verify as."""
-
-    receipt: Receipt | None
-    evidence: Evidence
-    profile: Profile | None
-    files: Mapping[str, bytes]
-    verification: Verification | None
-
-    @property
-    def grade(self) -> str:
-        return self.verification.grade.name if self.verification else "SELF_REPORTED"
 
 
 @dataclass
@@ -176,7 +152,7 @@ class Session:
         baseline = self._baseline(workload)
         subject = Subject(
             workload=workload,
-            model=_model_facts(model, workload),
+            model=model_facts(model, workload),
             machine=self.machine,
             commit=_commit(workload.directory),
             flamegate_version=__version__,
@@ -184,14 +160,14 @@ class Session:
         )
         measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
         measuring.first()
-        sealed = _seal(subject, measuring)
+        sealed = seal(subject, measuring)
         verdict = self._judge(workload, baseline, sealed)
         for _ in range(LOOKS - 1):
             more = needs_more(verdict)
             if not more or measuring.spent >= 1.0:
                 break
             measuring.more(timed=more.timed, profiled=more.profiled)
-            sealed = _seal(subject, measuring)
+            sealed = seal(subject, measuring)
             verdict = self._judge(workload, baseline, sealed)
         return self._publish(workload, sealed, verdict, baseline)
 
@@ -208,7 +184,7 @@ class Session:
             )
         return replace(workload, injection=Injection(frame, extra_pct))
 
-    def _judge(self, workload: Workload, baseline: Baseline | None, sealed: _Sealed) -> Verdict:
+    def _judge(self, workload: Workload, baseline: Baseline | None, sealed: Sealed) -> Verdict:
         if sealed.verification is not None and not sealed.verification.ok:
             reasons = [Reason(r.code, r.message) for r in sealed.verification.refusals]
             return refused("dishonest", reasons, grade=sealed.grade)
@@ -234,12 +210,12 @@ class Session:
         return baseline
 
     def _publish(
-        self, workload: Workload, sealed: _Sealed, verdict: Verdict, baseline: Baseline | None
+        self, workload: Workload, sealed: Sealed, verdict: Verdict, baseline: Baseline | None
     ) -> Outcome:
         accepted = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         files = {
             **sealed.files,
-            **_pictures(workload, sealed, verdict),
+            **pictures(workload, sealed, verdict),
             VERDICT: dumps(verdict_document(verdict)),
         }
         if verdict.verdict == "dishonest":
@@ -291,48 +267,6 @@ class Session:
         return fails_test(verdict, ci=self.settings.ci, strict=self.settings.strict)
 
 
-def _seal(subject: Subject, measuring: Measuring) -> _Sealed:
-    """Turn what was measured so far into the exact bytes that will be written, and verify them."""
-    pooled = measuring.profile
-    if pooled is not None:
-        require_samples(pooled, SAMPLE_FLOOR)
-    receipt, evidence = compose(
-        subject, measuring.observation, measuring.profiles, pooled, measuring.overhead_pct()
-    )
-    files: dict[str, bytes] = {}
-    if receipt is not None:
-        files[RECEIPT] = encode_receipt(receipt)
-        evidence = replace(evidence, receipt_sha256=hashlib.sha256(files[RECEIPT]).hexdigest())
-    files[EVIDENCE] = encode_evidence(evidence)
-    verification = None
-    if pooled is not None:
-        files[FOLDED] = fold(pooled).encode()
-    if receipt is not None:
-        verification = verify_receipt(
-            files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
-        )
-    return _Sealed(receipt, evidence, pooled, files, verification)
-
-
-def again(workload: Workload) -> str:
-    """Return the command that measures this workload again."""
-    return f"pytest {shlex.quote(workload.node_name)} --flamegate"
-
-
-def _pictures(workload: Workload, sealed: _Sealed, verdict: Verdict) -> dict[str, bytes]:
-    if sealed.profile is None or sealed.receipt is None:
-        return {}
-    cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")
-    picture = flamegraph(
-        sealed.profile,
-        title=workload.node_name,
-        subtitle=str(sealed.receipt.model["path"]),
-        cpu_s_per_token=cpu_s_per_token,
-    )
-    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again(workload))
-    return {PICTURE: picture.encode(), PAGE: page.encode()}
-
-
 def _verify_baseline(baseline: Baseline) -> None:
     path = baseline.directory / RECEIPT
     if baseline.evidence.receipt_sha256 == "":
@@ -354,29 +288,6 @@ def _verdict_on(error: FlamegateError) -> Verdict:
         [Reason(error.code, f"{error.what} {error.todo}")],
         grade="SELF_REPORTED",
     )
-
-
-def _model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
-    """Return what the receipt says of the model: its path, and what its header tells."""
-    if model is None:
-        return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
-    facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
-    if model.suffix == ".gguf":
-        header = gguf.read_header(model)
-        facts |= {
-            "architecture": header.architecture,
-            "parameters": header.parameters,
-            "quantisation": ", ".join(sorted(header.quantisation)),
-        }
-    return {**facts, "sha256": gguf.model_sha256(model), "size_bytes": model.stat().st_size}
-
-
-def _told_path(model: Path, directory: Path) -> str:
-    """Return the path as it means something to others: inside the project, else its name."""
-    try:
-        return model.resolve().relative_to(directory.resolve()).as_posix()
-    except ValueError:
-        return model.name
 
 
 def _commit(directory: Path) -> Commit | None:

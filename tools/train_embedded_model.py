@@ -201,7 +201,10 @@ def train(steps: int) -> Model:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         if step % 50 < 3 or step == steps - 1:
-            print(f"step {step:5d}  loss {loss.item():.4f}  {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"step {step:5d}  loss {loss.item():.4f}  {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
     return model
 
 
@@ -289,7 +292,9 @@ def main() -> None:
     check(model)
     export(model, options.output)
     count = sum(p.numel() for p in model.parameters())
-    print(f"{options.output}: {count / 1e6:.2f} M parameters, {options.output.stat().st_size} bytes")
+    print(
+        f"{options.output}: {count / 1e6:.2f} M parameters, {options.output.stat().st_size} bytes"
+    )
 
 
 if __name__ == "__main__":

@@ -102,16 +102,9 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
 def _entry(outcome: Outcome) -> GuideEntry:
     from pytest_flamegate.report.guide import GuideEntry
 
-    workload, evidence = outcome.workload, outcome.evidence
-    assert evidence is not None  # an outcome without evidence is an error and not written
-    return GuideEntry(
-        name=workload.name,
-        picture=f"{workload.name}.svg",
-        page=f"{workload.name}.md",
-        generated=evidence.created,
-        about=f"{workload.engine}, prompt {workload.prompt!r}, {workload.max_tokens} tokens",
-        hardware=f"{evidence.machine['cpu_model']}, {evidence.machine['cpu_cores']} cores",
-    )
+    assert outcome.evidence is not None  # an outcome without evidence is an error, not written
+    name = outcome.workload.name
+    return GuideEntry.of(name, outcome.evidence, picture=f"{name}.svg", page=f"{name}.md")
 
 
 def _command(outcomes: list[Outcome], directory: Path) -> str:

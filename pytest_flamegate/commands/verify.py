@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Verify each receipt; 0 where all hold, else 3."""
     from pytest_flamegate.receipt import Grade, verify_receipt
-    from pytest_flamegate.report.verification import verification_text
+    from pytest_flamegate.report import verification_text
 
     grade = None
     if parsed.require_grade is not None:
@@ -67,7 +68,11 @@ def run(parsed: argparse.Namespace) -> int:
         common.say(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         for path, found in results:
-            common.say(verification_text(found, path=str(path), required=parsed.require_grade))
+            common.say(
+                verification_text(
+                    found, path=str(path), required=parsed.require_grade, colour=sys.stdout.isatty()
+                )
+            )
     return 0 if all(found.ok for _, found in results) else ReceiptError.exit_code
 
 

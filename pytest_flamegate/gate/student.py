@@ -10,7 +10,7 @@ from statistics import NormalDist
 # is exact to double precision, and the continued fraction would only get slower.
 _NORMAL_DF = 1e8
 # Below this the three-term series for the ratio of gamma functions is not exact yet.
-_ASYMPTOTIC_A = 30.0
+_ASYMPTOTIC_A = 60.0
 _MAX_TERMS = 100_000
 
 
@@ -109,9 +109,7 @@ def _log_beta_half(a: float) -> float:
         return math.lgamma(a) + math.lgamma(0.5) - math.lgamma(a + 0.5)
     inverse = 1.0 / a
     square = inverse * inverse
-    series = inverse * (
-        -1.0 / 8.0 + square * (1.0 / 192.0 + square * (-1.0 / 640.0 + square * 17.0 / 14336.0))
-    )
+    series = inverse * (-1.0 / 8.0 + square * (1.0 / 192.0 - square / 640.0))
     return 0.5 * math.log(math.pi) - 0.5 * math.log(a) - series
 
 

@@ -22,7 +22,7 @@ KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
 _TRAMPOLINES = frozenset({"py_trampoline_evaluator", "_Py_trampoline_func_start"})
 _USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]", "[unknown]"})
-_KERNEL_MODULE = re.compile(r"\.ko(?:\.[a-z0-9]+)?$")
+_KERNEL_MODULE = re.compile(r"(?:/usr)?/lib/modules/.*\.ko(?:\.[a-z0-9]+)?$")
 _MEMORY = re.compile(r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)")
 _JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so)$")
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -112,7 +112,7 @@ def is_kernel(library: str) -> bool:
     """Whether perf names the kernel, one of its modules or a BPF program."""
     if library.startswith("["):
         return library not in _USER_BRACKETS and not _MEMORY.match(library)
-    return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.search(library))
+    return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.match(library))
 
 
 def native_name(symbol: str) -> str:

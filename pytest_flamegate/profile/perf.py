@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -170,10 +171,13 @@ class _PerfRecording:
         if self.stopped:
             return self.raw
         try:
-            if self.child.poll() is None:
-                self.control.tell("disable", self.child, _ANSWER_TIMEOUT_S)
-                self.control.tell("stop", self.child, _ANSWER_TIMEOUT_S)
-            if self.child.wait(_STOP_TIMEOUT_S) != 0:
+            if not all(
+                self.control.tell(word, self.child, _ANSWER_TIMEOUT_S)
+                for word in ("disable", "stop")
+            ):
+                self.child.interrupt()
+            # perf writes its file on an interrupt too, and then dies of the signal.
+            if self.child.wait(_STOP_TIMEOUT_S) not in (0, -signal.SIGINT):
                 raise _unanswered(self.child, _STOP_TIMEOUT_S, "told to stop")
         finally:
             self._end()

@@ -56,22 +56,23 @@ def read_bounded(path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise _cannot_read(path, error) from error
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ReceiptError(
                 "E_NOT_A_FILE", f"{str(path)!a} is no regular file.", "Give the path of a file."
             )
-        try:
-            return _read(file, path, limit)
-        except OSError as error:
-            raise _cannot_read(path, error) from error
+        return _read(descriptor, path, limit)
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    finally:
+        os.close(descriptor)
 
 
-def _read(file: Any, path: Path, limit: int) -> bytes:
+def _read(descriptor: int, path: Path, limit: int) -> bytes:
     parts: list[bytes] = []
     left = limit + 1
     while left > 0:
-        part: bytes = file.read(min(left, 1 << 20))
+        part = os.read(descriptor, min(left, 1 << 20))
         if not part:
             return b"".join(parts)
         parts.append(part)

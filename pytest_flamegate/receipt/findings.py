@@ -9,8 +9,8 @@ _SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A reason to refuse: a stable code, one sentence of what and one of what to do."""
+class Finding:
+    """A stable code, one sentence of what was found and one of what to do about it."""
 
     code: str
     message: str
@@ -18,12 +18,13 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to know that is no reason to refuse; its code starts with ``W_``."""
+class Refusal(Finding):
+    """A reason to refuse."""
 
-    code: str
-    message: str
-    todo: str = ""
+
+@dataclass(frozen=True, slots=True)
+class Notice(Finding):
+    """Something to know that is no reason to refuse; its code starts with ``W_``."""
 
 
 def shown(value: object) -> str:

@@ -14,6 +14,7 @@ its own:
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
@@ -83,7 +84,10 @@ def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric
         found += [
             _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", per_token),
             _time("inter_token_latency_ms", "token-gap", gaps),
-            _time("inter_token_latency_p95_ms", "token-gap-p95", [gaps[int(len(gaps) * 0.95)]]),
+            replace(
+                _time("inter_token_latency_p95_ms", "token-gap-p95", gaps[_p95(len(gaps)) :][:1]),
+                samples=len(gaps),
+            ),
             _rate("decode_tokens_per_second", DECODE, 1, per_token),
         ]
     return tuple(found)
@@ -92,6 +96,10 @@ def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric
 def value_of(found: Sequence[Metric], name: str) -> float | None:
     """Return the value of the metric called ``name``, None if it is not there."""
     return next((metric.value for metric in found if metric.name == name), None)
+
+
+def _p95(count: int) -> int:
+    return min(int(count * 0.95), count - 1)
 
 
 def _sequences(runs: Sequence[Run]) -> list[tuple[int, ...]]:

@@ -80,7 +80,9 @@ def test_drift_is_larger_without_a_reference() -> None:
     assert drift_variance(referenced, referenced) == pytest.approx(2 * BATCH_DRIFT_SD**2)
 
 
-@pytest.mark.parametrize(("old", "new", "helped"), [(6, 2, True), (3, 2, True), (2, 6, False), (1, 1, False)])
+@pytest.mark.parametrize(
+    ("old", "new", "helped"), [(6, 2, True), (3, 2, True), (2, 6, False), (1, 1, False)]
+)
 def test_few_processes_decide_nothing(old: int, new: int, *, helped: bool) -> None:
     before = measurement_of(baseline(QUIET[:old]))
     after = measurement_of(evidence(scaled(QUIET, 3.0)[:new]))
@@ -120,6 +122,15 @@ def test_more_processes_may_move_the_estimate_to_where_it_decides() -> None:
     new = measurement([0.018 + 3 * x for x in NOISY])
     signal, _ = judge_throughput(old, new, 5.0, ONCE)
     assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
+
+
+def test_a_large_change_may_be_settled_where_none_could_be() -> None:
+    old = measurement([3 * x for x in NOISY])
+    new = measurement([0.25 + 12 * x for x in NOISY])
+    signal, _ = judge_throughput(old, new, 5.0, ONCE)
+    assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
+    unmoved, _ = judge_throughput(old, measurement([12 * x for x in NOISY]), 5.0, ONCE)
+    assert (unmoved.decision, unmoved.helped_by) == ("inconclusive", ())
 
 
 def test_a_slower_machine_is_no_slower_engine() -> None:

@@ -80,6 +80,12 @@ def test_headlines(made: tuple[tuple[float, ...], Any], pattern: str) -> None:
     assert re.fullmatch(pattern, text), text
 
 
+def test_a_function_is_only_named_when_its_cost_certainly_changed() -> None:
+    wide = tuple({"gemv": 950 + i, "rope": 50 - i} for i in (0, 20, -400, -200, 40, -500))
+    text = headline(verdict(baseline(profile=wide), evidence(scaled(QUIET, 1.1), wide)))
+    assert re.fullmatch(r"regressed: 9\.1 % slower \(.*, threshold 5\)", text), text
+
+
 def test_noise_says_how_wide_why_and_what_to_do() -> None:
     old = baseline(process={"pressure": 40.0})
     text = headline(verdict(old, evidence(NOISY, process={"pressure": 42.0})))

@@ -65,6 +65,8 @@ def test_addresses_leave_python_names() -> None:
         ("[unknown]", "[kernel.kallsyms]", Frame("[kernel]", "kernel", "system")),
         ("nf_hook", "[nf_tables]", Frame("nf_hook", "kernel", "system")),
         ("nf_hook", "/lib/modules/6.1/nf.ko.xz", Frame("nf_hook", "kernel", "system")),
+        ("f", "/tmp/nf.ko", Frame("f", "nf.ko", "native")),
+        ("f", "[stack]", Frame("f", "anon", "native")),
         ("f", "/tmp/kernel", Frame("f", "\\x6bernel", "native")),
         ("memcpy@@GLIBC_2.14", SO, Frame("memcpy", "libx.so.1", "native")),
         ("memcpy@plt", SO, Frame("memcpy@plt", "libx.so.1", "native")),

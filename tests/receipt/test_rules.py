@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.rules import NOTICES, RULES
 from tests.receipt.documents import document, encoded
 
@@ -30,7 +31,8 @@ def verify(changes: dict[str, Any], **options: Any) -> Verification:
 
 
 def codes(answer: Verification) -> set[str]:
-    return {finding.code for finding in (*answer.refusals, *answer.warnings)}
+    findings: list[Finding] = [*answer.refusals, *answer.warnings]
+    return {finding.code for finding in findings}
 
 
 # Code, what is changed in an honest receipt, and how it is verified.
@@ -152,15 +154,23 @@ HONEST: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("named like an interruption", {"kernels": ["i2s_gemv", "interrupted"]}, {}),
     ("gpu run", CUDA, {"require_gpu_kernels": True}),
     ("gpu run with a CPU kernel beside", {**CUDA, "kernels": ["gemm_fp32", "i2s_cpu_pack"]}, {}),
-    ("gpu dequantisation by its whole name", {"backend": "cuda", "kernels": ["i2s_dequantize"]}, {}),
+    (
+        "gpu dequantisation by its whole name",
+        {"backend": "cuda", "kernels": ["i2s_dequantize"]},
+        {},
+    ),
     ("fp32 path that says so", {**CUDA, **V1_1, "kernel_path": "fp32_fallback"}, {}),
     ("unknown extra fields", {"quantization": "i2s", "kernel_path": 7, "x": {"y": [1]}}, {}),
     ("extra fields that are null", {"corrections": None, "performance_baseline": None}, {}),
     ("no corrections", {"corrections": []}, {}),
     ("all tests passed", {"test_results": {"total_tests": 3, "passed": 2, "skipped": 1}}, {}),
     ("rate rounded by 1 %", perf(total_time_ms=8340, tokens_per_second=15.35), {}),
-    ("milliseconds cut off", {"tokens_generated": 1, "tokens_per_second": 625.0} | perf(
-        tokens_generated=1, total_time_ms=1, average_token_latency_ms=1), {}),
+    (
+        "milliseconds cut off",
+        {"tokens_generated": 1, "tokens_per_second": 625.0}
+        | perf(tokens_generated=1, total_time_ms=1, average_token_latency_ms=1),
+        {},
+    ),
     (
         "average over the later tokens",
         perf(total_time_ms=8258, first_token_latency_ms=638, average_token_latency_ms=60),
@@ -171,7 +181,11 @@ HONEST: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         perf(total_time_ms=8258, first_token_latency_ms=638, average_token_latency_ms=64.5),
         {},
     ),
-    ("phases that fill the total", {"timing": {"prefill_ms": 50, "decode_ms": 50, "total_ms": 100}}, {}),
+    (
+        "phases that fill the total",
+        {"timing": {"prefill_ms": 50, "decode_ms": 50, "total_ms": 100}},
+        {},
+    ),
     ("phases in whole milliseconds", {"t": {"prefill_ms": 1, "decode_ms": 1, "total_ms": 1}}, {}),
     ("determinism not claimed", {"deterministic": False, **env(BITNET_DETERMINISTIC="0")}, {}),
     ("no seed recorded", env(BITNET_DETERMINISTIC="1", RUST_VERSION="", BITNET_SEED=""), {}),

@@ -1,0 +1,107 @@
+"""From measurements to the exact bytes that will be written, and whether they verify."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.measuring import SAMPLE_FLOOR, Measuring
+from pytest_flamegate.profile import fold, require_samples
+from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.shelves import EVIDENCE, FOLDED, PAGE, PICTURE, RECEIPT
+from pytest_flamegate.report import flamegraph, flamegraph_markdown, picture_subtitle
+from pytest_flamegate.workload import gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.profile import Profile
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.workload.spec import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One look at the measurements: claim and evidence as bytes, and what they verify as."""
+
+    receipt: Receipt | None
+    evidence: Evidence
+    profile: Profile | None
+    files: Mapping[str, bytes]
+    verification: Verification | None
+
+    @property
+    def grade(self) -> str:
+        return self.verification.grade.name if self.verification else "SELF_REPORTED"
+
+
+def seal(subject: Subject, measuring: Measuring) -> Sealed:
+    """Turn what was measured so far into the exact bytes that will be written, and verify them."""
+    pooled = measuring.profile
+    if pooled is not None:
+        require_samples(pooled, SAMPLE_FLOOR)
+    receipt, evidence = compose(
+        subject, measuring.observation, measuring.profiles, pooled, measuring.overhead_pct()
+    )
+    files: dict[str, bytes] = {}
+    if receipt is not None:
+        files[RECEIPT] = encode_receipt(receipt)
+        evidence = replace(evidence, receipt_sha256=hashlib.sha256(files[RECEIPT]).hexdigest())
+    files[EVIDENCE] = encode_evidence(evidence)
+    verification = None
+    if pooled is not None:
+        files[FOLDED] = fold(pooled).encode()
+    if receipt is not None:
+        verification = verify_receipt(
+            files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
+        )
+    return Sealed(receipt, evidence, pooled, files, verification)
+
+
+def again(workload: Workload) -> str:
+    """Return the command that measures this workload again."""
+    return f"pytest {shlex.quote(workload.node_name)} --flamegate"
+
+
+def pictures(workload: Workload, sealed: Sealed, verdict: Verdict) -> dict[str, bytes]:
+    if sealed.profile is None or sealed.receipt is None:
+        return {}
+    cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")
+    picture = flamegraph(
+        sealed.profile,
+        title=workload.node_name,
+        subtitle=picture_subtitle(sealed.evidence, sealed.receipt),
+        cpu_s_per_token=cpu_s_per_token,
+    )
+    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again(workload))
+    return {PICTURE: picture.encode(), PAGE: page.encode()}
+
+
+def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
+    """Return what the receipt says of the model: its path, and what its header tells."""
+    if model is None:
+        return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
+    facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
+    if model.suffix == ".gguf":
+        header = gguf.read_header(model)
+        facts |= {
+            "architecture": header.architecture,
+            "parameters": header.parameters,
+            "quantisation": ", ".join(sorted(header.quantisation)),
+        }
+    return {**facts, "sha256": gguf.model_sha256(model), "size_bytes": model.stat().st_size}
+
+
+def _told_path(model: Path, directory: Path) -> str:
+    """Return the path as it means something to others: inside the project, else its name."""
+    try:
+        return model.resolve().relative_to(directory.resolve()).as_posix()
+    except ValueError:
+        return model.name

@@ -1,0 +1,130 @@
+"""Receipts and evidence as bytes, and the figures recomputed from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.receipt.build import (
+    RECEIPT_FIELDS,
+    decode_evidence,
+    decode_receipt,
+    encode_evidence,
+    encode_receipt,
+    receipt_document,
+)
+from pytest_flamegate.receipt.folded import read_folded
+from pytest_flamegate.receipt.metrics import tokens_per_second
+from pytest_flamegate.receipt.recompute import rate_of, token_digest
+from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
+from tests.receipt.documents import encoded
+from tests.receipt.factory import build
+
+
+def test_fields_stand_in_the_order_of_the_schema() -> None:
+    triple = build()
+    assert tuple(receipt_document(triple.receipt)) == RECEIPT_FIELDS
+    assert tuple(json.loads(encode_receipt(triple.receipt))) == RECEIPT_FIELDS
+
+
+def test_only_schema_1_0_0_is_emitted() -> None:
+    assert json.loads(encode_receipt(build().receipt))["schema_version"] == "1.0.0"
+    assert set(receipt_document(build().receipt)) == set(RECEIPT_FIELDS)
+
+
+def test_equal_data_gives_equal_bytes() -> None:
+    one, other = build(), build()
+    environment = dict(reversed(list(other.receipt.environment.items())))
+    assert encode_receipt(replace(other.receipt, environment=environment)) == encode_receipt(
+        one.receipt
+    )
+    assert encode_evidence(other.evidence) == encode_evidence(one.evidence)
+
+
+def test_figures_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ReceiptError):
+        encode_receipt(replace(build().receipt, tokens_per_second=math.inf))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", encoded(backend="gpu")])
+def test_malformed_receipts_are_not_decoded(data: bytes) -> None:
+    with pytest.raises(ReceiptError):
+        decode_receipt(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", encoded()])
+def test_malformed_evidence_is_not_decoded(data: bytes) -> None:
+    with pytest.raises(ReceiptError):
+        decode_evidence(data)
+
+
+def test_a_receipt_is_decoded_in_any_case_of_its_backend() -> None:
+    assert decode_receipt(encoded(backend="CPU", extra=1)).backend == "cpu"
+
+
+def test_evidence_without_a_receipt_reads_back() -> None:
+    """Where no kernel was seen there is no receipt to name."""
+    evidence = replace(build().evidence, receipt_sha256="", kernels=(), profile=None)
+    assert decode_evidence(encode_evidence(evidence)) == evidence
+
+
+def run_of(*sequences: tuple[int, ...], role: Role = "timed") -> Run:
+    block = Block(Interval(sum(map(sum, sequences)) + 1, 1, None), sequences)
+    return replace(build().evidence.runs[0], role=role, blocks=(block,))
+
+
+@pytest.mark.parametrize(
+    ("scope", "sequences", "rate", "formula"),
+    [
+        ("sequence", [(500, 250, 250)], 3 / 1000e-9, "tokens/total"),
+        ("sequence", [(500, 500), (400, 600)], 4 / 2000e-9, "tokens/total"),
+        ("process", [(9000, 250, 250)], 2 / 500e-9, "decode-tokens/decode-time"),
+        ("process", [(9000, 250), (9000,)], 1 / 250e-9, "decode-tokens/decode-time"),
+        ("process", [(500,)], 1 / 500e-9, "tokens/total"),
+    ],
+)
+def test_rate_from_token_times(
+    scope: str, sequences: list[tuple[int, ...]], rate: float, formula: str
+) -> None:
+    runs = (run_of(*sequences), run_of((1,), role="profiled"))
+    found = rate_of(runs, scope)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.tokens_per_second == pytest.approx(rate)
+    assert found.formula == formula
+    observed = Observation("", runs, (), "", "", None, scope, {}, {})  # type: ignore[arg-type]
+    assert tokens_per_second(observed).value == pytest.approx(rate)
+    assert tokens_per_second(observed).formula == formula
+
+
+@pytest.mark.parametrize("sequences", [[], [()], [(0,)], [(0, 0)]])
+def test_no_rate_without_times(sequences: list[tuple[int, ...]]) -> None:
+    assert rate_of((run_of(*sequences),), "sequence") is None
+    assert rate_of((run_of((5, 5), role="profiled"),), "sequence") is None
+
+
+def test_token_digest_keeps_tokens_apart() -> None:
+    assert token_digest(["52", "10"]) == hashlib.sha256(b"52\n10\n").hexdigest()
+    assert token_digest(["1", "2"]) != token_digest(["12"])
+    assert token_digest(["1", "2"]) != token_digest(["2", "1"])
+
+
+def test_folded_counts_by_name() -> None:
+    folded = read_folded(
+        b"main (a.py);f (a.py);f (a.py) 3\nmain (a.py);f [lib.so] 2\nmain (a.py);read [kernel] 1\n"
+    )
+    assert folded.problem is None
+    assert folded.samples == 6
+    assert folded.self_samples == {"f": 5, "read": 1}
+    assert folded.inclusive_samples == {"main": 6, "f": 5, "read": 1}
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xff", b"main (a.py)\n", b"main (a.py) x\n", b"main 3\n", b"main (a.py) 0\n"]
+)
+def test_folded_that_is_malformed_says_so(text: bytes) -> None:
+    assert read_folded(text).problem

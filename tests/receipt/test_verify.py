@@ -1,0 +1,289 @@
+"""One receipt in, one answer out: sources, policies, grades, and no exception ever."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+import pytest_flamegate
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.receipt import Grade, Verification, verify, verify_receipt
+from tests.receipt.documents import VALID, encoded
+from tests.receipt.factory import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
+
+
+def codes(answer: Verification) -> list[str]:
+    return [refusal.code for refusal in answer.refusals]
+
+
+def env(**variables: str) -> dict[str, Any]:
+    return {"environment": {"OS": "linux-x86_64", **variables}}
+
+
+def test_the_package_hands_it_on() -> None:
+    assert pytest_flamegate.verify_receipt is verify_receipt
+    assert pytest_flamegate.Verification is Verification
+
+
+def test_files_that_stand_together_are_read_together(tmp_path: Path) -> None:
+    answer = verify_receipt(build().write(tmp_path), now=NOW)
+    assert answer.ok
+    assert answer.grade is Grade.OBSERVED
+    assert answer.policy == "embedded"
+    assert "observed by flamegate" in answer.ceiling
+
+
+def test_a_receipt_alone_is_consistent_at_best(tmp_path: Path) -> None:
+    path = build().write(tmp_path)
+    (tmp_path / "evidence.json").unlink()
+    (tmp_path / "profile.folded").unlink()
+    answer = verify_receipt(path, now=NOW)
+    assert answer.ok
+    assert answer.grade is Grade.CONSISTENT
+    assert "the word of whoever wrote it" in answer.ceiling
+
+
+def test_evidence_may_stand_elsewhere(tmp_path: Path) -> None:
+    triple = build()
+    evidence = triple.write(tmp_path).with_name("evidence.json")
+    receipt = triple.files["receipt.json"]
+    assert verify_receipt(receipt, evidence=evidence, now=NOW).grade is Grade.OBSERVED
+    folded = triple.files["profile.folded"]
+    (tmp_path / "profile.folded").unlink()
+    answer = verify_receipt(receipt, evidence=evidence, profile_folded=folded, now=NOW)
+    assert answer.grade is Grade.OBSERVED
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    path = str(build().write(tmp_path))
+    assert verify_receipt(cast("Path", path), now=NOW).grade is Grade.OBSERVED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ok"),
+    [
+        (Grade.SELF_REPORTED, True),
+        (Grade.CONSISTENT, True),
+        (Grade.OBSERVED, False),
+        (Grade.REPLAYED, False),
+        (Grade.ATTESTED, False),
+    ],
+)
+def test_the_grade_asked_for(wanted: Grade, ok: bool) -> None:
+    answer = verify_receipt(encoded(), require_grade=wanted)
+    assert answer.ok is ok
+    assert codes(answer) == ([] if ok else ["E_GRADE"])
+    assert answer.grade is Grade.CONSISTENT
+    if wanted >= Grade.OBSERVED:
+        assert "observed by flamegate" in answer.ceiling
+
+
+def test_grades_that_cannot_be_reached_yet_are_never_given(tmp_path: Path) -> None:
+    path = build().write(tmp_path)
+    for wanted in (Grade.REPLAYED, Grade.ATTESTED):
+        answer = verify_receipt(path, require_grade=wanted, now=NOW)
+        assert codes(answer) == ["E_GRADE"]
+        assert answer.grade is Grade.OBSERVED
+        assert f"cannot reach the grade {wanted.name}" in answer.ceiling
+
+
+@pytest.mark.parametrize("name", ["observed", "OBSERVED", " Observed "])
+def test_grade_by_name(name: str) -> None:
+    assert Grade.parse(name) is Grade.OBSERVED
+    assert Grade.parse("self-reported") is Grade.SELF_REPORTED
+
+
+def test_unknown_grade() -> None:
+    with pytest.raises(UsageError, match="E_UNKNOWN_GRADE"):
+        Grade.parse("SIGNED")
+
+
+def test_grades_are_ordered() -> None:
+    assert Grade.SELF_REPORTED < Grade.CONSISTENT < Grade.OBSERVED < Grade.REPLAYED < Grade.ATTESTED
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy", "used", "refused"),
+    [
+        ({}, None, "bitnet", []),
+        ({}, "bitnet", "bitnet", []),
+        ({}, "generic", "generic", []),
+        ({}, "magic", "bitnet", ["E_UNKNOWN_POLICY"]),
+        (env(FLAMEGATE_ENGINE="command"), None, "generic", []),
+        (
+            {**env(FLAMEGATE_ENGINE="llama-cpp"), "kernels": ["rope"]},
+            None,
+            "ggml",
+            ["E_NO_COMPUTE_KERNEL"],
+        ),
+        (env(FLAMEGATE_ENGINE="llama-cpp"), "bitnet", "bitnet", []),
+        (env(FLAMEGATE_ENGINE="magic"), None, "bitnet", ["E_UNKNOWN_ENGINE"]),
+        (env(FLAMEGATE_ENGINE="magic"), "generic", "generic", []),
+        (env(FLAMEGATE_ENGINE=""), None, "bitnet", ["E_ENVIRONMENT"]),
+    ],
+)
+def test_which_policy_is_used(
+    changes: dict[str, Any], policy: str | None, used: str, refused: list[str]
+) -> None:
+    answer = verify_receipt(encoded(**changes), policy=policy)
+    assert answer.policy == used
+    assert codes(answer) == refused
+
+
+def test_evidence_names_the_engine_before_the_receipt() -> None:
+    triple = build(engine="python")
+    environment = {
+        name: value
+        for name, value in triple.receipt.environment.items()
+        if name != "FLAMEGATE_ENGINE"
+    }
+    files = triple.with_receipt(environment=environment).files
+    answer = verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+        now=NOW,
+    )
+    assert answer.policy == "generic"
+    assert answer.grade is Grade.OBSERVED
+
+
+def not_there(_: Path) -> None: ...
+
+
+def a_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    target = path.with_name("target")
+    target.write_bytes(encoded())
+    path.symlink_to(target)
+
+
+def a_dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def too_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (not_there, "E_CANNOT_READ"),
+        (a_directory, "E_NOT_A_FILE"),
+        (a_pipe, "E_NOT_A_FILE"),
+        (a_link, "E_CANNOT_READ"),
+        (a_dangling_link, "E_CANNOT_READ"),
+        (a_device, "E_CANNOT_READ"),
+        (too_large, "E_TOO_LARGE"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+@pytest.mark.parametrize("part", ["receipt.json", "evidence.json", "profile.folded"])
+def test_only_regular_files_of_sane_size_are_read(
+    tmp_path: Path, make: Callable[[Path], None], code: str, part: str
+) -> None:
+    path = build().write(tmp_path)
+    (tmp_path / part).unlink()
+    make(tmp_path / part)
+    if make is not_there and part != "receipt.json":
+        assert verify_receipt(path, now=NOW).grade is Grade.CONSISTENT
+        given = verify_receipt(
+            path,
+            evidence=tmp_path / "evidence.json",
+            profile_folded=tmp_path / "profile.folded",
+            now=NOW,
+        )
+        assert code in codes(given)
+        return
+    answer = verify_receipt(path, now=NOW)
+    assert code in codes(answer)
+    assert not answer.ok
+    assert answer.grade < Grade.OBSERVED
+
+
+@pytest.mark.parametrize(
+    "given", [None, 7, 1.5, [], {}, object(), "no such file", b"", "nul\0byte", "", Path()]
+)
+@pytest.mark.parametrize("where", ["data", "evidence", "profile_folded"])
+def test_bad_input_is_refused_and_never_raises(given: Any, where: str) -> None:
+    arguments: dict[str, Any] = {"data": encoded(), where: given}
+    answer = verify_receipt(**arguments, now=NOW)
+    assert "E_INTERNAL" not in codes(answer)
+    # Nothing given is nothing missing; a profile without evidence is not looked at.
+    harmless = where == "profile_folded" or (where == "evidence" and given is None)
+    assert answer.ok is harmless
+
+
+def test_every_kind_of_bytes() -> None:
+    for kind in (bytes, bytearray, memoryview):
+        assert verify_receipt(cast("bytes", kind(encoded()))).ok
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        (b"", "E_JSON_SYNTAX"),
+        (b"[]", "E_EVIDENCE_SCHEMA"),
+        (b"{}", "E_EVIDENCE_SCHEMA"),
+        (b'{"a":1,"a":1}', "E_JSON_DUPLICATE_KEY"),
+    ],
+)
+def test_malformed_evidence_is_refused_not_ignored(evidence: bytes, code: str) -> None:
+    answer = verify_receipt(encoded(), evidence=evidence)
+    assert set(codes(answer)) == {code}
+    assert answer.grade is Grade.CONSISTENT
+
+
+def test_a_verifier_that_fails_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(verify, "_verify", fail)
+    answer = verify_receipt(VALID[0])
+    assert codes(answer) == ["E_INTERNAL"]
+    assert not answer.ok
+    assert answer.grade is Grade.SELF_REPORTED
+
+
+def test_a_kernel_named_after_a_signal_changes_nothing() -> None:
+    plain = verify_receipt(encoded(kernels=["i2s_gemv", "rope"]))
+    assert verify_receipt(encoded(kernels=["i2s_gemv", "interrupted"])) == plain
+
+
+def test_a_hundred_thousand_token_times_are_verified_in_seconds() -> None:
+    triple = build(sequences=40, blocks=40, timed=20, token_ns=50_000)
+    times = sum(run.tokens for run in triple.evidence.runs)
+    assert times > 100_000
+    files = triple.files
+    began = datetime.now(UTC)
+    answer = verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+        now=NOW,
+    )
+    assert answer.grade is Grade.OBSERVED
+    # Some 0.3 s on a quiet machine; item by item through jsonschema it took over 10.
+    assert (datetime.now(UTC) - began).total_seconds() < 8
