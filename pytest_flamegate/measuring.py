@@ -127,7 +127,7 @@ class Measuring:
             directory = Path(name)
             if isinstance(self.plan, Streamed):
                 wrapped = profiler.wrap(self.plan.argv, directory)
-                self._observer.wrapped(wrapped.argv)
+                self._observer.wrapped(wrapped.argv, wrapped.clean)
                 return cut(profiler.parse(wrapped.raw), None)
             _, raw = self._observer.profiled(
                 self._seconds(_PROFILED_PART), lambda pid: profiler.attach(pid, directory)

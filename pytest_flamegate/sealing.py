@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One look at the measurements: claim and evidence as bytes, and what they verify as."""
+    """One look at the measurements: claim and evidence as bytes, and what they verify as.
+
+    ``receipt`` and ``verification`` are None where profiling is off.
+    """
 
     receipt: Receipt | None
     evidence: Evidence
@@ -39,6 +42,7 @@ class Sealed:
 
     @property
     def grade(self) -> str:
+        """The grade reached; without a receipt there is only this run's own word."""
         return self.verification.grade.name if self.verification else "SELF_REPORTED"
 
 
@@ -71,6 +75,7 @@ def again(workload: Workload) -> str:
 
 
 def pictures(workload: Workload, sealed: Sealed, verdict: Verdict) -> dict[str, bytes]:
+    """Return the flame graph and its page; nothing where there is no profile to draw."""
     if sealed.profile is None or sealed.receipt is None:
         return {}
     cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")

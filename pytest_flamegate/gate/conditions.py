@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.comparability import Difference
-from pytest_flamegate.gate.stats import mean, sample_variance
+from pytest_flamegate.gate.stats import mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 MAX_CPU_PRESSURE_PCT = 50.0
 """Above this the CPUs were contended; measured spread of fresh processes doubles there."""
-REFERENCE_SD = 0.035
-"""Measured spread of log CPU time between fresh processes on a quiet shared machine."""
-REFERENCE_LIMIT_SD = 3.0
+REFERENCE_LIMIT = 0.3
+"""Beyond this change of its log time the machine is in another state altogether."""
 
 TRANSIENT_CODES = frozenset({"E_CPU_PRESSURE", "E_REFERENCE_OFF"})
 """Differences that may go away when more is measured."""
@@ -28,8 +27,8 @@ def condition_differences(baseline: Measurement, current: Measurement) -> tuple[
 
     ``E_CPU_PRESSURE`` where the CPUs were contended on one side only: contention on
     both sides is spread that the statistics see. ``E_REFERENCE_OFF`` where the fixed
-    reference kernel itself changed speed by more than three standard deviations: then
-    the ratio to it cannot be trusted either.
+    reference kernel itself changed speed by more than ``REFERENCE_LIMIT``: then the ratio
+    to it cannot be trusted either. A smaller change widens the interval instead.
     """
     return (*_pressure(baseline, current), *_reference(baseline, current))
 
@@ -42,20 +41,23 @@ def _pressure(baseline: Measurement, current: Measurement) -> Iterator[Differenc
         yield Difference("CPU pressure", f"{old:.0f} %", f"{new:.0f} %", "E_CPU_PRESSURE")
 
 
-def _reference(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
+    """Return the change of the reference kernel's log time, None without one on both sides."""
     old, new = (
         [math.log(p.reference_s) for p in side.timed if p.reference_s is not None]
         for side in (baseline, current)
     )
-    if len(old) < 2 or len(new) < 2:
+    return mean(new) - mean(old) if old and new else None
+
+
+def _reference(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+    shift = reference_shift(baseline, current)
+    if shift is None or abs(shift) <= REFERENCE_LIMIT:
         return
-    # The spread of a few processes can be small by luck; the measured one is the floor.
-    spread = math.sqrt(0.5 * (sample_variance(old) + sample_variance(new)))
-    limit = REFERENCE_LIMIT_SD * max(spread, REFERENCE_SD)
-    if abs(mean(new) - mean(old)) > limit:
-        yield Difference(
-            "speed of the reference kernel",
-            f"{math.exp(mean(old)) * 1e3:.3f} ms",
-            f"{math.exp(mean(new)) * 1e3:.3f} ms",
-            "E_REFERENCE_OFF",
-        )
+    old, new = (
+        1e3 * math.exp(mean([math.log(p.reference_s) for p in side.timed if p.reference_s]))
+        for side in (baseline, current)
+    )
+    yield Difference(
+        "speed of the reference kernel", f"{old:.3f} ms", f"{new:.3f} ms", "E_REFERENCE_OFF"
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_flamegate.profile.model import Profile
@@ -57,10 +57,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A command that profiles another from its start to its end, and the file it writes."""
+    """A command that profiles another from its start to its end, and the file it writes.
+
+    ``clean`` takes the profiler's own words out of the standard output of both (None
+    where it writes none there).
+    """
 
     argv: tuple[str, ...]
     raw: Path
+    clean: Callable[[bytes], bytes] | None = None
 
 
 class Recording(Protocol):

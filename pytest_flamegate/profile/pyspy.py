@@ -127,7 +127,7 @@ class PySpy:
         py-spy writes lines of its own to standard output: see ``without_chatter``.
         """
         raw = sidecar.fresh(directory, NAME, ".json")
-        return Wrapped((*self._record(_program(), raw), "--", *argv), raw)
+        return Wrapped((*self._record(_program(), raw), "--", *argv), raw, without_chatter)
 
     def parse(self, raw: Path, said: bytes = b"") -> Profile:
         """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""

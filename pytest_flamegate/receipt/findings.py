@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 _SHOWN_CHARACTERS = 80
+_LINE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,18 @@ class Refusal(Finding):
 @dataclass(frozen=True, slots=True)
 class Notice(Finding):
     """Something to know that is no reason to refuse; its code starts with ``W_``."""
+
+
+def one_line(message: str) -> str:
+    """Return ``message`` as one line of printable ASCII of bounded length.
+
+    Names of fields are foreign text too, and a sentence may quote them.
+    """
+    if not (message.isascii() and message.isprintable()):
+        message = message.encode("unicode_escape").decode("ascii")
+    if len(message) > _LINE_CHARACTERS:
+        message = f"{message[:_LINE_CHARACTERS]}..."
+    return message
 
 
 def shown(value: object) -> str:

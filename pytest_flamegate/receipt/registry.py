@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pytest_flamegate.receipt.findings import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -77,7 +79,7 @@ class Rulebook(Generic[SubjectT]):
         for rule in self.rules:
             if rule.needs.isdisjoint(malformed):
                 for message in _bounded(rule.find(subject)):
-                    yield Breach(rule.code, message, rule.todo, rule.protects)
+                    yield Breach(rule.code, one_line(message), rule.todo, rule.protects)
 
 
 def _bounded(messages: Iterable[str]) -> Iterator[str]:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
+from pytest_flamegate.receipt import disk
 from pytest_flamegate.receipt.disk import (
-    exchange,
     read_bounded,
     refuse_symlink,
     sync_directory,
@@ -77,14 +77,17 @@ def write_atomic(path: Path, data: bytes) -> None:
     with writing(path):
         refuse_symlink(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = _sibling(path, "new")
-        try:
-            write_synced(fresh, data)
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
-        sync_directory(path.parent)
+        with directory_lock(path.parent, LOCK_TIMEOUT_S):
+            for left in _siblings(path, "new"):
+                left.unlink()
+            fresh = _sibling(path, "new")
+            try:
+                write_synced(fresh, data)
+                fresh.replace(path)
+            except BaseException:
+                fresh.unlink(missing_ok=True)
+                raise
+            sync_directory(path.parent)
 
 
 def publish(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -193,7 +196,7 @@ def _swap(fresh: Path, directory: Path) -> None:
     """Put ``fresh`` in the place of ``directory``; what stood there goes to a hidden name."""
     if not directory.exists():
         fresh.rename(directory)
-    elif not exchange(fresh, directory):
+    elif not disk.exchange(fresh, directory):
         # Two steps where there is no single one. Between them no result is to be seen,
         # and after a crash there the next publish brings the earlier one back.
         old = _sibling(directory, "old")
@@ -214,7 +217,7 @@ def _recover(directory: Path) -> None:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what earlier writers left behind; the lock says that none is at work."""
+    """Remove what writers that were killed left behind; the lock says that none is at work."""
     for role in ("new", "old"):
         for left in _siblings(directory, role):
             shutil.rmtree(left, ignore_errors=True)

@@ -37,6 +37,9 @@ class Window(Protocol[T_co]):
     def stop(self) -> T_co:
         """End the watch and return what it saw."""
 
+    def close(self) -> None:
+        """End the watch; what it saw is abandoned."""
+
 
 T = TypeVar("T")
 
@@ -83,16 +86,21 @@ class Observer:
                 end_s = time.monotonic() + seconds
                 while not blocks or time.monotonic() < end_s:
                     blocks.append(served.untold_block(sequences))
-            finally:
-                seen = window.stop()
+            except BaseException:
+                window.close()
+                raise
+            seen = window.stop()
             run = self._run("profiled", served, tuple(blocks), served.counters())
         self._runs.append(run)
         return run, seen
 
-    def wrapped(self, argv: tuple[str, ...]) -> Run:
-        """Run the program once as ``argv``, its command line with a profiler around it."""
+    def wrapped(self, argv: tuple[str, ...], clean: Callable[[bytes], bytes] | None = None) -> Run:
+        """Run the program once as ``argv``, its command line with a profiler around it.
+
+        ``clean`` takes what the profiler wrote out of the program's own output.
+        """
         assert not isinstance(self.plan, Served)
-        run = self._answer("profiled", argv, self.plan.token_unit)
+        run = self._answer("profiled", argv, self.plan.token_unit, clean)
         self._runs.append(run)
         return run
 
@@ -155,9 +163,15 @@ class Observer:
         part = max(1.0, self.workload.max_tokens / WARM_TOKENS)
         return max(1, math.floor(block_s / (took_s * part)))
 
-    def _answer(self, role: Role, argv: tuple[str, ...], token_unit: str) -> Run:
+    def _answer(
+        self,
+        role: Role,
+        argv: tuple[str, ...],
+        token_unit: str,
+        clean: Callable[[bytes], bytes] | None = None,
+    ) -> Run:
         names = determinism.requested(self.workload)
-        seen = streamed.answer(argv, self.workload, token_unit, self._environment(), names)
+        seen = streamed.answer(argv, self.workload, token_unit, self._environment(), names, clean)
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
         return Run(

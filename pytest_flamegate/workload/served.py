@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 _READ_BYTES = 65536
+_LEAVE_S = 1.0
+"""How long a child may take to leave by itself: its interpreter has files to write."""
 
 
 class ServedProcess:
@@ -70,7 +72,7 @@ class ServedProcess:
             if fd >= 0:
                 os.close(fd)
         self._write_fd = self._read_fd = -1
-        self._child.wait(0.05)
+        self._child.wait(_LEAVE_S)
         self._child.end()
 
     def warm_up(self, tokens: int) -> None:

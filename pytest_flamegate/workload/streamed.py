@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.workload import clocks, process
+from pytest_flamegate.workload import clocks, determinism, process
 from pytest_flamegate.workload.observation import Interval
 from pytest_flamegate.workload.served import check_count, check_output, died, timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from resource import struct_rusage
 
     from pytest_flamegate.workload.spec import Workload
@@ -69,8 +69,13 @@ def answer(
     token_unit: str,
     env: Mapping[str, str],
     names: Mapping[str, str],
+    clean: Callable[[bytes], bytes] | None = None,
 ) -> Answer:
-    """Run ``argv`` once and clock it; ``names`` are the variables whose effect is recorded."""
+    """Run ``argv`` once and clock it; ``names`` are the variables whose effect is recorded.
+
+    With ``clean`` the output is split into tokens only when it is whole, after ``clean``
+    has taken out what is not the program's own; token times then mean nothing.
+    """
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
     try:
@@ -82,7 +87,9 @@ def answer(
         os.close(write_fd)
     try:
         ticks = clocks.started_ticks(child.pid)
-        tokens, gaps, seen = _stream(read_fd, child, workload, token_unit, began_ns)
+        effective = determinism.effective(child.pid, names)
+        output = _Output(Splitter(token_unit), clean)
+        tokens, gaps, seen = _stream(read_fd, child, workload, output, began_ns)
         status = child.wait(max(0.1, workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9))
         wall_ns = time.monotonic_ns() - began_ns
         if status is None:
@@ -101,24 +108,35 @@ def answer(
         tuple(tokens),
         tuple(gaps),
         Interval(wall_ns, cpu_ns, None),
-        _counters(seen.counters, usage),
-        {name: value for name, value in seen.environment.items() if name in names},
+        _counters(seen, usage),
+        effective,
     )
 
 
-@dataclass(slots=True)
-class _Seen:
-    counters: clocks.Counters
-    environment: Mapping[str, str]
+class _Output:
+    """What a program writes, as tokens: as it comes, or cleaned when it is whole."""
+
+    def __init__(self, splitter: Splitter, clean: Callable[[bytes], bytes] | None) -> None:
+        self._splitter = splitter
+        self._clean = clean
+        self._held = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Return the tokens that ``data`` completes; empty data is the end of the output."""
+        if self._clean is None:
+            return self._splitter.feed(data) if data else self._splitter.finish()
+        self._held += data
+        if data:
+            return []
+        return self._splitter.feed(self._clean(self._held)) + self._splitter.finish()
 
 
 def _stream(
-    fd: int, child: process.Child, workload: Workload, token_unit: str, began_ns: int
-) -> tuple[list[str], list[int], _Seen]:
-    splitter = Splitter(token_unit)
+    fd: int, child: process.Child, workload: Workload, output: _Output, began_ns: int
+) -> tuple[list[str], list[int], clocks.Counters]:
     tokens: list[str] = []
     gaps: list[int] = []
-    seen = _Seen(clocks.Counters(), {})
+    seen = clocks.Counters()
     last_ns = began_ns
     while True:
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
@@ -130,9 +148,9 @@ def _stream(
             continue
         data = os.read(fd, _READ_BYTES)
         now_ns = time.monotonic_ns()
-        new = splitter.feed(data) if data else splitter.finish()
+        new = output.feed(data)
         if new and not tokens:
-            seen = _look(child.pid, workload)
+            seen = clocks.counters(child.pid)
         for token in new:
             tokens.append(token)
             gaps.append(now_ns - last_ns)
@@ -141,12 +159,6 @@ def _stream(
             check_count(workload, len(tokens))
         if not data:
             return tokens, gaps, seen
-
-
-def _look(pid: int, workload: Workload) -> _Seen:
-    from pytest_flamegate.workload import determinism
-
-    return _Seen(clocks.counters(pid), determinism.effective(pid, determinism.requested(workload)))
 
 
 def _counters(seen: clocks.Counters, usage: struct_rusage | None) -> clocks.Counters:

@@ -40,6 +40,10 @@ def _append(place: Path) -> None:
     store.append_line(place / "run" / "receipt.json", b"line")
 
 
+def _cannot_swap(one: Path, other: Path) -> bool:
+    return False
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "publish": _publish,
     "publish-in-two-steps": _publish,
@@ -68,7 +72,7 @@ def _arm(point: int, when: str) -> None:
 
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
-    store.exchange = watched(store.exchange)  # type: ignore[assignment]
+    disk.exchange = watched(disk.exchange)
 
 
 def _contents(directory: Path) -> dict[str, str] | None:
@@ -86,12 +90,8 @@ def _point(scenario: str, place: Path, point: int, when: str) -> dict[str, Any]:
         os._exit(0)
     _, status = os.waitpid(child, 0)
     left = _contents(place / "run")
-    if scenario == "append":
-        store.append_line(place / "run" / "receipt.json", b"next")
-        repaired = _contents(place / "run")
-    else:
-        store.publish(place / "run", NEW)
-        repaired = _contents(place / "run")
+    SCENARIOS[scenario](place)
+    repaired = _contents(place / "run")
     litter = sorted(path.name for path in place.iterdir() if path.name != "run")
     return {
         "killed": os.WIFSIGNALED(status),
@@ -105,7 +105,7 @@ def _point(scenario: str, place: Path, point: int, when: str) -> dict[str, Any]:
 def main(scenario: str, place: Path) -> list[dict[str, Any]]:
     """Return what each point left behind."""
     if scenario == "publish-in-two-steps":
-        store.exchange = disk.exchange = lambda _one, _other: False
+        disk.exchange = _cannot_swap
     points: list[dict[str, Any]] = []
     for when in ("before", "after"):
         point = 0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.types import KernelSighting
 from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt.factory import Triple, build

@@ -15,7 +15,13 @@ from tests.receipt.factory import build
 
 SEEDS = [path.read_bytes() for path in (*VALID, *INVALID)]
 EVIDENCE = build(timed=1, profiled=1, blocks=1, sequences=1).files
-SMALL = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SMALL = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 SCALARS = st.one_of(
     st.none(),
@@ -75,7 +81,7 @@ def answered(answer: Verification) -> None:
     for finding in findings:
         assert finding.message.isprintable()
         assert finding.message.isascii()
-        assert finding.message.endswith(".") or "the profile shows" in finding.message
+        assert len(finding.message) < 1000
 
 
 @SMALL

@@ -257,11 +257,14 @@ def test_rules_stay_silent_where_a_field_is_malformed() -> None:
 
 
 def test_messages_are_one_printable_line() -> None:
-    answer = verify({"kernels": ["i2s_gemv", "mock\x1b[31m\n" + "y" * 100], "status": "error"})
+    foreign = {"\x1b[31m\n": {"failed": 1}, "y" * 5000: {"failed": 1}}
+    kernels = ["i2s_gemv", "mock\x1b[31m\n" + "y" * 100]
+    answer = verify({"kernels": kernels, "status": "error\x07", "test_results": foreign})
+    assert len(answer.refusals) >= 3
     for refusal in answer.refusals:
         assert refusal.message.isprintable()
         assert refusal.message.isascii()
-        assert len(refusal.message) < 300
+        assert len(refusal.message) < 500
 
 
 def test_the_age_counts_from_the_moment_given() -> None:

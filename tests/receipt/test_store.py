@@ -16,6 +16,7 @@ import pytest
 
 from pytest_flamegate.errors import FlamegateError, ToolError
 from pytest_flamegate.receipt import disk, store
+from pytest_flamegate.receipt.locks import directory_lock
 from tests.receipt.crash import NEW, OLD, SCENARIOS
 from tests.receipt.writers import NAMES
 
@@ -55,7 +56,7 @@ def test_publish_leaves_nothing_of_the_run_before(tmp_path: Path) -> None:
 def test_publish_in_two_steps_where_one_is_not_to_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "exchange", lambda _one, _other: False)
+    monkeypatch.setattr(disk, "exchange", lambda _one, _other: False)
     store.publish(tmp_path / "run", OLD)
     store.publish(tmp_path / "run", NEW)
     assert contents(tmp_path / "run") == NEW
@@ -159,12 +160,10 @@ def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     store.publish(elsewhere, OLD)
     (tmp_path / "run").symlink_to(elsewhere)
-    for act in (
-        lambda: store.publish(tmp_path / "run", NEW),
-        lambda: store.clear(tmp_path / "run"),
-    ):
-        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
-            act()
+    with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+        store.publish(tmp_path / "run", NEW)
+    with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+        store.clear(tmp_path / "run")
     assert contents(elsewhere) == OLD
 
 
@@ -212,6 +211,8 @@ def test_a_refused_publish_leaves_the_earlier_result(
     assert os.strerror(number) in raised.value.what
     assert raised.value.exit_code == 5
     assert contents(place) == OLD
+    store.publish(place, NEW)
+    assert contents(place) == NEW
     assert [entry.name for entry in place.parent.iterdir()] == ["decode"]
 
 
@@ -286,12 +287,10 @@ def test_a_file_where_a_directory_is_needed(tmp_path: Path, act: Callable[[Path]
 
 def test_a_file_in_the_place_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "run").write_bytes(b"mine")
-    for act in (
-        lambda: store.publish(tmp_path / "run", NEW),
-        lambda: store.clear(tmp_path / "run"),
-    ):
-        with pytest.raises(ToolError, match="Not a directory"):
-            act()
+    with pytest.raises(ToolError, match="Not a directory"):
+        store.publish(tmp_path / "run", NEW)
+    with pytest.raises(ToolError, match="Not a directory"):
+        store.clear(tmp_path / "run")
     assert contents(tmp_path) == {"run": b"mine"}
 
 
@@ -373,7 +372,7 @@ def test_what_fails_under_a_lock_keeps_its_own_error(tmp_path: Path) -> None:
 def test_a_publish_that_waits_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.publish(tmp_path / "run", OLD)
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.05)
-    with store.directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT"):
+    with directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT"):
         store.publish(tmp_path / "run", NEW)
     assert contents(tmp_path / "run") == OLD
 
@@ -397,6 +396,16 @@ LEFT: dict[str, list[dict[str, str] | None]] = {
     "write": [text(OLD), old_with(receipt_json="new receipt")],
     "append": [text(OLD), old_with(receipt_json="old receipt\nline\n")],
 }
+AGAIN: dict[str, list[dict[str, str] | None]] = {
+    "publish": [text(NEW)],
+    "publish-in-two-steps": [text(NEW)],
+    "clear": [None],
+    "write": [old_with(receipt_json="new receipt")],
+    "append": [
+        old_with(receipt_json="old receipt\nline\n"),
+        old_with(receipt_json="old receipt\nline\nline\n"),
+    ],
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -411,28 +420,22 @@ def test_killed_at_every_call_it_leaves_the_old_or_the_new(tmp_path: Path, scena
         timeout=120,
     )
     points = json.loads(run.stdout)
-    killed = [point for point in points if point["killed"]]
-    assert len(killed) >= 8
-    assert all(point["status"] in (0, -9) for point in points)
+    assert sum(point["killed"] for point in points) >= 5
+    assert {point["status"] for point in points} == {0, -9}
+    left = [_without_hidden(point["left"]) for point in points]
+    # Nothing but these, and each of them: the kills did come before and after.
+    assert all(files in LEFT[scenario] for files in left)
+    assert all(files in left for files in LEFT[scenario])
     for point in points:
-        left = point["left"]
-        if scenario == "write" and left is not None:
-            left = {name: data for name, data in left.items() if not name.startswith(".")}
-        assert left in LEFT[scenario]
-    seen = [
-        LEFT[scenario].index(point["left"]) for point in points if point["left"] in LEFT[scenario]
-    ]
-    assert set(seen) == set(range(len(LEFT[scenario])))  # the kills did come before and after
-    for point in points:
+        assert point["repaired"] in AGAIN[scenario]
         assert point["litter"] == []
-        if scenario == "append":
-            lines = point["repaired"]["receipt.json"].split("\n")
-            assert lines in (
-                ["old receipt", "next", ""],
-                ["old receipt", "line", "next", ""],
-            )
-        else:
-            assert point["repaired"] == text(NEW)
+
+
+def _without_hidden(files: dict[str, str] | None) -> dict[str, str] | None:
+    """Leave out what a killed writer had not yet given its name."""
+    if files is None:
+        return None
+    return {name: data for name, data in files.items() if not name.startswith(".")}
 
 
 def _swaps(place: Path) -> bool:

@@ -225,6 +225,9 @@ def test_a_profiled_run_is_watched_only_while_it_works(tmp_path: Path) -> None:
             events.append("stop")
             return "seen"
 
+        def close(self) -> None:
+            events.append("close")
+
     def attach(pid: int) -> Watch:
         assert psutil.Process(pid).is_running()
         events.append("attach")
