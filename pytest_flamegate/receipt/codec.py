@@ -1,7 +1,7 @@
 """Typed dataclasses to plain JSON data and back, strict when reading.
 
 Readers are built once for each type, from the dataclass's own annotations: frozen
-dataclasses, ``tuple[X, ...]``, ``Mapping[str, X]``, ``Literal``, unions, ``str``,
+dataclasses, ``tuple[X, ...]``, ``tuple[X, Y]``, ``Mapping[str, X]``, ``Literal``, unions, ``str``,
 ``int``, ``float``, ``bool`` and ``object`` (any plain data). A wrong type is a
 ReceiptError that names the path; an unknown field is ignored, so that an old reader
 can read a later writer.
@@ -9,10 +9,15 @@ can read a later writer.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from importlib import import_module
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -64,8 +69,9 @@ def _reader(kind: Any) -> _Reader:
         return _literal_reader(get_args(kind))
     if origin in (Union, types.UnionType):
         return _union_reader(get_args(kind))
-    if origin is tuple and get_args(kind)[1:] == (Ellipsis,):
-        return _tuple_reader(get_args(kind)[0])
+    if origin is tuple:
+        first, *rest = get_args(kind)
+        return _tuple_reader(first) if rest == [Ellipsis] else _row_reader((first, *rest))
     if origin in (Mapping, dict) and get_args(kind)[0] is str:
         return _mapping_reader(get_args(kind)[1])
     raise TypeError(f"no reader for {kind!r}")
@@ -136,6 +142,18 @@ def _tuple_reader(kind: Any) -> _Reader:
     return read
 
 
+def _row_reader(kinds: tuple[Any, ...]) -> _Reader:
+    readers = [_reader(kind) for kind in kinds]
+
+    def read(data: object, path: str) -> Any:
+        if not isinstance(data, list) or len(data) != len(readers):
+            raise _wrong(path, f"a list of {len(readers)}", data)
+        pairs = zip(readers, data, strict=True)
+        return tuple(reader(entry, f"{path}[{i}]") for i, (reader, entry) in enumerate(pairs))
+
+    return read
+
+
 def _mapping_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
 
@@ -150,7 +168,7 @@ def _mapping_reader(kind: Any) -> _Reader:
 
 
 def _dataclass_reader(cls: type) -> _Reader:
-    hints = get_type_hints(cls, localns=_names())
+    hints = get_type_hints(cls, localns=_names_used_by(cls))
     readers = {field.name: _reader(hints[field.name]) for field in fields(cls)}
     required = {
         field.name
@@ -192,10 +210,34 @@ def _frozen(data: object) -> object:
     return data
 
 
-@cache
-def _names() -> dict[str, Any]:
-    """Names that annotations of walking dataclasses use and import for type checkers only."""
-    from pytest_flamegate.workload import observation
+def _names_used_by(cls: type) -> dict[str, Any]:
+    """Import the names in ``cls``'s annotations that its module imports for type checkers only.
 
-    shared = {name: getattr(observation, name) for name in ("Run", "Block", "Interval", "Role")}
-    return {"Mapping": Mapping, "Sequence": Sequence, **shared}
+    Modules keep such imports out of run time; reading typed data is where they are needed.
+    """
+    used = {
+        node.id
+        for field in fields(cls)
+        for node in ast.walk(ast.parse(str(field.type)))
+        if isinstance(node, ast.Name)
+    }
+    found = {}
+    modules = {base.__module__ for base in cls.__mro__ if is_dataclass(base)}
+    for statement in chain.from_iterable(map(_imports_for_type_checkers, sorted(modules))):
+        for alias in statement.names:
+            name = alias.asname or alias.name
+            if name in used and statement.module is not None:
+                found[name] = getattr(import_module(statement.module), alias.name)
+    return found
+
+
+@cache
+def _imports_for_type_checkers(module: str) -> tuple[ast.ImportFrom, ...]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return tuple(
+        statement
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+    )

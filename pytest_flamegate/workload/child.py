@@ -12,12 +12,13 @@ import importlib
 import json
 import os
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.workload import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     Generate = Callable[[str, int], Iterable[Any]]
 
@@ -60,12 +61,15 @@ class _Server:
         self._max_tokens = max_tokens
         self._fd = write_fd
         self._reference: Any = None
+        self._paused: Iterator[Any] | None = None
 
     def obey(self, command: bytes, value: int) -> None:
         if command == wire.REFERENCE:
             self._run_reference(value)
         elif command == wire.WARM:
             self._sequences(min(value, self._max_tokens), 1, self._began, self._token)
+        elif command == wire.PART:
+            self._part(value)
         elif command == wire.PROFILE:
             self._told_at_the_end(value)
         else:
@@ -75,6 +79,20 @@ class _Server:
         self, max_tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
     ) -> None:
         measured_sequences(self._generate, self._prompt, max_tokens, times, began, token)
+
+    def _part(self, tokens: int) -> None:
+        if self._paused is None:
+            self._began()
+            self._paused = iter(self._generate(self._prompt, self._max_tokens))
+        part = list(islice(self._told(self._paused), tokens))
+        if len(part) < tokens:
+            self._paused = None
+            wire.send(self._fd, wire.ENDED)
+
+    def _told(self, tokens: Iterator[Any]) -> Iterator[Any]:
+        for each in tokens:
+            self._token(each)
+            yield each
 
     def _told_at_the_end(self, times: int) -> None:
         """Generate without telling: in a profile the telling would stand beside the work."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Role = Literal["timed", "profiled"]
 
@@ -35,9 +35,20 @@ class Interval:
         return max(self.wall_ns - self.run_delay_ns, self.cpu_ns)
 
 
+def total(intervals: Sequence[Interval]) -> Interval:
+    """Return what several intervals spent together."""
+    delays = [each.run_delay_ns for each in intervals]
+    known = [delay for delay in delays if delay is not None]
+    return Interval(
+        sum(each.wall_ns for each in intervals),
+        sum(each.cpu_ns for each in intervals),
+        sum(known) if len(known) == len(delays) else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some sequences run back to back, and the reference kernel that ran right after.
+    """Some sequences run back to back, and the reference kernel that ran around them.
 
     ``sequences_ns`` holds one tuple a sequence: the time from request to first
     token, then the gap before each further token. ``reference`` is the cost of

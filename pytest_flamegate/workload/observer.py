@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import clocks, determinism, streamed
 from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observation import Block, Observation, Role, Run
+from pytest_flamegate.workload.observation import Block, Observation, Role, Run, total
 from pytest_flamegate.workload.served import ServedProcess, reference_load
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 WARM_TOKENS = 32
 BLOCKS = 6
-REFERENCE_TIMES = 30
+REFERENCE_TIMES = 15
+PART_TOKENS = 32
+PART_REFERENCE_TIMES = 8
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 T_co = TypeVar("T_co", covariant=True)
@@ -130,15 +132,27 @@ class Observer:
         with self._serve(plan, ()) as served:
             sequences = self._warm(served, seconds / BLOCKS)
             end_s = time.monotonic() + seconds
-            blocks = [served.block(sequences)]
             # Peak memory is read before the reference kernel allocates its matrices.
             counted = served.counters()
             served.reference(1)
-            blocks[0] = replace(blocks[0], reference=served.reference(REFERENCE_TIMES))
-            while len(blocks) < BLOCKS and time.monotonic() < end_s:
-                block = served.block(sequences)
-                blocks.append(replace(block, reference=served.reference(REFERENCE_TIMES)))
+            blocks: list[Block] = []
+            if plan.stands_still and self.workload.max_tokens > PART_TOKENS:
+                while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
+                    blocks.append(served.interleaved(PART_TOKENS, PART_REFERENCE_TIMES))
+            else:
+                blocks = self._blocks(served, sequences, end_s)
             return self._run("timed", served, tuple(blocks), counted)
+
+    def _blocks(self, served: ServedProcess, sequences: int, end_s: float) -> list[Block]:
+        """Run blocks with the reference kernel on both sides of each."""
+        blocks: list[Block] = []
+        before = served.reference(REFERENCE_TIMES)
+        while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
+            block = served.block(sequences)
+            after = served.reference(REFERENCE_TIMES)
+            blocks.append(replace(block, reference=total([before, after])))
+            before = after
+        return blocks
 
     def _with_reference(self, run: Run) -> Run:
         """Run the reference kernel in a fresh process of its own, right after a program."""
@@ -146,7 +160,7 @@ class Observer:
             Served(reference_load()), self.workload, self._environment(), lambda _tokens: None
         ) as served:
             served.reference(1)
-            reference = served.reference(REFERENCE_TIMES)
+            reference = served.reference(2 * REFERENCE_TIMES)
         return replace(run, blocks=(replace(run.blocks[0], reference=reference),))
 
     def _serve(self, plan: Served, python_flags: Sequence[str]) -> ServedProcess:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.workload import child as child_side
 from pytest_flamegate.workload import clocks, process, wire
-from pytest_flamegate.workload.observation import Block
+from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.reference import FACTORY as REFERENCE_FACTORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_flamegate.workload.engines.base import Served
-    from pytest_flamegate.workload.observation import Interval
     from pytest_flamegate.workload.spec import Workload
 
 OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -84,6 +83,21 @@ class ServedProcess:
         interval, sequences_ns = self._command(wire.BLOCK, sequences)
         return Block(interval, sequences_ns)
 
+    def interleaved(self, part_tokens: int, reference_times: int) -> Block:
+        """Generate one sequence in parts, the reference kernel before, between and after them.
+
+        Noise comes in bursts shorter than a long sequence: only what runs close beside
+        it can tell how fast the machine was. For engines that stand still between tokens.
+        """
+        taken = _Sequences(self._workload, self._sink)
+        references = [self.reference(reference_times)]
+        parts: list[Interval] = []
+        while not taken.ended:
+            parts.append(self._exchange(wire.PART, part_tokens, taken))
+            references.append(self.reference(reference_times))
+        taken.finish()
+        return Block(total(parts), tuple(taken.sequences_ns), total(references))
+
     def untold_block(self, sequences: int) -> Block:
         """Do the same with the tokens told at the end, so their times mean nothing."""
         interval, sequences_ns = self._command(wire.PROFILE, sequences)
@@ -99,6 +113,11 @@ class ServedProcess:
 
     def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
         taken = _Sequences(self._workload, None if kind == wire.WARM else self._sink)
+        interval = self._exchange(kind, value, taken)
+        taken.finish()
+        return interval, tuple(taken.sequences_ns)
+
+    def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
         before = self._clocks()
         try:
             wire.send(self._write_fd, kind, value)
@@ -112,9 +131,10 @@ class ServedProcess:
                     taken.token(now_ns, str(number) if record == wire.TOKEN else text)
                 elif record == wire.SEQUENCE:
                     taken.begin(now_ns)
+                elif record == wire.ENDED:
+                    taken.ended = True
                 elif record == wire.DONE:
-                    taken.finish()
-                    return before.until(self._clocks()), tuple(taken.sequences_ns)
+                    return before.until(self._clocks())
 
     def _clocks(self) -> clocks.Reading:
         try:
@@ -159,6 +179,7 @@ class _Sequences:
     def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
         self.sequences_ns: list[tuple[int, ...]] = []
         self.last_ns = 0
+        self.ended = False
         self._workload = workload
         self._sink = sink
         self._open = False

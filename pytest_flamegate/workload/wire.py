@@ -15,6 +15,7 @@ RECORD = struct.Struct("<ci")
 # observer -> child
 WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
+PART = b"C"  # go on with one sequence for at most `value` tokens, then stand still inside it
 PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, and is no work
 REFERENCE = b"R"  # run the reference kernel `value` times
 QUIT = b"Q"
@@ -22,6 +23,7 @@ QUIT = b"Q"
 # child -> observer
 READY = b"r"
 SEQUENCE = b"s"  # a sequence was requested
+ENDED = b"e"  # the sequence that PART goes on with is complete
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
 DONE = b"d"  # the command is finished

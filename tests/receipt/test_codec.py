@@ -35,6 +35,12 @@ class Tree:
     anything: object
     tags: tuple[str, ...] = ()
     table_of_leaves: Mapping[str, Leaf] = field(default_factory=lambda: MappingProxyType({}))
+    pair: tuple[str, float] = ("x", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Twig(Leaf):
+    length_mm: float = 2.0
 
 
 TREE = Tree(
@@ -69,6 +75,10 @@ def test_defaults_fill_in_and_unknown_fields_are_ignored() -> None:
     assert from_plain(Leaf, {"name": "x", "later": {"version": 2}}) == Leaf("x", 1)
 
 
+def test_fields_of_a_base_are_read_too() -> None:
+    assert from_plain(Twig, to_plain(Twig("x", 3, 4.5))) == Twig("x", 3, 4.5)
+
+
 def test_whole_numbers_are_rates_too() -> None:
     read = from_plain(Tree, {**to_plain(TREE), "share": 1})
     assert type(read.share) is float
@@ -94,6 +104,9 @@ def test_whole_numbers_are_rates_too() -> None:
         ("table", [], "table"),
         ("tags", ["x", 1], "tags[1]"),
         ("table_of_leaves", {"l": {"name": None}}, "table_of_leaves.l.name"),
+        ("pair", ["x"], "pair"),
+        ("pair", ["x", 1.0, 2.0], "pair"),
+        ("pair", ["x", "y"], "pair[1]"),
     ],
 )
 def test_a_wrong_type_is_refused_with_its_path(name: str, value: object, path: str) -> None:

@@ -239,3 +239,33 @@ def test_a_profiled_run_is_watched_only_while_it_works(tmp_path: Path) -> None:
     assert run.blocks[0].reference is None
     assert watched.observation().timed == ()
     assert_nothing_left()
+
+
+def test_a_long_sequence_of_an_engine_that_stands_still_is_interleaved(tmp_path: Path) -> None:
+    def generate(prompt: str, max_tokens: int) -> Iterator[int]:
+        for i in range(max_tokens):
+            time.sleep(0.0005)
+            yield i
+
+    workload = python_workload(tmp_path, "four", max_tokens=80)
+    watched = Observer(workload, Served({}, generate, stands_still=True))
+    run = watched.timed(0.05)
+    assert watched.observation().tokens == tuple(str(i) for i in range(80))
+    for block in run.blocks:
+        assert [len(gaps) for gaps in block.sequences_ns] == [80]
+        assert block.interval.wall_ns >= 80 * 500_000
+        # The pauses for the reference kernel are in no gap and in no interval.
+        assert sum(block.sequences_ns[0]) <= block.interval.wall_ns
+        assert block.reference is not None
+
+
+@pytest.mark.parametrize("tokens", [64, 63, 33])
+def test_interleaving_ends_with_the_sequence(tmp_path: Path, tokens: int) -> None:
+    def generate(prompt: str, max_tokens: int) -> Iterator[int]:
+        yield from range(tokens)
+
+    workload = python_workload(tmp_path, "four", max_tokens=200)
+    watched = Observer(workload, Served({}, generate, stands_still=True))
+    run = watched.timed(0.02)
+    assert run.tokens_per_sequence == tokens
+    assert len(watched.observation().tokens) == tokens

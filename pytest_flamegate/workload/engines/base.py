@@ -19,11 +19,14 @@ class Served:
     ``load`` is the JSON that tells the child what to load; ``call`` is set instead
     for a callable of this very process, which is then measured in forks of it.
     ``token_unit`` is ``byte`` where a token's id is the byte it stands for.
+    ``stands_still`` says that nothing goes on between two tokens, no thread and no
+    device, so that a sequence may be paused anywhere without hiding work.
     """
 
     load: Mapping[str, Any]
     call: Callable[[str, int], Iterable[Any]] | None = None
     token_unit: str = "token"
+    stands_still: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Embedded:
         load: dict[str, Any] = {"factory": FACTORY, "model": str(model)}
         if workload.injection is not None:
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
-        return Served(load, token_unit="byte")
+        return Served(load, token_unit="byte", stands_still=True)
 
     def prompt_tokens(self, workload: Workload) -> int:
         """Return the bytes of the prompt and the one token that begins every sequence."""
