@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,26 +15,27 @@ from pytest_flamegate.collection import (
     WorkloadFile,
     embedded_workloads,
 )
-from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.fixture import Gate
 from pytest_flamegate.machine_lock import machine_lock
-from pytest_flamegate.marker import MarkerOptions
+from pytest_flamegate.marker import check, is_marked, takes_fixture
 from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, append_step_summary, relative, show, workflow_commands
 from pytest_flamegate.workload.declare import find_file, read_file
-from pytest_flamegate.workload.spec import Workload
-from pytest_flamegate.workload.thresholds import extra_work, thresholds
+from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from pytest_flamegate.receipt.types import Receipt
     from pytest_flamegate.session import Outcome
+    from pytest_flamegate.workload.spec import Workload
 
 _SHOWN = pytest.StashKey[list[Shown]]()
+_GATED = pytest.StashKey[bool]()
+_REFUSED = pytest.StashKey[str]()
 _FAILED = "Failed: "
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Gatekeeper:
@@ -60,14 +58,21 @@ class Gatekeeper:
     @cached_property
     def session(self) -> Session:
         """The session that gates; made when the first workload runs."""
-        interactive = sys.stdout.isatty() and not hasattr(self.config, "workerinput")
-        return Session(self.settings, LineProgress(self.config) if interactive else NoProgress())
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or not reporter.isatty or self._travels:
+            return Session(self.settings, NoProgress())
+        return Session(self.settings, LineProgress(self.config, reporter))
+
+    @property
+    def _travels(self) -> bool:
+        """Whether this is an xdist worker, whose results travel to the controller."""
+        return hasattr(self.config, "workerinput")
 
     # Collection
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> WorkloadFile | None:
         """Collect the workload file where the walk or an argument comes by it."""
-        if self.file is None or not self.declared or file_path != self.file.resolve():
+        if self.file is None or not self.declared or not _same(file_path, self.file):
             return None
         collector = WorkloadFile.from_parent(parent, path=file_path)
         collector.gatekeeper = self
@@ -89,16 +94,13 @@ class Gatekeeper:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Refuse markers that would silently do nothing."""
         for item in items:
-            if item.get_closest_marker("flamegate") is None:
-                continue
-            options = MarkerOptions.from_item(item)
-            uses = "flamegate" in getattr(item, "fixturenames", ())
-            if isinstance(item, pytest.Function) and not uses and options.workload is None:
-                raise pytest.UsageError(
-                    f"{item.nodeid}: E_MARKER: the marker names no workload and the test does "
-                    'not use the fixture, so nothing would be gated. Say workload="NAME", or '
-                    "take the fixture flamegate."
-                )
+            try:
+                check(item)
+            except pytest.UsageError as error:
+                if not self._travels:
+                    raise
+                # A worker that leaves here brings xdist down with a traceback.
+                item.stash[_REFUSED] = str(error)
 
     # Running
 
@@ -106,15 +108,30 @@ class Gatekeeper:
         """Return the fixture's value for ``item``."""
         return Gate(self, item)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Fail a test whose marker was refused where the run could not be."""
+        item.stash[_GATED] = False
+        if refused := item.stash.get(_REFUSED, None):
+            pytest.fail(refused, pytrace=False)
+
     @pytest.hookimpl(wrapper=True)
-    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        """Gate the workload a marker names on a test that does not do so itself."""
-        if (
-            pyfuncitem.get_closest_marker("flamegate")
-            and "flamegate" not in pyfuncitem.fixturenames
-        ):
-            self.gate_for(pyfuncitem).run()
-        return (yield)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Gate the workload a marker names on a test that does not take the fixture.
+
+        A test that takes it and gates nothing fails: it would look gated and be not.
+        """
+        gates = isinstance(item, pytest.Function) and is_marked(item)
+        if gates and not takes_fixture(item):
+            self.gate_for(item).run()
+        result = yield
+        if gates and not item.stash[_GATED]:
+            pytest.fail(
+                "E_NOTHING_GATED: the test takes the fixture flamegate and gates nothing. "
+                "Call flamegate.run(NAME) or flamegate.measure(...) in it.",
+                pytrace=False,
+            )
+        return result
 
     def gate(
         self,
@@ -124,8 +141,12 @@ class Gatekeeper:
     ) -> Outcome:
         """Measure and gate ``workload`` for ``item``; fail the test where the verdict fails."""
         __tracebackhide__ = True
-        with machine_lock():
-            outcome = self.session.gate(workload, call)
+        item.stash[_GATED] = True
+        try:
+            with machine_lock():
+                outcome = self.session.gate(workload, call)
+        except FlamegateError as error:
+            pytest.fail(f"error: {error}", pytrace=False)
         shown = show(outcome, item.nodeid, self.settings)
         item.stash.setdefault(_SHOWN, []).append(shown)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
@@ -142,22 +163,27 @@ class Gatekeeper:
         """Hand what was gated on with the report: this is what travels under xdist."""
         report = yield
         crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and crash.message.startswith(_FAILED):
+        if crash is not None and crash.message.startswith(_FAILED) and is_marked(item):
             # The summary line begins with the verdict, not with the kind of exception.
             crash.message = crash.message.removeprefix(_FAILED)
-        if report.when == "call" and (shown := item.stash.get(_SHOWN, None)):
-            travels = hasattr(self.config, "workerinput")
-            results = [one.as_data() if travels else one for one in shown]
+        if shown := item.stash.get(_SHOWN, None):
+            # Each phase hands on what it gated: a fixture of the user's may gate in setup.
+            results = [one.as_data() if self._travels else one for one in shown]
             report.flamegate = results  # type: ignore[attr-defined]
+            del item.stash[_SHOWN]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what was gated, from this process or from a worker."""
+        if self._travels:
+            return
         for one in getattr(report, "flamegate", ()):
             self.results.append(one if isinstance(one, Shown) else Shown.from_data(one))
 
     def pytest_report_header(self) -> list[str]:
         """Say what measures, and where."""
+        if self.config.getoption("collectonly"):
+            return []
         return [self.session.preamble(self.declared or embedded_workloads(self.settings.root))]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -179,7 +205,10 @@ class Gatekeeper:
         if os.environ.get("GITHUB_ACTIONS") == "true":
             for line in workflow_commands(self.results):
                 terminalreporter.write_line(line)
-            append_step_summary(self.results)
+            try:
+                append_step_summary(self.results)
+            except OSError as error:
+                terminalreporter.write_line(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
 
     def _accept_command(self) -> str | None:
         """Return how to accept these runs, where any of them waits for it."""
@@ -200,8 +229,10 @@ class Gatekeeper:
 
         None where no argument did; an empty set means all of them.
         """
-        taken = [a for a in self.config.args if a == EMBEDDED or a.startswith(f"{EMBEDDED}::")]
-        if not taken or Path(self.config.invocation_params.dir, EMBEDDED).exists():
+        taken = [a for a in self.config.args if a.startswith(f"{EMBEDDED}::")]
+        if not Path(self.config.invocation_params.dir, EMBEDDED).exists():
+            taken += [a for a in self.config.args if a == EMBEDDED]
+        if not taken:
             return None
         known = {workload.name for workload in embedded_workloads(self.config.rootpath)}
         names = {argument.partition("::")[2] for argument in taken} - {""}
@@ -224,81 +255,6 @@ class Gatekeeper:
             self.config.args.append(str(self.file))
 
 
-class Gate:
-    """What the fixture ``flamegate`` gives a test."""
-
-    def __init__(self, gatekeeper: Gatekeeper, item: pytest.Item) -> None:
-        self._gatekeeper = gatekeeper
-        self._item = item
-        self._options = MarkerOptions.from_item(item)
-
-    def run(self, workload: str | None = None) -> Receipt | None:
-        """Measure and gate a declared workload; return its receipt.
-
-        ``workload`` is its name; without one the marker's. The three embedded ones need
-        no declaration. The test fails here on a verdict that fails. The receipt is None
-        where profiling is off: nothing then shows a kernel.
-        """
-        __tracebackhide__ = True
-        name = workload or self._options.workload
-        found = self._find(name)
-        return self._gatekeeper.gate(self._item, self._with_thresholds(found)).receipt
-
-    def measure(
-        self,
-        call: Callable[[str, int], Iterable[Any]],
-        *,
-        prompt: str,
-        max_tokens: int,
-        name: str | None = None,
-    ) -> Receipt | None:
-        """Measure and gate ``call(prompt, max_tokens)``, which yields tokens; return its receipt.
-
-        It runs in forked copies of this process, so that what it loaded is there and
-        what it does stays there. ``name`` is the workload's name, by default made of
-        the test's.
-        """
-        __tracebackhide__ = True
-        if not callable(call) or max_tokens < 1:
-            raise UsageError(
-                "E_BAD_CALL",
-                "measure() was given no callable, or fewer than one token to ask for.",
-                "Give a callable that takes prompt and max_tokens and yields tokens.",
-            )
-        workload = Workload(
-            name=_UNSAFE.sub("-", name or f"{self._item.path.stem}.{self._item.name}").strip("-."),
-            engine="python",
-            prompt=prompt,
-            max_tokens=max_tokens,
-            source=self._item.path.name,
-            directory=self._gatekeeper.settings.root,
-            target=f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', 'call')}",
-        )
-        found = self._with_thresholds(workload)
-        return self._gatekeeper.gate(self._item, found, call).receipt
-
-    def _find(self, name: str | None) -> Workload:
-        known = {w.name: w for w in embedded_workloads(self._gatekeeper.settings.root)}
-        known.update({w.name: w for w in self._gatekeeper.declared})
-        if name is None or name not in known:
-            pytest.fail(
-                f"E_UNKNOWN_WORKLOAD: there is no workload {name!r}. "
-                f"Known: {', '.join(sorted(known))}; declare others in flamegate.toml.",
-                pytrace=False,
-            )
-        return known[name]
-
-    def _with_thresholds(self, workload: Workload) -> Workload:
-        options = self._options
-        if options.tokens_per_second is None and options.hotspots is None:
-            return workload
-        try:
-            given = thresholds(options.tokens_per_second, options.hotspots, self._item.nodeid)
-        except UsageError as error:
-            pytest.fail(str(error), pytrace=False)
-        own = workload.thresholds
-        if options.tokens_per_second is not None:
-            own = replace(own, tokens_per_second_pct=given.tokens_per_second_pct)
-        if options.hotspots is not None:
-            own = replace(own, hotspots_pp=given.hotspots_pp)
-        return replace(workload, thresholds=own)
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, whatever links lie on the way."""
+    return one.name == other.name and one.resolve() == other.resolve()

@@ -40,3 +40,26 @@ class MarkerOptions:
                     )
                 given.setdefault(name, value)
         return cls(**given)
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """Whether ``item`` is a gate test."""
+    return item.get_closest_marker(NAME) is not None
+
+
+def takes_fixture(item: pytest.Item) -> bool:
+    """Whether ``item`` has the fixture ``flamegate``, in its arguments or through others."""
+    return NAME in getattr(item, "fixturenames", ())
+
+
+def check(item: pytest.Item) -> None:
+    """Raise ``pytest.UsageError`` for a marker that is not understood or would do nothing."""
+    if not is_marked(item):
+        return
+    options = MarkerOptions.from_item(item)
+    if isinstance(item, pytest.Function) and not takes_fixture(item) and options.workload is None:
+        raise pytest.UsageError(
+            f"{item.nodeid}: E_MARKER: the marker names no workload and the test does "
+            'not use the fixture, so nothing would be gated. Say workload="NAME", or '
+            "take the fixture flamegate."
+        )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.settings import KNOBS
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.settings import KNOBS, is_on
 
 if TYPE_CHECKING:
     from pytest_flamegate.settings import Knob
@@ -37,7 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "flamegate(workload, tokens_per_second, hotspots): gate this test's inference workload; "
         "thresholds like '5%' and {'rms_norm': '3pp'}",
     )
-    if config.getoption("--flamegate") or config.getini("flamegate"):
+    try:
+        wanted = is_on(config)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    if wanted:
         from pytest_flamegate.gatekeeper import Gatekeeper
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")

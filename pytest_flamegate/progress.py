@@ -19,34 +19,46 @@ class NoProgress:
 
 
 class LineProgress:
-    """Rewrites one line of pytest's terminal, past its capturing of output."""
+    """Rewrites one line of pytest's terminal, past its capturing of output.
 
-    def __init__(self, config: pytest.Config) -> None:
+    ``reporter`` is pytest's terminal reporter. The last state of the line stays.
+    """
+
+    def __init__(self, config: pytest.Config, reporter: Any) -> None:
         self._config = config
+        self._reporter = reporter
 
     def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
-        """Show the line; it vanishes once the budget is spent."""
+        """Show the line, on a line of its own."""
         capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
-        writer = self._config.get_terminal_writer()
         with capture.global_and_fixture_disabled() if capture else nullcontext():
-            writer.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
-            if spent >= 1.0:
-                writer.write("\r\x1b[K")
-            writer.flush()
+            # Does something only where pytest has begun a line, and so once a workload.
+            self._reporter.ensure_newline()
+            self._reporter.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
+            self._reporter.flush()
 
 
 class StreamProgress:
-    """Rewrites one line of a terminal."""
+    """Rewrites one line of a terminal for each workload."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._workload = ""
 
     def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
-        """Show the line; it vanishes once the budget is spent."""
+        """Show the line; that of an earlier workload stays above it."""
+        if self._workload not in ("", workload):
+            self.end()
+        self._workload = workload
         self._stream.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
-        if spent >= 1.0:
-            self._stream.write("\r\x1b[K")
         self._stream.flush()
+
+    def end(self) -> None:
+        """Leave the line as it is and go to the next one."""
+        if self._workload:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._workload = ""
 
 
 def progress_line(workload: str, timed: int, samples: int, spent: float) -> str:

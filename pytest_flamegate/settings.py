@@ -112,8 +112,15 @@ class Settings:
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Settings:
-        """Read options, environment and ini keys, in that order."""
+        """Read options, environment and ini keys, in that order.
+
+        A path on the command line starts where pytest was called, one in a
+        configuration file at the root.
+        """
         values = {knob.name: _value(config, knob) for knob in KNOBS}
+        for name in ("config", "dir"):
+            if given := config.getoption(f"--flamegate-{name}"):
+                values[name] = str(_under(config.invocation_params.dir, given))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
@@ -159,6 +166,26 @@ def under_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
+def ini_value(config: pytest.Config, knob: Knob) -> Any:
+    """Return what the configuration file says; ``UsageError`` names the key it says it of."""
+    try:
+        return config.getini(knob.ini_name)
+    except Exception as error:
+        # pytest 8 lets the ValueError of a bad figure through, pytest 9 wraps it without the key.
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"The configuration file's {knob.ini_name} is not understood: {error}.",
+            {"flag": "Say true or false.", "number": "Give a figure."}.get(
+                knob.kind, "Give a text."
+            ),
+        ) from None
+
+
+def is_on(config: pytest.Config) -> bool:
+    """Whether this run gates: by ``--flamegate`` or its ini key."""
+    return bool(_value(config, KNOBS[0]))
+
+
 def _value(config: pytest.Config, knob: Knob) -> Any:
     if knob.option:
         given = config.getoption(knob.flag)
@@ -166,7 +193,7 @@ def _value(config: pytest.Config, knob: Knob) -> Any:
             return given
     if knob.env and os.environ.get(knob.env):
         return os.environ[knob.env]
-    return config.getini(knob.ini_name) if knob.ini else None
+    return ini_value(config, knob) if knob.ini else None
 
 
 def _under(root: Path, path: str) -> Path:

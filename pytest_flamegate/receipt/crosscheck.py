@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.receipt import crosscheck_profile, crosscheck_runs
+from pytest_flamegate.receipt import crosscheck_origin, crosscheck_profile, crosscheck_runs
 from pytest_flamegate.receipt.registry import Rulebook
 
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.case import Case
 
-CHECKS: Rulebook[Case] = Rulebook(crosscheck_runs.CHECKS, crosscheck_profile.CHECKS)
+CHECKS: Rulebook[Case] = Rulebook(
+    crosscheck_origin.CHECKS, crosscheck_runs.CHECKS, crosscheck_profile.CHECKS
+)
 """Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
 
-SHORTFALLS: Rulebook[Case] = Rulebook(crosscheck_runs.SHORTFALLS, crosscheck_profile.SHORTFALLS)
+SHORTFALLS: Rulebook[Case] = Rulebook(
+    crosscheck_origin.SHORTFALLS, crosscheck_runs.SHORTFALLS, crosscheck_profile.SHORTFALLS
+)
 """Broken: something was not observed. That lowers the grade and refuses nothing."""

@@ -171,17 +171,18 @@ def _profile_process(case: Case) -> Iterator[str]:
     protects=Grade.OBSERVED,
 )
 def _too_many_samples(case: Case) -> Iterator[str]:
-    # Samples are taken of time spent running, or waiting to run.
+    # Samples are taken of threads that run or wait to run, each thread by itself.
     profile = case.evidence.profile
     if profile is None or profile.rate_hz <= 0:
         return
     seconds = 0.0
     for run in case.profiled:
+        threads = max(1, run.threads or 1)
         for block in run.blocks:
             interval = block.interval
-            ran_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
-            seconds += max(interval.wall_ns, ran_ns) / 1e9
-        seconds += run.load_ns * max(1, run.threads or 1) / 1e9
+            ready_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
+            seconds += max(interval.wall_ns * threads, ready_ns) / 1e9
+        seconds += run.load_ns * threads / 1e9
     most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
     if profile.samples > most:
         yield (

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "flamegate.toml"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What can name a workload: it becomes the name of a directory."""
 _MAX_TOKENS = 1_000_000
 _KINDS: dict[str, tuple[type, ...]] = {
     "engine": (str,),
@@ -98,7 +99,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _workload(name: str, table: object, path: Path) -> Workload:
     where = f"{path.name}: workload {name!r}"
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError(
             "E_BAD_NAME",
             f"{where} has a name that cannot be a directory.",

@@ -107,8 +107,12 @@ class Observer:
         return run
 
     def warm_up(self) -> None:
-        """Run a streamed program once, unrecorded: it fills the page cache."""
-        if not isinstance(self.plan, Served):
+        """Run once, unrecorded: the first process finds cold caches and a slow clock."""
+        if isinstance(self.plan, Served):
+            with self._serve(self.plan, ()) as served:
+                served.warm_up(WARM_TOKENS)
+                served.reference(1)
+        else:
             self._answer("timed", self.plan.argv, self.plan.token_unit)
 
     def observation(self) -> Observation:

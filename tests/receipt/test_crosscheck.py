@@ -67,6 +67,20 @@ def asleep(triple: Triple) -> Triple:
     return triple
 
 
+def busy(triple: Triple, cores: float) -> Triple:
+    """The first block spends the CPU time of that many cores."""
+
+    def change(block: Block) -> Block:
+        cpu_ns = round(cores * block.interval.wall_ns)
+        return replace(block, interval=replace(block.interval, cpu_ns=cpu_ns))
+
+    return with_block(triple, 0, change)
+
+
+def unknown_cores(triple: Triple) -> Triple:
+    return triple.with_evidence(machine={"os": "linux"})
+
+
 def slow(**options: Any) -> Triple:
     return build(token_ns=20_000_000, **options)
 
@@ -148,21 +162,15 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
             honest(), 0, lambda b: replace(b, interval=Interval(10_000_000, 9_000_000, 0))
         ),
     ),
-    (
-        "E_CPU_EXCEEDS_WALL",
-        lambda: with_block(
-            honest(),
-            0,
-            lambda b: replace(b, interval=replace(b.interval, cpu_ns=3 * b.interval.wall_ns)),
-        ),
-    ),
+    ("E_CPU_EXCEEDS_WALL", lambda: busy(honest(), 3.0)),
+    ("E_CPU_EXCEEDS_WALL", lambda: busy(honest(clock_scope="process"), 3.0)),
+    ("E_CPU_EXCEEDS_WALL", lambda: busy(unknown_cores(honest()), 1.9)),
     (
         "E_CPU_EXCEEDS_WALL",
         lambda: with_block(
             honest(), 0, lambda b: replace(b, reference=Interval(1_000_000, 90_000_000, 0))
         ),
     ),
-    ("E_ASLEEP", lambda: asleep(slow())),
     ("E_COPIED_RUNS", lambda: copied(honest())),
     ("E_COPIED_RUNS", lambda: same_process(honest())),
     ("E_MODEL_CHANGED", lambda: honest().with_evidence(model_sha256=OTHER_SHA256)),
@@ -198,6 +206,8 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
 ]
 
 SHORT: list[tuple[str, Callable[[], Triple]]] = [
+    ("W_ASLEEP", lambda: asleep(slow())),
+    ("W_ASLEEP", lambda: asleep(slow(engine="openai"))),
     ("W_NO_TIMED_RUN", lambda: without_timed_times(honest())),
     ("W_DETERMINISM_NOT_SHOWN", one_sequence),
     ("W_DEVICE_NOT_OBSERVED", lambda: honest(engine="command").with_receipt(backend="cuda")),
@@ -215,7 +225,9 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("slow", slow),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
     ("wrapped by the profiler", lambda: process(honest(clock_scope="process"), pid=9001)),
-    ("a remote engine that waits", lambda: asleep(slow(engine="openai"))),
+    ("asleep for a moment", lambda: asleep(build(token_ns=500_000))),
+    ("more threads than were counted", lambda: busy(build(), 1.9)),
+    ("a program with children", lambda: busy(unknown_cores(build(clock_scope="process")), 7.0)),
     (
         "tokens that differ, and nothing claimed",
         lambda: (

@@ -132,7 +132,7 @@ def test_dumps_is_stable_ascii_and_reads_back() -> None:
         {"a": b"bytes"},
         {"a": {1, 2}},
     ],
-    ids=repr,
+    ids=range(9),
 )
 def test_dumps_refuses_what_parse_would(document: object) -> None:
     with pytest.raises(ReceiptError) as raised:

@@ -1,0 +1,142 @@
+"""Cross-checks over where receipt and evidence come from: one engine, model, machine and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt.findings import shown
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.timestamps import read_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_flamegate.receipt.case import Case
+
+WRITTEN_WITHIN_S = 24 * 3600
+CLOCK_SET_S = 300
+"""A wall clock may be set while a run lasts; the durations do not come from it."""
+
+CHECKS: Rulebook[Case] = Rulebook()
+SHORTFALLS: Rulebook[Case] = Rulebook()
+
+_AGAIN = "Measure again; receipt and evidence are written together and changed by nobody."
+
+
+@CHECKS.rule(
+    "E_RECEIPT_CHANGED",
+    "The evidence names this receipt by the SHA-256 of its bytes.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _receipt_changed(case: Case) -> Iterator[str]:
+    # The evidence belongs to another receipt, or this one was edited.
+    if case.evidence.receipt_sha256 != case.receipt_sha256:
+        yield (
+            f"The evidence belongs to the receipt {case.evidence.receipt_sha256[:12]}, and this "
+            f"one is {case.receipt_sha256[:12]}."
+        )
+
+
+@CHECKS.rule(
+    "E_ENGINE_MISMATCH",
+    "Receipt and evidence name the same engine.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+    needs={"environment"},
+)
+def _engine_mismatch(case: Case) -> Iterator[str]:
+    # The engine decides which kernel policy applies.
+    claimed = case.claim.environment.get("FLAMEGATE_ENGINE")
+    seen = case.evidence.workload.get("engine")
+    if claimed is not None and claimed != seen:
+        yield f"The receipt names the engine {shown(claimed)} and the evidence {shown(seen)}."
+
+
+@CHECKS.rule(
+    "E_MODEL_CHANGED",
+    "Receipt and evidence name the same model.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+    needs={"model"},
+)
+def _model_changed(case: Case) -> Iterator[str]:
+    # By digest and by path, wherever both state one.
+    seen = case.evidence
+    claimed = case.claim.model.get("sha256")
+    if claimed is not None and claimed != seen.model_sha256:
+        yield (
+            f"The receipt names the model {shown(claimed)} and the evidence "
+            f"{shown(seen.model_sha256)}."
+        )
+    for name in ("path", "sha256"):
+        claimed, recorded = case.claim.model.get(name), seen.model.get(name)
+        if None not in (claimed, recorded) and claimed != recorded:
+            yield (
+                f"model.{name} is {shown(claimed)} in the receipt and {shown(recorded)} in the "
+                "evidence."
+            )
+
+
+@CHECKS.rule(
+    "E_ENVIRONMENT_CHANGED",
+    "The receipt's environment holds what the process had.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+    needs={"environment"},
+)
+def _environment_changed(case: Case) -> Iterator[str]:
+    # Compared by the names that both hold.
+    effective = case.evidence.effective_environment
+    for name, value in case.claim.environment.items():
+        if name in effective and effective[name] != value:
+            yield (
+                f"{shown(name)} is {shown(value)} in the receipt, and the process had "
+                f"{shown(effective[name])}."
+            )
+
+
+@CHECKS.rule(
+    "E_WRITTEN_APART",
+    "Receipt, evidence and runs are of one time.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+    needs={"timestamp"},
+)
+def _written_apart(case: Case) -> Iterator[str]:
+    # Old evidence beside a new receipt, or runs that start after they were written down.
+    created = read_timestamp(case.evidence.created)
+    age_s = (case.claim.now - created).total_seconds()
+    apart_s = abs(case.claim.age_s - age_s)
+    if apart_s > WRITTEN_WITHIN_S:
+        yield f"Receipt and evidence were written {apart_s / 3600:,.1f} hours apart."
+    for run in case.evidence.runs:
+        late_s = (read_timestamp(run.started_at) - created).total_seconds()
+        if late_s > CLOCK_SET_S:
+            yield f"Process {run.pid} started {late_s:,.0f} s after the evidence was written."
+
+
+@SHORTFALLS.rule(
+    "W_DEVICE_NOT_OBSERVED",
+    "A GPU's work was observed on the device.",
+    todo="Nothing yet: this version observes CPUs.",
+    protects=Grade.OBSERVED,
+    needs={"backend"},
+)
+def _device_not_observed(case: Case) -> Iterator[str]:
+    # A function may be called gemm_fp16 and run on a CPU.
+    if case.claim.backend == "cuda":
+        yield "The backend is cuda, and the evidence holds nothing that was seen on a device."
+
+
+@SHORTFALLS.rule(
+    "W_MODEL_NOT_HASHED",
+    "The model file is named by its SHA-256.",
+    todo="Give the workload its model file.",
+    protects=None,
+)
+def _model_not_hashed(case: Case) -> Iterator[str]:
+    # A server or a callable may have no file to hash.
+    if case.evidence.model_sha256 is None:
+        yield "No model file was hashed, so another model may have run."
