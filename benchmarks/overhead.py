@@ -30,6 +30,9 @@ class Untouched:
     def stop(self) -> None:
         return None
 
+    def close(self) -> None:
+        return None
+
 
 def _attach(profiler: Profiler, directory: Path, pid: int) -> Recording:
     return profiler.attach(pid, directory)

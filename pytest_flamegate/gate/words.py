@@ -111,7 +111,7 @@ def _where(verdict: Verdict) -> str:
     rows = [row for row in verdict.attribution if row.explains is not None and row.name != OTHER]
     certain = [row for row in rows if row.p_adjusted <= alpha and (row.explains or 0.0) > 0.0]
     if not certain:
-        return ""
+        return _likely(rows)
     first = max(certain, key=lambda row: row.explains or 0.0)
     if (first.explains or 0.0) >= ALL_OF_IT:
         return f", all of it in {_named(first)}"
@@ -119,6 +119,16 @@ def _where(verdict: Verdict) -> str:
         return f", most of it in {_explained(first)}"
     named = [row for row in certain if (row.explains or 0.0) >= _WORTH_NAMING][:3]
     return f", {', '.join(map(_explained, named))}" if named else ""
+
+
+def _likely(rows: list[CostChange]) -> str:
+    """Name the function that most likely explains it, where no single one certainly does."""
+    first = max(rows, key=lambda row: row.explains or 0.0, default=None)
+    if first is None or (first.explains or 0.0) < MOST_OF_IT:
+        return ""
+    return (
+        f", most likely in {_named(first)} ({first.baseline_us:,.0f} → {first.current_us:,.0f} µs)"
+    )
 
 
 def _explained(row: CostChange) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.signals import in_words
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
-from pytest_flamegate.gate.words import headline
+from pytest_flamegate.gate.words import MOST_OF_IT, headline
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.provenance import revision
 from pytest_flamegate.report.signals import amounts, certain, cost_cells
@@ -16,6 +16,7 @@ from pytest_flamegate.report.text import columns, paint, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_flamegate.gate.cost import CostChange
     from pytest_flamegate.gate.signals import Signal
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.types import Evidence
@@ -93,13 +94,27 @@ def _where(verdict: Verdict) -> list[str]:
     )[:_STEADY]
     rows: list[tuple[str, ...]] = []
     for cost in [*changed, *steady]:
-        name, before, after, change, explains = cost_cells(cost)
-        said = f"explains {explains}" if cost in changed and cost.explains is not None else ""
-        if cost in steady:
-            said = "no change seen"
+        name, before, after, change, _ = cost_cells(cost)
         label = "where it went (µs/token)" if not rows else ""
+        said = ", ".join(_told_of(verdict, cost))
         rows.append((label, visible(name), before, "→", after, change, said))
     return columns(rows, right=(2, 4, 5), indent="  ", gap="  ")
+
+
+def _told_of(verdict: Verdict, cost: CostChange) -> Iterator[str]:
+    """Say how sure a function's change is, what it explains, and what its share did."""
+    explains = cost_cells(cost)[4]
+    if certain(verdict, cost):
+        if cost.explains is not None:
+            yield f"explains {explains}"
+    elif cost.explains is not None and cost.explains >= MOST_OF_IT:
+        yield f"most likely, would explain {explains}"
+    else:
+        yield "no change seen"
+    for hotspot in verdict.hotspots:
+        if hotspot.share.name == cost.name:
+            share = hotspot.share
+            yield f"share {100 * share.baseline_share:.1f} → {100 * share.current_share:.1f} %"
 
 
 def _shares(verdict: Verdict) -> list[str]:

@@ -171,8 +171,9 @@ def test_the_comparison_shows_every_signal_and_where_it_went() -> None:
     ],
 )
 def test_the_output_is_text(unit: str, tokens: tuple[str, ...], shown: str) -> None:
-    workload = MappingProxyType({**factory.WORKLOAD, "token_unit": unit})
-    evidence = dataclasses.replace(factory.evidence(workload=workload), tokens=tokens)
+    evidence = dataclasses.replace(
+        factory.evidence(), tokens=tokens, token_source=f"yielded:{unit}"
+    )
     assert ["output", shown] in rows(page(evidence), "What ran")
 
 
