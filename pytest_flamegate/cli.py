@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{error.code}: {error.what}\n{error.todo}", file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt:
-        print("flamegate: interrupted; earlier results are untouched", file=sys.stderr)  # noqa: T201
+        print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader (head, less) has seen enough; say nothing more on a dead pipe.

@@ -23,7 +23,7 @@ from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, append_step_summary, relative, show, workflow_commands
-from pytest_flamegate.workload.declare import find_file, read_file
+from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
 from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Gatekeeper:
         self.results: list[Shown] = []
         try:
             self.settings = Settings.from_pytest(config)
-            self.file = self.settings.config or find_file(config.rootpath)
+            self.file = self.settings.config or _named(config) or find_file(config.rootpath)
             self.declared = read_file(self.file) if self.file is not None else ()
             if self.settings.inject is not None:
                 extra_work(self.settings.inject)
@@ -125,7 +125,7 @@ class Gatekeeper:
         if gates and not takes_fixture(item):
             self.gate_for(item).run()
         result = yield
-        if gates and not item.stash[_GATED]:
+        if gates and not item.stash.get(_GATED, False):
             pytest.fail(
                 "E_NOTHING_GATED: the test takes the fixture flamegate and gates nothing. "
                 "Call flamegate.run(NAME) or flamegate.measure(...) in it.",
@@ -253,6 +253,16 @@ class Gatekeeper:
         places = [Path(self.config.invocation_params.dir, arg) for arg in self.config.args]
         if not any(self.file.resolve().is_relative_to(place.resolve()) for place in places):
             self.config.args.append(str(self.file))
+
+
+def _named(config: pytest.Config) -> Path | None:
+    """Return the workload file that an argument names, wherever it lies."""
+    paths = (
+        Path(config.invocation_params.dir, arg.partition("::")[0])
+        for arg in config.args
+        if FILE_NAME in arg
+    )
+    return next((path for path in paths if path.name == FILE_NAME and path.is_file()), None)
 
 
 def _same(one: Path, other: Path) -> bool:

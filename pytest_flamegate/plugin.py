@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.settings import KNOBS, is_on
+from pytest_flamegate.knobs import KNOBS, is_on
 
 if TYPE_CHECKING:
-    from pytest_flamegate.settings import Knob
+    from pytest_flamegate.knobs import Knob
 
 MARKER = "flamegate"
 OFF = "needs --flamegate"
@@ -38,14 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "flamegate(workload, tokens_per_second, hotspots): gate this test's inference workload; "
         "thresholds like '5%' and {'rms_norm': '3pp'}",
     )
-    try:
-        wanted = is_on(config)
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
-    if wanted:
+    if is_on(config):
         from pytest_flamegate.gatekeeper import Gatekeeper
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
+        return
+    for name in ("update", "update-in-ci", "inject"):
+        if config.getoption(f"--flamegate-{name}"):
+            raise pytest.UsageError(
+                f"E_BAD_OPTION: --flamegate-{name} does nothing without --flamegate. "
+                "Say --flamegate as well."
+            )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -11,6 +11,7 @@ from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
+    exit_code,
     fails_test,
     judge,
     machine_id,
@@ -68,6 +69,12 @@ class Outcome:
     baseline: Evidence | None = None
     accepted: Path | None = None
     fails: bool = False
+    error: FlamegateError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command line: what was raised decides, else the verdict."""
+        return self.error.exit_code if self.error is not None else exit_code(self.verdict)
 
 
 @dataclass
@@ -138,7 +145,7 @@ class Session:
         except FlamegateError as error:
             verdict = _verdict_on(error)
             self._publish_refusal(workload, verdict)
-            return Outcome(workload, verdict, directory, fails=self._fails(verdict))
+            return Outcome(workload, verdict, directory, fails=self._fails(verdict), error=error)
 
     def _gate(self, workload: Workload, call: Call | None) -> Outcome:
         chosen = engine(workload.engine)

@@ -1,7 +1,4 @@
-"""Every knob, once: its name, kind, default and words.
-
-Standard library only: this is imported wherever pytest runs, gated or not.
-"""
+"""The settings in force: what was given for each knob, checked."""
 
 from __future__ import annotations
 
@@ -12,87 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.errors import UsageError
+from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
 
 if TYPE_CHECKING:
     import pytest
 
-PROFILERS = ("auto", "perf", "py-spy", "none")
-SHARE_DRIFT = ("cost", "strict")
-DEFAULT_BUDGET_S = 15.0
 _BUDGET_S = (1.0, 86_400.0)
-
-Kind = Literal["flag", "text", "number"]
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One setting. ``option`` and ``ini`` say where it can be given."""
-
-    name: str
-    kind: Kind
-    help: str
-    default: Any = None
-    metavar: str | None = None
-    option: bool = True
-    ini: bool = True
-    env: str | None = None
-
-    @property
-    def ini_name(self) -> str:
-        """The name in a configuration file: ``flamegate_budget``."""
-        return f"flamegate_{self.name}" if self.name else "flamegate"
-
-    @property
-    def flag(self) -> str:
-        """The name on the command line: ``--flamegate-update-in-ci``."""
-        return "--" + self.ini_name.replace("_", "-")
-
-
-KNOBS = (
-    Knob("", "flag", "measure, write receipts, and gate the performance of LLM inference"),
-    Knob("update", "flag", "accept this run's honest measurements as the baseline", ini=False),
-    Knob("update_in_ci", "flag", "let --flamegate-update work under CI", ini=False),
-    Knob(
-        "profiler",
-        "text",
-        f"which profiler: {', '.join(PROFILERS)}",
-        "auto",
-        "NAME",
-        env="FLAMEGATE_PROFILER",
-    ),
-    Knob(
-        "budget",
-        "number",
-        f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g})",
-        DEFAULT_BUDGET_S,
-        "SECONDS",
-    ),
-    Knob(
-        "config",
-        "text",
-        "workload file (default: flamegate.toml, else pyproject.toml)",
-        None,
-        "PATH",
-    ),
-    Knob("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
-    Knob(
-        "inject",
-        "text",
-        "falsification: make the embedded engine's FRAME really do that much more work",
-        None,
-        "FRAME:+10%",
-        ini=False,
-    ),
-    Knob("strict", "flag", "undecided verdicts fail outside CI too", option=False),
-    Knob(
-        "share_drift",
-        "text",
-        "cost: a drifted share that costs no more passes when the whole got faster; "
-        "strict: any drift fails",
-        "cost",
-        option=False,
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +39,7 @@ class Settings:
         A path on the command line starts where pytest was called, one in a
         configuration file at the root.
         """
-        values = {knob.name: _value(config, knob) for knob in KNOBS}
+        values = {knob.name: value(config, knob) for knob in KNOBS}
         for name in ("config", "dir"):
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(_under(config.invocation_params.dir, given))
@@ -164,36 +86,6 @@ class Settings:
 def under_ci() -> bool:
     """Whether ``CI`` is set to something that means yes."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
-
-
-def ini_value(config: pytest.Config, knob: Knob) -> Any:
-    """Return what the configuration file says; ``UsageError`` names the key it says it of."""
-    try:
-        return config.getini(knob.ini_name)
-    except Exception as error:
-        # pytest 8 lets the ValueError of a bad figure through, pytest 9 wraps it without the key.
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"The configuration file's {knob.ini_name} is not understood: {error}.",
-            {"flag": "Say true or false.", "number": "Give a figure."}.get(
-                knob.kind, "Give a text."
-            ),
-        ) from None
-
-
-def is_on(config: pytest.Config) -> bool:
-    """Whether this run gates: by ``--flamegate`` or its ini key."""
-    return bool(_value(config, KNOBS[0]))
-
-
-def _value(config: pytest.Config, knob: Knob) -> Any:
-    if knob.option:
-        given = config.getoption(knob.flag)
-        if given not in (None, False):
-            return given
-    if knob.env and os.environ.get(knob.env):
-        return os.environ[knob.env]
-    return ini_value(config, knob) if knob.ini else None
 
 
 def _under(root: Path, path: str) -> Path:

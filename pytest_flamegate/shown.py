@@ -67,6 +67,8 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
     file = workload.directory / workload.source
     declared = file if file.is_file() else None
     again = f"pytest {shlex.quote(node)} --flamegate"
+    if settings.config is not None:
+        again += f" --flamegate-config={shlex.quote(relative(settings.config, settings.root))}"
     accept = None
     if outcome.verdict.verdict not in ("dishonest", "error"):
         accept = f"{again} --flamegate-update"

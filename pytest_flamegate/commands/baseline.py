@@ -93,6 +93,12 @@ def accept(parsed: argparse.Namespace) -> int:
                 "Run it again.",
             )
         evidence = read_evidence(directory)
+        if "injection" in evidence.workload:
+            raise UndecidedError(
+                "E_NOT_ACCEPTED",
+                f"The latest run of {name!r} had work injected ({evidence.workload['injection']}).",
+                "Run it again without --flamegate-inject.",
+            )
         files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
         shelf = shelves.accept(machine_id(evidence.machine), name, files)
         common.say(f"accepted {name}: {shelf}")
@@ -101,16 +107,23 @@ def accept(parsed: argparse.Namespace) -> int:
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
+    from pytest_flamegate.collection import embedded_workloads
+
     settings = common.settings_of(parsed)
     shelves = _shelves(parsed)
     known = {workload.name for workload in common.declared(settings)}
-    stale = [entry for entry in shelves.baselines() if entry[1] not in known]
+    known |= {workload.name for workload in embedded_workloads(settings.root)}
+    stale = [
+        entry
+        for entry in shelves.baselines()
+        if entry[1] not in known and not _made_by_a_test(entry[2])
+    ]
     for _, workload, directory in stale:
         if parsed.yes:
             shelves.remove(directory)
         common.say(f"{'removed' if parsed.yes else 'would remove'} {workload}: {directory}")
     if not stale:
-        common.say("nothing to prune: every baseline belongs to a declared workload")
+        common.say("nothing to prune: every baseline belongs to a workload that there is")
     elif not parsed.yes:
         common.say("say --yes to remove them")
     return 0
@@ -120,6 +133,16 @@ def _shelves(parsed: argparse.Namespace) -> Shelves:
     from pytest_flamegate.receipt.shelves import Shelves
 
     return Shelves(common.settings_of(parsed).directory)
+
+
+def _made_by_a_test(directory: Path) -> bool:
+    """Whether a test measured it with ``flamegate.measure``: nothing declares such a workload."""
+    from pytest_flamegate.receipt.shelves import read_evidence
+
+    try:
+        return "::" in str(read_evidence(directory).workload.get("source"))
+    except FlamegateError:
+        return False
 
 
 def _line(directory: Path) -> str:

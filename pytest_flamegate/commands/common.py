@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.settings import KNOBS, Settings
+from pytest_flamegate.knobs import KNOBS
+from pytest_flamegate.settings import Settings
 
 if TYPE_CHECKING:
     import argparse

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import gate_all
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.commands.run import gate_all, worst
+from pytest_flamegate.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from pytest_flamegate.report.guide import GuideEntry
     from pytest_flamegate.session import Outcome
@@ -42,17 +44,26 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Measure both workloads and write their pictures; 5 where one of them failed."""
+    """Measure both workloads and write their pictures; 0 where both came to be."""
     settings = common.settings_of(parsed)
+    if settings.profiler == "none":
+        raise UsageError(
+            "E_NO_PROFILER",
+            "There is no flame graph without a profiler, and profiling is turned off.",
+            "Drop --profiler=none, or FLAMEGATE_PROFILER=none.",
+        )
+    with _writing(parsed.output):
+        # Said before the measuring, not after it.
+        parsed.output.mkdir(parents=True, exist_ok=True)
     outcomes = gate_all(settings, _workloads(settings, parsed.model, parsed.tokenizer))
-    failed = [each for each in outcomes if each.verdict.verdict in ("error", "dishonest")]
+    failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
     for outcome in failed:
         for reason in outcome.verdict.reasons:
             common.say(f"{outcome.workload.name}: {reason.code}: {reason.message}")
     written = [each for each in outcomes if each not in failed]
-    for path in _write(written, parsed.output):
+    for path in _write(written, parsed.output) if written else ():
         common.say(str(path))
-    return ToolError.exit_code if failed else 0
+    return worst(failed)
 
 
 def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> list[Workload]:
@@ -79,8 +90,7 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.report.guide import guide_readme
 
     written = []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with _writing(directory):
         for outcome in outcomes:
             for source, suffix in ((PICTURE, ".svg"), (PAGE, ".md")):
                 target = directory / f"{outcome.workload.name}{suffix}"
@@ -90,13 +100,19 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
         entries = [_entry(each) for each in outcomes]
         guide.write_text(guide_readme(entries, regenerate=_command(outcomes, directory)), "utf-8")
         written.append(guide)
+    return written
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ToolError(
             "E_CANNOT_WRITE",
             f"Cannot write {error.filename or directory}: {error.strerror}.",
             "Name another OUTPUT_DIR, or make room and permission there.",
         ) from None
-    return written
 
 
 def _entry(outcome: Outcome) -> GuideEntry:

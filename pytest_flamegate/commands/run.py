@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
 
-_SEVERITY = (1, 3, 5, 4, 0)
+_SEVERITY = (1, 3, 2, 5, 4, 0)
 
 
 def add(subparsers: common.Subparsers) -> None:
@@ -33,8 +33,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     from pytest_flamegate.report.terminal import summary
     from pytest_flamegate.shown import relative, show
+    from pytest_flamegate.workload.thresholds import extra_work
 
     settings = common.settings_of(parsed)
+    if settings.inject is not None:
+        extra_work(settings.inject)
     outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
     shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
@@ -57,11 +60,15 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
     from pytest_flamegate.progress import NoProgress, StreamProgress
     from pytest_flamegate.session import Session
 
-    progress = StreamProgress(sys.stderr) if sys.stderr.isatty() else NoProgress()
-    session = Session(settings, progress)
+    line = StreamProgress(sys.stderr) if sys.stderr.isatty() else None
+    session = Session(settings, line or NoProgress())
     common.say(session.preamble(workloads))
-    with machine_lock():
-        return [session.gate(workload) for workload in workloads]
+    try:
+        with machine_lock():
+            return [session.gate(workload) for workload in workloads]
+    finally:
+        if line is not None:
+            line.end()
 
 
 def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
@@ -77,10 +84,8 @@ def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
 
 
 def worst(outcomes: Sequence[Outcome]) -> int:
-    """Return the exit code that says most: regressed, refused, failed, undecided, good."""
-    from pytest_flamegate.gate import exit_code
-
-    codes = {exit_code(outcome.verdict) for outcome in outcomes if outcome.accepted is None}
+    """Return the exit code that says most: regressed, refused, misused, failed, undecided, good."""
+    codes = {outcome.exit_code for outcome in outcomes if outcome.accepted is None}
     return next((code for code in _SEVERITY if code in codes), 0)
 
 

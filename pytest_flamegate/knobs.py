@@ -1,0 +1,122 @@
+"""Every knob, once: its name, kind, default and words.
+
+This is all that is imported where pytest runs and nothing is gated, so it is kept
+light: a named tuple is made in a fraction of the time of a dataclass.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import pytest
+
+PROFILERS = ("auto", "perf", "py-spy", "none")
+SHARE_DRIFT = ("cost", "strict")
+DEFAULT_BUDGET_S = 15.0
+
+Kind = Literal["flag", "text", "number"]
+
+
+class Knob(NamedTuple):
+    """One setting. ``option`` and ``ini`` say where it can be given."""
+
+    name: str
+    kind: Kind
+    help: str
+    default: Any = None
+    metavar: str | None = None
+    option: bool = True
+    ini: bool = True
+    env: str | None = None
+
+    @property
+    def ini_name(self) -> str:
+        """The name in a configuration file: ``flamegate_budget``."""
+        return f"flamegate_{self.name}" if self.name else "flamegate"
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line: ``--flamegate-update-in-ci``."""
+        return "--" + self.ini_name.replace("_", "-")
+
+
+KNOBS = (
+    Knob("", "flag", "measure, write receipts, and gate the performance of LLM inference"),
+    Knob("update", "flag", "accept this run's honest measurements as the baseline", ini=False),
+    Knob("update_in_ci", "flag", "let --flamegate-update work under CI", ini=False),
+    Knob(
+        "profiler",
+        "text",
+        f"which profiler: {', '.join(PROFILERS)}",
+        "auto",
+        "NAME",
+        env="FLAMEGATE_PROFILER",
+    ),
+    Knob(
+        "budget",
+        "number",
+        f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g})",
+        DEFAULT_BUDGET_S,
+        "SECONDS",
+    ),
+    Knob(
+        "config",
+        "text",
+        "workload file (default: flamegate.toml, else pyproject.toml)",
+        None,
+        "PATH",
+    ),
+    Knob("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
+    Knob(
+        "inject",
+        "text",
+        "falsification: make the embedded engine's FRAME really do that much more work",
+        None,
+        "FRAME:+10%",
+        ini=False,
+    ),
+    Knob("strict", "flag", "undecided verdicts fail outside CI too", option=False),
+    Knob(
+        "share_drift",
+        "text",
+        "cost: a drifted share that costs no more passes when the whole got faster; "
+        "strict: any drift fails",
+        "cost",
+        option=False,
+    ),
+)
+
+
+def _ini_value(config: pytest.Config, knob: Knob) -> Any:
+    """Return what the configuration file says; the ``pytest.UsageError`` names the key."""
+    try:
+        return config.getini(knob.ini_name)
+    except Exception as error:
+        import pytest
+
+        todo = {"flag": "Say true or false.", "number": "Give a figure."}.get(
+            knob.kind, "Give text."
+        )
+        # pytest 8 lets the ValueError of a bad figure through, pytest 9 wraps it without the key.
+        raise pytest.UsageError(
+            f"E_BAD_OPTION: The configuration file's {knob.ini_name} is not understood: {error}. "
+            f"{todo}"
+        ) from None
+
+
+def is_on(config: pytest.Config) -> bool:
+    """Whether this run gates: by ``--flamegate`` or its ini key."""
+    return bool(value(config, KNOBS[0]))
+
+
+def value(config: pytest.Config, knob: Knob) -> Any:
+    """Return what was given for a knob: on the command line, in the environment, in a file."""
+    if knob.option:
+        given = config.getoption(knob.flag)
+        if given not in (None, False):
+            return given
+    if knob.env and os.environ.get(knob.env):
+        return os.environ[knob.env]
+    return _ini_value(config, knob) if knob.ini else None

@@ -1,0 +1,46 @@
+"""A project to run the doors in, and an environment without anybody's settings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Runs of pytest within this process must not import these anew: numpy can be loaded once only.
+import pytest_flamegate.gatekeeper
+import pytest_flamegate.report.terminal  # noqa: F401
+from tests.doors.project import Project, write_toy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FOREIGN = ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER")
+_OURS = ("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD")
+
+# Plugins that write into the project, or spend a second of every run on imports.
+_BARE = "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark"
+
+
+@pytest.fixture(scope="session")
+def own_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for temporary files: the lock on the machine in it is nobody else's."""
+    return tmp_path_factory.mktemp("tmp")
+
+
+@pytest.fixture(autouse=True)
+def environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_tmp: Path) -> None:
+    """An empty directory, and nothing that the caller of these tests has set."""
+    for name in tuple(os.environ):
+        if name in (*_FOREIGN, *_OURS) or name.startswith("PYTEST_XDIST"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTEST_ADDOPTS", _BARE)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TMPDIR", str(own_tmp))
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> Project:
+    """An empty project with a toy engine, ``toy.py``, and no workload file."""
+    write_toy(pytester.path)
+    return Project(pytester)

@@ -1,0 +1,260 @@
+"""Every knob: where it can be said, which saying wins, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, is_on
+from pytest_flamegate.settings import Settings, under_ci
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path("/root/of/project")
+
+
+def settings(**values: Any) -> Settings:
+    return Settings.from_values(values, root=ROOT)
+
+
+def test_nothing_said_means_the_defaults() -> None:
+    found = settings()
+    assert found == Settings(root=ROOT, directory=ROOT / ".flamegate")
+    assert found.budget_s == DEFAULT_BUDGET_S
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(None, 15.0), ("", 15.0), ("1", 1.0), (20, 20.0), ("2.5", 2.5), (86400.0, 86400.0)],
+)
+def test_budget(value: object, seconds: float) -> None:
+    assert settings(budget=value).budget_s == seconds
+
+
+@pytest.mark.parametrize("value", ["0", 0, "-1", "0.99", "86401", "nan", "inf", "ten", "1s", True])
+def test_a_budget_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="flamegate_budget") as raised:
+        settings(budget=value)
+    assert raised.value.code == "E_BAD_OPTION"
+
+
+@pytest.mark.parametrize("name", ["auto", "perf", "py-spy", "none"])
+def test_profiler(name: str) -> None:
+    assert settings(profiler=name).profiler == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("profiler", "vtune"), ("profiler", "PERF"), ("share_drift", "lax"), ("share_drift", "Cost")],
+)
+def test_a_choice_that_there_is_not_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"flamegate_{name} is '{value}'") as raised:
+        settings(**{name: value})
+    assert raised.value.code == "E_BAD_OPTION"
+
+
+@pytest.mark.parametrize(
+    ("value", "yes"),
+    [
+        ("true", True),
+        ("1", True),
+        ("TRUE", True),
+        ("yes", True),
+        ("woodpecker", True),
+        ("", False),
+        ("0", False),
+        ("false", False),
+        ("False", False),
+        ("no", False),
+        (None, False),
+    ],
+)
+def test_under_ci(monkeypatch: pytest.MonkeyPatch, value: str | None, yes: bool) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    if value is not None:
+        monkeypatch.setenv("CI", value)
+    assert under_ci() is yes
+    assert settings().ci is yes
+
+
+@pytest.mark.parametrize(
+    ("ci", "values", "code"),
+    [
+        ("", {"update": True}, None),
+        ("true", {"update": True}, "E_UPDATE_IN_CI"),
+        ("true", {"update": True, "update_in_ci": True}, None),
+        ("", {"update": True, "update_in_ci": True}, None),
+        ("true", {"update_in_ci": True}, "E_UPDATE_IN_CI"),
+        ("", {"update_in_ci": True}, "E_UPDATE_IN_CI"),
+        ("", {"inject": "rms_norm:+10%"}, None),
+        ("true", {"inject": "rms_norm:+10%"}, None),
+        ("", {"inject": "rms_norm:+10%", "update": True}, "E_INJECT_UPDATE"),
+    ],
+)
+def test_what_may_become_the_baseline(
+    monkeypatch: pytest.MonkeyPatch, ci: str, values: Mapping[str, object], code: str | None
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    if code is None:
+        assert settings(**values).update is bool(values.get("update"))
+        return
+    with pytest.raises(UsageError) as raised:
+        settings(**values)
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("given", "directory"),
+    [
+        (None, ROOT / ".flamegate"),
+        ("", ROOT / ".flamegate"),
+        ("out/perf", ROOT / "out" / "perf"),
+        ("/var/perf", Path("/var/perf")),
+    ],
+)
+def test_directory(given: str | None, directory: Path) -> None:
+    assert settings(dir=given).directory == directory
+
+
+def test_directory_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert settings(dir="~/perf").directory == Path("/home/somebody/perf")
+
+
+def test_the_workload_file_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "there.toml").touch()
+    found = Settings.from_values({"config": "there.toml"}, root=tmp_path)
+    assert found.config == tmp_path / "there.toml"
+    for missing in ("missing.toml", "."):
+        with pytest.raises(UsageError) as raised:
+            Settings.from_values({"config": missing}, root=tmp_path)
+        assert raised.value.code == "E_NO_CONFIG"
+
+
+def test_every_knob_can_be_said_somewhere_and_has_its_names() -> None:
+    assert all(knob.option or knob.ini for knob in KNOBS)
+    names = {(knob.name, knob.flag, knob.ini_name) for knob in KNOBS}
+    assert ("", "--flamegate", "flamegate") in names
+    assert ("update_in_ci", "--flamegate-update-in-ci", "flamegate_update_in_ci") in names
+
+
+# What pytest was told
+
+
+def test_option_before_environment_before_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\nflamegate_profiler = perf\n")
+
+    def profiler(*arguments: str) -> str:
+        return Settings.from_pytest(pytester.parseconfig(*arguments)).profiler
+
+    assert profiler() == "perf"
+    monkeypatch.setenv("FLAMEGATE_PROFILER", "py-spy")
+    assert profiler() == "py-spy"
+    assert profiler("--flamegate-profiler=none") == "none"
+
+
+FILES = {
+    "pytest.ini": "[pytest]\n{lines}",
+    "tox.ini": "[pytest]\n{lines}",
+    "setup.cfg": "[tool:pytest]\n{lines}",
+}
+LINES = """\
+flamegate = yes
+flamegate_budget = 2
+flamegate_profiler = none
+flamegate_dir = artifacts
+flamegate_config = loads.toml
+flamegate_strict = true
+flamegate_share_drift = strict
+"""
+TOML = """\
+flamegate = true
+flamegate_budget = {budget}
+flamegate_profiler = "none"
+flamegate_dir = "artifacts"
+flamegate_config = "loads.toml"
+flamegate_strict = true
+flamegate_share_drift = "strict"
+"""
+NATIVE = pytest.mark.skipif(
+    pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, text.format(lines=LINES)) for name, text in FILES.items()),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget=2)),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget='"2"')),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2), marks=NATIVE),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2.0), marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(budget=2), marks=NATIVE),
+    ],
+)
+def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: str) -> None:
+    (pytester.path / name).write_text(text)
+    (pytester.path / "loads.toml").touch()
+    config = pytester.parseconfig()
+    assert is_on(config)
+    assert Settings.from_pytest(config) == Settings(
+        root=pytester.path,
+        directory=pytester.path / "artifacts",
+        config=pytester.path / "loads.toml",
+        profiler="none",
+        budget_s=2.0,
+        strict=True,
+        share_drift="strict",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("flamegate_budget = abc", "flamegate_budget"),
+        ("flamegate_budget = 0", "flamegate_budget"),
+        ("flamegate_strict = perhaps", "flamegate_strict"),
+        ("flamegate_profiler = vtune", "flamegate_profiler"),
+        ("flamegate_share_drift = lax", "flamegate_share_drift"),
+        ("flamegate_config = missing.toml", "missing.toml"),
+    ],
+)
+def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> None:
+    pytester.makeini(f"[pytest]\n{line}\n")
+    with pytest.raises((UsageError, pytest.UsageError), match=f"E_.*{key}"):
+        Settings.from_pytest(pytester.parseconfig())
+
+
+@NATIVE
+@pytest.mark.parametrize(
+    "line", ['flamegate_budget = "2"', "flamegate_profiler = 3", "flamegate_strict = 1"]
+)
+def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester, line: str) -> None:
+    pytester.makepyprojecttoml(f"[tool.pytest]\n{line}\n")
+    with pytest.raises(pytest.UsageError, match=line.partition(" ")[0]):
+        Settings.from_pytest(pytester.parseconfig())
+
+
+def test_a_path_on_the_command_line_starts_where_pytest_was_called(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file it starts at the root, wherever pytest was called."""
+    pytester.makeini("[pytest]\nflamegate_dir = artifacts\nflamegate_config = loads.toml\n")
+    below = pytester.mkdir("below")
+    for directory in (pytester.path, below):
+        (directory / "loads.toml").touch()
+    monkeypatch.chdir(below)
+    said = ("--flamegate-dir=here", "--flamegate-config=loads.toml")
+    config = pytester.parseconfig(*said)
+    assert config.rootpath == pytester.path
+    found = Settings.from_pytest(config)
+    assert (found.directory, found.config) == (below / "here", below / "loads.toml")
+    found = Settings.from_pytest(pytester.parseconfig())
+    assert found.directory == pytester.path / "artifacts"
+    assert found.config == pytester.path / "loads.toml"
