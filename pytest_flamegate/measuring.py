@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 SAMPLE_FLOOR = 200
 """Fewer samples than this name no hotspot: the share of one of 50 % would be off by 7 points."""
-TIMED_SHARE, PROFILED_SHARE = 0.5, 0.35
+TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
-MIN_PROFILED, MAX_PROFILED = 5, 24
+MIN_PROFILED, MAX_PROFILED = 3, 24
 _TIMED_PART, _PROFILED_PART = 1 / 40, 1 / 20
 _SECONDS = (0.2, 3.0)
 

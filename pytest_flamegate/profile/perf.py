@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.errors import UsageError
 from pytest_flamegate.profile import jitdump, perf_tool, programs, sidecar
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
 from pytest_flamegate.profile.model import Profile
@@ -21,7 +21,7 @@ from pytest_flamegate.profile.normalise import prefixes
 from pytest_flamegate.profile.perf_control import Control
 from pytest_flamegate.profile.perf_script import NAME, Script
 from pytest_flamegate.profile.perf_words import INSTALL, KNOWN
-from pytest_flamegate.profile.trial import trial, unusable
+from pytest_flamegate.profile.trial import trial
 from pytest_flamegate.profile.words import ProfilerError, failed, hangs, in_its_words, unreadable
 from pytest_flamegate.workload import process
 
@@ -63,12 +63,7 @@ class Perf:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        number = ""
-        try:
-            number = programs.version(_program())
-        except FlamegateError as error:
-            return unusable(self.name, number, error)
-        return trial(self, number)
+        return trial(self, _program)
 
     def attach(self, pid: int, directory: Path) -> Recording:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""

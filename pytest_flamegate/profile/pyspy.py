@@ -11,13 +11,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.profile import programs, sidecar
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.normalise import prefixes
 from pytest_flamegate.profile.speedscope import NAME, parse_speedscope
-from pytest_flamegate.profile.trial import trial, unusable
+from pytest_flamegate.profile.trial import trial
 from pytest_flamegate.profile.words import (
     DENIED,
     GONE,
@@ -99,12 +98,7 @@ class PySpy:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        number = ""
-        try:
-            number = programs.version(_program())
-        except FlamegateError as error:
-            return unusable(self.name, number, error)
-        return trial(self, number)
+        return trial(self, _program)
 
     def attach(self, pid: int, directory: Path) -> Recording:
         """Sample ``pid``; where pausing it is forbidden, sample without and say so."""

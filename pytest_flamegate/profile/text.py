@@ -8,8 +8,7 @@ from functools import lru_cache
 NAME_BYTES = 128
 """A kernel id in a receipt may hold as many bytes; a frame can be claimed as one."""
 
-# Printable to Python and yet invisible on a screen: fillers, joiners, variation selectors.
-_INVISIBLE = frozenset(
+INVISIBLE = frozenset(
     chr(point)
     for first, last in (
         (0x034F, 0x034F),
@@ -24,6 +23,7 @@ _INVISIBLE = frozenset(
     )
     for point in range(first, last + 1)
 )
+"""Printable to Python and yet invisible on a screen: fillers, joiners, variation selectors."""
 
 
 def decode(raw: bytes) -> str:
@@ -35,7 +35,7 @@ def is_clean(text: str) -> bool:
     """Whether ``text`` is free of ``;`` and of control, bidi and invisible characters."""
     if text.isascii():
         return text.isprintable() and ";" not in text
-    return text.isprintable() and ";" not in text and _INVISIBLE.isdisjoint(text)
+    return text.isprintable() and ";" not in text and INVISIBLE.isdisjoint(text)
 
 
 @lru_cache(maxsize=16384)

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.profile import programs
 from pytest_flamegate.profile.base import Probe
 from pytest_flamegate.profile.words import ProfilerError, hangs
 from pytest_flamegate.workload import process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_flamegate.profile.base import Profiler
     from pytest_flamegate.profile.model import Profile
 
@@ -36,9 +39,14 @@ except KeyboardInterrupt:
 """
 
 
-def trial(profiler: Profiler, version: str) -> Probe:
-    """Sample a small spinning Python process with ``profiler`` for ``TRIAL_S`` seconds."""
+def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
+    """Find the program and sample a small spinning Python process for ``TRIAL_S`` seconds.
+
+    ``find`` returns the program's path or raises why there is none. Never raises itself.
+    """
+    version = ""
     try:
+        version = programs.version(find())
         profile = _sample(profiler)
     except FlamegateError as error:
         return unusable(profiler.name, version, error)

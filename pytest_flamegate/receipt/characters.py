@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 
+from pytest_flamegate.profile.text import INVISIBLE
+
 _BIDI_AND_BREAKS = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
     chr(code)
     for first, last in ((0x202A, 0x202E), (0x2066, 0x2069))
     for code in range(first, last + 1)
 }
-# Blank on the page, and yet neither control nor format characters to Unicode.
-_BLANK = (
-    (0x034F, 0x034F),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x2800, 0x2800),
-    (0x3164, 0x3164),
-    (0xFE00, 0xFE0F),
-    (0xFFA0, 0xFFA0),
-    (0xE0100, 0xE01EF),
-)
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -50,4 +40,4 @@ def _is_hidden(character: str) -> bool:
         return True
     if category == "Zs":
         return character != " "
-    return any(first <= ord(character) <= last for first, last in _BLANK)
+    return character in INVISIBLE

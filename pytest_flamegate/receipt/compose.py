@@ -11,7 +11,6 @@ from pytest_flamegate.profile import fold, hotspots
 from pytest_flamegate.receipt.metrics import metrics, tokens_per_second, value_of
 from pytest_flamegate.receipt.types import (
     Evidence,
-    HotspotRecord,
     KernelSighting,
     ProcessProfile,
     ProfileRecord,
@@ -166,27 +165,13 @@ def _profile_record(
         degraded=pooled.degraded,
         folded_sha256=hashlib.sha256(fold(pooled).encode()).hexdigest(),
         processes=tuple(_process(profile) for profile in profiles),
-        hotspots=tuple(_hotspot(spot) for spot in spots),
+        hotspots=tuple(spots),
     )
 
 
 def _process(profile: Profile) -> ProcessProfile:
     own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
     return ProcessProfile(pid=profile.pids[0], samples=profile.samples, self_samples=own)
-
-
-def _hotspot(spot: Hotspot) -> HotspotRecord:
-    return HotspotRecord(
-        name=spot.name,
-        module=spot.module,
-        kind=spot.kind,
-        category=spot.category,
-        self_samples=spot.self_samples,
-        inclusive_samples=spot.inclusive_samples,
-        self_share=spot.self_share,
-        inclusive_share=spot.inclusive_share,
-        cpu_s_per_token=spot.cpu_s_per_token,
-    )
 
 
 def _now() -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_flamegate.profile.model import Hotspot
     from pytest_flamegate.workload.observation import Run
 
 SCHEMA_VERSION = "1.0.0"
@@ -61,21 +62,6 @@ class ProcessProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class HotspotRecord:
-    """One hotspot of the pooled profile; shares are 0 to 1 of all samples."""
-
-    name: str
-    module: str
-    kind: str
-    category: str
-    self_samples: int
-    inclusive_samples: int
-    self_share: float
-    inclusive_share: float
-    cpu_s_per_token: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileRecord:
     """How the profile was taken, what it holds, and the sha256 of ``profile.folded``.
 
@@ -97,7 +83,7 @@ class ProfileRecord:
     degraded: tuple[str, ...]
     folded_sha256: str
     processes: tuple[ProcessProfile, ...]
-    hotspots: tuple[HotspotRecord, ...]
+    hotspots: tuple[Hotspot, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from pytest_flamegate.report.markup import code
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_flamegate.receipt.types import Evidence, HotspotRecord, ProfileRecord
+    from pytest_flamegate.profile.model import Hotspot
+    from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 
 # Normal quantiles of a two-sided 1 % test with 95 % power, and the shift asked about.
 _Z_SUM = 2.576 + 1.645
@@ -38,7 +39,7 @@ def insights(evidence: Evidence) -> list[str]:
     return found
 
 
-def category_shares(hotspots: Sequence[HotspotRecord]) -> dict[str, float]:
+def category_shares(hotspots: Sequence[Hotspot]) -> dict[str, float]:
     """Return the self share of each category in ``hotspots``, 0 to 1, largest first."""
     shares: dict[str, float] = {}
     for hotspot in hotspots:
@@ -47,7 +48,7 @@ def category_shares(hotspots: Sequence[HotspotRecord]) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def by_self_share(hotspots: Sequence[HotspotRecord]) -> list[HotspotRecord]:
+def by_self_share(hotspots: Sequence[Hotspot]) -> list[Hotspot]:
     """Return ``hotspots`` hottest first: by self share, then inclusive share, then name."""
     return sorted(hotspots, key=lambda h: (-h.self_share, -h.inclusive_share, h.name, h.module))
 

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.profile.text import escaped_character
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,13 +18,6 @@ MAX_SHOWN = 300
 
 # Control, format (bidi, zero width), surrogate, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def _is_hidden(char: str) -> bool:
@@ -44,7 +39,7 @@ def visible(text: str, limit: int = MAX_SHOWN) -> str:
 
 
 def _make_visible(text: str) -> str:
-    return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
+    return "".join(escaped_character(char) if _is_hidden(char) else char for char in text)
 
 
 def cells(text: str) -> int:

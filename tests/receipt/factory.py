@@ -11,13 +11,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import metrics
 from pytest_flamegate.receipt.recompute import token_digest
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
-    HotspotRecord,
     KernelSighting,
     ProcessProfile,
     ProfileRecord,
@@ -228,7 +228,7 @@ def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[Profil
         if count
     )
     hotspots = tuple(
-        HotspotRecord(
+        Hotspot(
             name=name,
             module="kernels.py",
             kind="python",

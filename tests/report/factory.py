@@ -5,12 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import metrics
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
-    HotspotRecord,
     KernelSighting,
     ProcessProfile,
     ProfileRecord,
@@ -75,7 +74,7 @@ def profile(stacks: dict[Stack, int] | None = None, *, degraded: tuple[str, ...]
     )
 
 
-def hotspots(name_prefix: str = "") -> tuple[HotspotRecord, ...]:
+def hotspots(name_prefix: str = "") -> tuple[Hotspot, ...]:
     rows = [
         ("ternary_gemv", "kernels.py", "python", "matmul", 940, 940),
         ("quantize", "kernels.py", "python", "quantisation", 210, 210),
@@ -90,7 +89,7 @@ def hotspots(name_prefix: str = "") -> tuple[HotspotRecord, ...]:
         ("attention", "engine.py", "python", "python", 0, 56),
     ]
     return tuple(
-        HotspotRecord(
+        Hotspot(
             name=name_prefix + name,
             module=module,
             kind=kind,
@@ -163,7 +162,7 @@ WORKLOAD: Mapping[str, object] = MappingProxyType(
 )
 
 
-def profile_record(records: tuple[HotspotRecord, ...] | None = None) -> ProfileRecord:
+def profile_record(records: tuple[Hotspot, ...] | None = None) -> ProfileRecord:
     return ProfileRecord(
         profiler="py-spy",
         profiler_version="0.4.3",
@@ -191,7 +190,7 @@ def evidence(
     slow: float = 1.0,
     with_profile: bool = True,
     commit: Commit | None = COMMIT,
-    records: tuple[HotspotRecord, ...] | None = None,
+    records: tuple[Hotspot, ...] | None = None,
     model: Mapping[str, str | int] = MODEL,
     workload: Mapping[str, object] = WORKLOAD,
 ) -> Evidence:
