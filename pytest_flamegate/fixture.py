@@ -144,7 +144,7 @@ def name_of_test(nodeid: str) -> str:
     name = _UNSAFE.sub("-", whole).lstrip("-._")
     if name == whole and len(name) <= _LONGEST_NAME:
         return name
-    return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
+    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
 
 
 def _is_count(value: object) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import pytest_flamegate.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
 from tests.doors.project import Project, write_toy
+from tests.tools import require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,3 +45,12 @@ def project(pytester: pytest.Pytester) -> Project:
     """An empty project with a toy engine, ``toy.py``, and no workload file."""
     write_toy(pytester.path)
     return Project(pytester)
+
+
+@pytest.fixture(scope="session")
+def py_spy() -> None:
+    """Require a py-spy that works here."""
+    from pytest_flamegate.profile import Setup, profilers
+
+    probe = profilers(Setup())["py-spy"].probe()
+    require(probe.usable, f"py-spy cannot be used: {probe.code}: {probe.reason}")

@@ -75,7 +75,7 @@ def profile(stacks: dict[Stack, int] | None = None, *, degraded: tuple[str, ...]
 
 
 def hotspots(name_prefix: str = "") -> tuple[Hotspot, ...]:
-    rows = [
+    rows: list[tuple[str, str, FrameKind, str, int, int]] = [
         ("ternary_gemv", "kernels.py", "python", "matmul", 940, 940),
         ("quantize", "kernels.py", "python", "quantisation", 210, 210),
         ("softmax", "engine.py", "python", "attention", 56, 56),
