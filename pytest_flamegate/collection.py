@@ -49,9 +49,11 @@ class WorkloadItem(pytest.Item):
         self.gatekeeper.gate(self, self.workload)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return where the workload is declared."""
+        """Return where the workload is declared, and the heading of its failure."""
         line = line_of(self.path, self.workload.name) if self.path.is_file() else None
-        return self.path, line - 1 if line else None, self.workload.node_name
+        # A heading that the node id ends in would be shown in its place, dots made colons.
+        heading = f"{self.workload.name} ({self.workload.source})"
+        return self.path, line - 1 if line else None, heading
 
 
 class WorkloadFile(pytest.File):

@@ -34,7 +34,7 @@ class LineProgress:
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             # Does something only where pytest has begun a line, and so once a workload.
             self._reporter.ensure_newline()
-            self._reporter.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
+            self._reporter.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)} ")
             self._reporter.flush()
 
 
@@ -65,4 +65,5 @@ def progress_line(workload: str, timed: int, samples: int, spent: float) -> str:
     """Return the line: name, a bar, processes timed, samples taken."""
     full = round(_WIDTH * spent)
     bar = "━" * full + "╌" * (_WIDTH - full)
-    return f"{workload:<18} {bar} {timed} processes, {samples:,} samples"
+    processes = "1 process" if timed == 1 else f"{timed} processes"
+    return f"{workload:<18} {bar} {processes}, {samples:,} samples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
+from pytest_flamegate.profile.model import Frame, FrameKind, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import metrics
 from pytest_flamegate.receipt.types import (
     Commit,
