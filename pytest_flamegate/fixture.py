@@ -144,7 +144,8 @@ def name_of_test(nodeid: str) -> str:
     name = _UNSAFE.sub("-", whole).lstrip("-._")
     if name == whole and len(name) <= _LONGEST_NAME:
         return name
-    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{hashlib.sha256(nodeid.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()
+    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
 
 
 def _is_count(value: object) -> bool:

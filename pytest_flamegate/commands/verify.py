@@ -37,6 +37,7 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Verify each receipt; 0 where all hold, else 3."""
     from pytest_flamegate.receipt import Grade, verify_receipt
+    from pytest_flamegate.receipt.policies import policy_for
     from pytest_flamegate.report import verification_text
 
     grade = None
@@ -49,7 +50,9 @@ def run(parsed: argparse.Namespace) -> int:
                 f"There is no grade {parsed.require_grade!r}.",
                 f"Use one of: {', '.join(each.name for each in Grade)}.",
             ) from None
-    max_age_s = _seconds(parsed.max_age) if parsed.max_age else None
+    max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
+    # A name that there is not is the caller's mistake, not the receipt's.
+    policy_for(parsed.kernel_policy)
     results = [
         (
             path,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+# Every test here gets back the modules it found: these are slow, or can be loaded once only.
+import jsonschema.validators  # noqa: F401
 import pytest
 
-# Runs of pytest within this process must not import these anew: numpy can be loaded once only.
 import pytest_flamegate.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
 from tests.doors.project import Project, write_toy

@@ -74,7 +74,7 @@ print("MODULES", json.dumps([int(code), sorted(sys.modules)]))
 
 
 def imported(directory: Path, *arguments: str) -> set[str]:
-    """Run pytest in a fresh process, with every plugin there is; return the names of all modules it loaded."""
+    """Run pytest in a fresh process with every plugin there is; return all modules it loaded."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     done = subprocess.run(
         [sys.executable, "-c", _LISTING, "-q", *arguments],

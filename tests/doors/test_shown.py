@@ -1,0 +1,136 @@
+"""What is shown of a verdict, and that it survives the way from an xdist worker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_flamegate.gate import Comparability, Difference, Reason, Verdict, refused
+from pytest_flamegate.session import Outcome
+from pytest_flamegate.settings import Settings
+from pytest_flamegate.shown import Shown, relative, show, workflow_commands
+from pytest_flamegate.workload.spec import Workload
+from tests.receipt.factory import build
+from tests.report import verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def full() -> Verdict:
+    """A verdict with something in every field."""
+    return replace(
+        verdicts.regressed(),
+        comparability=Comparability((Difference("machine.kernel", "6.1", "6.8", "E_MACHINE"),)),
+        helped_by=("timed", "profiled"),
+    )
+
+
+def shown(verdict: Verdict, *, measured: bool = True) -> Shown:
+    triple = build()
+    return Shown(
+        node="flamegate.toml::toy",
+        workload="toy",
+        verdict=verdict,
+        section="regressed: …\n  evidence  x",
+        file="flamegate.toml",
+        line=3 if measured else None,
+        fails=True,
+        accepted=False,
+        receipt=triple.receipt if measured else None,
+        evidence=triple.evidence if measured else None,
+    )
+
+
+@pytest.mark.parametrize("make", [full, verdicts.no_baseline, verdicts.inconclusive])
+def test_what_travels_arrives(make: Callable[[], Verdict]) -> None:
+    """JSON is narrower than what xdist carries: what survives it survives both."""
+    sent = shown(make())
+    assert sent.evidence is not None
+    assert sent.evidence.runs
+    assert sent.evidence.profile is not None
+    arrived = Shown.from_data(json.loads(json.dumps(dict(sent.as_data()))))
+    assert arrived == sent
+    assert arrived.row == sent.row
+
+
+def test_an_outcome_that_was_never_measured_travels_too() -> None:
+    sent = shown(
+        refused("error", [Reason("E_TIMEOUT", "…")], grade="SELF_REPORTED"), measured=False
+    )
+    assert Shown.from_data(dict(sent.as_data())) == sent
+
+
+def test_every_field_of_a_verdict_is_tried() -> None:
+    """A field that is empty above would travel untested."""
+    verdict = full()
+    empty = [name for name in Verdict.__slots__ if getattr(verdict, name) in (None, (), "")]
+    assert not empty
+
+
+def outcome(directory: Path, verdict: Verdict, *, source: str = "flamegate.toml") -> Outcome:
+    triple = build()
+    workload = Workload(
+        name="toy", engine="python", prompt="x", max_tokens=1, source=source, directory=directory
+    )
+    latest = directory / ".flamegate" / "latest" / "toy"
+    return Outcome(workload, verdict, latest, triple.receipt, triple.evidence, fails=True)
+
+
+def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
+    (tmp_path / "flamegate.toml").write_text("# first\n\n[workloads.toy]\n")
+    latest = tmp_path / ".flamegate" / "latest" / "toy"
+    latest.mkdir(parents=True)
+    (latest / "receipt.json").touch()
+    settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
+    found = show(outcome(tmp_path, full()), "flamegate.toml::toy", settings)
+    assert (found.file, found.line) == ("flamegate.toml", 3)
+    assert ".flamegate/latest/toy/receipt.json" in found.section
+    assert "flamegraph.svg" not in found.section
+    assert "again     pytest flamegate.toml::toy --flamegate\n" in found.section
+    assert found.section.endswith("pytest flamegate.toml::toy --flamegate --flamegate-update")
+    # The token times stay where they are.
+    assert found.evidence is not None
+    assert found.evidence.runs == ()
+
+
+def test_what_is_an_error_cannot_be_accepted(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
+    verdict = refused("error", [Reason("E_TIMEOUT", "It took too long.")], grade="SELF_REPORTED")
+    found = show(outcome(tmp_path, verdict), "tests/test_a.py::test_b", settings)
+    assert "--flamegate-update" not in found.section
+    assert (found.file, found.line) == ("tests/test_a.py", None)
+
+
+def test_another_workload_file_is_said_again(tmp_path: Path) -> None:
+    settings = Settings(
+        root=tmp_path, directory=tmp_path / ".flamegate", config=tmp_path / "my loads.toml"
+    )
+    found = show(outcome(tmp_path, full()), "my loads.toml::toy", settings)
+    words = "pytest 'my loads.toml::toy' --flamegate --flamegate-config='my loads.toml'"
+    assert words in found.section
+
+
+def test_only_what_fails_is_annotated() -> None:
+    good = replace(shown(verdicts.no_baseline()), fails=False)
+    (line,) = workflow_commands([good, shown(full())])
+    assert line.startswith("::error file=flamegate.toml,line=3,title=flamegate%3A toy::regressed")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("/a/b/c", "b/c"), ("/a", "."), ("/x/y", "/x/y"), ("/ab", "/ab")]
+)
+def test_relative(path: str, told: str) -> None:
+    assert relative(Path(path), Path("/a")) == told
+
+
+def test_what_arrives_cannot_be_changed() -> None:
+    arrived = Shown.from_data(dict(shown(full()).as_data()))
+    assert arrived.receipt is not None
+    assert isinstance(arrived.receipt.environment, MappingProxyType)
