@@ -5,7 +5,12 @@ The exit code follows from the class, never from the words.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class FlamegateError(Exception):
@@ -49,3 +54,35 @@ class ToolError(FlamegateError):
     """A tool failed: profiler, engine, build, the file system."""
 
     exit_code = 5
+
+
+_TODO = {
+    errno.ENOSPC: "Free some space; TMPDIR says where temporary files go.",
+    errno.EACCES: "Check its permissions.",
+    errno.EPERM: "Check its permissions.",
+    errno.EAGAIN: "Too many processes run here: end some, and run it again.",
+    errno.ENOMEM: "End other processes or take a smaller workload, and run it again.",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+    errno.ENFILE: "Raise the limit on open files (ulimit -n).",
+}
+
+
+@contextmanager
+def system_errors() -> Iterator[None]:
+    """Turn what the system refuses within the block into a ``ToolError`` ``E_SYSTEM``."""
+    try:
+        yield
+    except OSError as error:
+        path = f": {error.filename!a}" if error.filename is not None else ""
+        todo = _TODO.get(error.errno or 0, "Repair that, and run it again.")
+        raise ToolError(
+            "E_SYSTEM", f"The system refused: {error.strerror or error}{path}.", todo
+        ) from error
+    except MemoryError as error:
+        raise ToolError("E_SYSTEM", "There is not enough memory.", _TODO[errno.ENOMEM]) from error
+    except RecursionError as error:
+        raise ToolError(
+            "E_SYSTEM",
+            "What was read is nested too deeply.",
+            "Restore the file from version control, or report this.",
+        ) from error

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
-from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.errors import (
+    FlamegateError,
+    ReceiptError,
+    UndecidedError,
+    UsageError,
+    system_errors,
+)
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
@@ -19,17 +26,11 @@ from pytest_flamegate.gate import (
     refused,
     verdict_document,
 )
+from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.profile import Setup, choose
-from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.shelves import (
-    RECEIPT,
-    VERDICT,
-    Baseline,
-    Shelves,
-)
+from pytest_flamegate.receipt.shelves import RECEIPT, VERDICT, Baseline, Shelves
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.receipt.types import Commit
 from pytest_flamegate.report import preamble
@@ -59,7 +60,10 @@ _UNACCEPTABLE = frozenset({"dishonest", "error"})
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one workload. ``directory`` holds the files named in the contract."""
+    """What came of one workload. ``directory`` holds the files named in the contract.
+
+    ``warnings`` say what went wrong beside it, one sentence each.
+    """
 
     workload: Workload
     verdict: Verdict
@@ -70,6 +74,7 @@ class Outcome:
     accepted: Path | None = None
     fails: bool = False
     error: FlamegateError | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -96,6 +101,11 @@ class Session:
         """The identity of the machine this runs on."""
         return identity()
 
+    @cached_property
+    def keeper(self) -> Keeper:
+        """What keeps the runs of this machine."""
+        return Keeper(self.shelves, machine_id(self.machine))
+
     def profiler(self, workload: Workload) -> Profiler | None:
         """Return the profiler that suits the workload; None where profiling is off.
 
@@ -114,7 +124,8 @@ class Session:
         notes: list[str] = []
         for workload in workloads:
             try:
-                profiler = self.profiler(workload)
+                with system_errors():
+                    profiler = self.profiler(workload)
             except FlamegateError as error:
                 names.append("no profiler")
                 notes.append(f"{error.code}: {error.what}")
@@ -139,13 +150,21 @@ class Session:
         ``call`` is measured instead of the workload's engine where it is given. Only a
         ``KeyboardInterrupt`` passes through; every other end is a verdict.
         """
-        directory = self.shelves.latest(workload.name)
         try:
-            return self._gate(self._injected(workload, call), call)
+            with system_errors():
+                self.shelves.probe(machine_id(self.machine) if self.settings.update else None)
         except FlamegateError as error:
-            verdict = _verdict_on(error)
-            self._publish_refusal(workload, verdict)
-            return Outcome(workload, verdict, directory, fails=self._fails(verdict), error=error)
+            # An earlier result stays: this run neither began nor has a place to say so.
+            return self._refused(workload, error)
+        try:
+            with system_errors():
+                return self._gate(self._injected(workload, call), call)
+        except FlamegateError as error:
+            outcome = self._refused(workload, error)
+            # The directory may be what failed; the verdict is still shown and fails.
+            with suppress(FlamegateError), system_errors():
+                self.keeper.refusal(workload.name, outcome.verdict)
+            return outcome
 
     def _gate(self, workload: Workload, call: Call | None) -> Outcome:
         chosen = engine(workload.engine)
@@ -207,19 +226,16 @@ class Session:
     def _baseline(self, workload: Workload) -> Baseline | None:
         """Read and verify what was accepted, unless this run replaces it anyway."""
         try:
-            baseline = self.shelves.baseline(machine_id(self.machine), workload.name)
-            if baseline is not None:
-                _verify_baseline(baseline)
+            return self.keeper.baseline(workload.name)
         except ReceiptError:
             if self.settings.update:
                 return None
             raise
-        return baseline
 
     def _publish(
         self, workload: Workload, sealed: Sealed, verdict: Verdict, baseline: Baseline | None
     ) -> Outcome:
-        accepted = self.settings.update and verdict.verdict not in _UNACCEPTABLE
+        accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         files = {
             **sealed.files,
             **pictures(workload, sealed, verdict),
@@ -228,64 +244,30 @@ class Session:
         if verdict.verdict == "dishonest":
             # A claim that does not hold is not left lying about as if it did.
             files.pop(RECEIPT, None)
-        directory = self.shelves.publish(workload.name, files)
-        shelf = None
-        if accepted:
-            shelf = self.shelves.accept(machine_id(self.machine), workload.name, files)
-        self._record(workload, sealed.evidence, verdict, accepted=accepted)
+        kept = self.keeper.keep(workload.name, files, verdict, sealed.evidence, accept=accept)
+        receipt = sealed.receipt if verdict.verdict != "dishonest" else None
+        if kept.error is not None:
+            verdict = _verdict_on(kept.error)
         return Outcome(
             workload=workload,
             verdict=verdict,
-            directory=directory,
-            receipt=sealed.receipt if verdict.verdict != "dishonest" else None,
+            directory=kept.directory,
+            receipt=receipt,
             evidence=sealed.evidence,
             baseline=baseline.evidence if baseline else None,
-            accepted=shelf,
-            fails=self._fails(verdict) and not accepted,
+            accepted=kept.accepted,
+            fails=self._fails(verdict) and kept.accepted is None,
+            error=kept.error,
+            warnings=kept.warnings,
         )
 
-    def _publish_refusal(self, workload: Workload, verdict: Verdict) -> None:
-        """Leave the reason where the result would have stood, if that is possible at all."""
-        try:
-            document = dumps(verdict_document(verdict))
-            self.shelves.publish(workload.name, {VERDICT: document})
-            self._record(workload, None, verdict, accepted=False)
-        except FlamegateError:
-            # The directory itself may be what failed; the verdict is still shown and fails.
-            return
-
-    def _record(
-        self, workload: Workload, evidence: Evidence | None, verdict: Verdict, *, accepted: bool
-    ) -> None:
-        line: dict[str, object] = {"workload": workload.name, "verdict": verdict.verdict}
-        if evidence is not None:
-            line |= {
-                "created": evidence.created,
-                "commit": evidence.commit.revision if evidence.commit else None,
-                "tokens_per_second": value_of(evidence.metrics, "tokens_per_second"),
-                "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
-                "machine": machine_id(self.machine),
-                "nonce": evidence.nonce,
-            }
-        line |= {"reasons": [reason.code for reason in verdict.reasons], "accepted": accepted}
-        self.shelves.record(line)
+    def _refused(self, workload: Workload, error: FlamegateError) -> Outcome:
+        verdict = _verdict_on(error)
+        directory = self.shelves.latest(workload.name)
+        return Outcome(workload, verdict, directory, fails=self._fails(verdict), error=error)
 
     def _fails(self, verdict: Verdict) -> bool:
         return fails_test(verdict, ci=self.settings.ci, strict=self.settings.strict)
-
-
-def _verify_baseline(baseline: Baseline) -> None:
-    path = baseline.directory / RECEIPT
-    if baseline.evidence.receipt_sha256 == "":
-        return
-    verification = verify_receipt(path)
-    if not verification.ok:
-        first = verification.refusals[0]
-        raise ReceiptError(
-            "E_BASELINE_CORRUPT",
-            f"The baseline {path} is refused: {first.code}: {first.message}",
-            "Restore it from version control, or accept a new one with --flamegate-update.",
-        )
 
 
 def _verdict_on(error: FlamegateError) -> Verdict:

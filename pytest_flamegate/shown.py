@@ -44,11 +44,12 @@ class Shown:
     accepted: bool
     receipt: Receipt | None
     evidence: Evidence | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def row(self) -> Row:
         """What the summary table needs."""
-        return Row(self.workload, self.verdict, self.receipt, self.evidence)
+        return Row(self.workload, self.verdict, self.receipt, self.evidence, self.warnings)
 
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data; ``from_data`` gives it back."""
@@ -95,6 +96,7 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
         accepted=outcome.accepted is not None,
         receipt=outcome.receipt,
         evidence=slim,
+        warnings=outcome.warnings,
     )
 
 

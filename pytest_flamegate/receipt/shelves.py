@@ -60,6 +60,12 @@ class Shelves:
         """Remove one baseline."""
         store.clear(directory)
 
+    def probe(self, machine_id: str | None = None) -> None:
+        """Make sure that a run can be kept, and a baseline of ``machine_id`` accepted."""
+        store.probe(self.root / "latest")
+        if machine_id is not None:
+            store.probe(store.inside(self.root / "baselines", machine_id))
+
     def clear(self, workload: str) -> None:
         """Remove the last run: what it said must not outlive the next one's failure."""
         store.clear(self.latest(workload))

@@ -37,6 +37,7 @@ __all__ = [
     "ensure_gitignore",
     "inside",
     "lock",
+    "probe",
     "publish",
     "read_bounded",
     "write_atomic",
@@ -53,6 +54,8 @@ baselines/**/.*
 """
 _GITIGNORE_OURS = b"# Written by flamegate"
 _GITIGNORE_MAX_BYTES = 64 << 10
+_PROBE = bytes(1 << 20)
+"""As much as the files of one run."""
 
 
 def inside(root: Path, name: str) -> Path:
@@ -134,6 +137,26 @@ def clear(directory: Path) -> None:
                 directory.rename(_sibling(directory, "new"))
                 sync_directory(directory.parent)
             _sweep(directory)
+
+
+def probe(directory: Path) -> None:
+    """Write, sync and remove a file in ``directory``, or where it will be made.
+
+    To be called before a run begins: ToolError ``E_CANNOT_WRITE`` now saves the wait for
+    the same after it. Nothing is left, and nothing that stands there is touched.
+    """
+    with writing(directory):
+        place = directory
+        while not os.path.lexists(place) and place != place.parent:
+            place = place.parent
+        path = place / f".flamegate-probe-{secrets.token_hex(6)}"
+        try:
+            write_synced(path, _PROBE)
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+        path.unlink()
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -43,6 +43,7 @@ class Outcome:
     verdict: Verdict
     receipt: Receipt | None = None
     evidence: Evidence | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def colour_of(verdict: Verdict) -> str:
@@ -99,6 +100,11 @@ def summary(
         f"{visible(each.workload)}: {visible(headline(each.verdict), 1000)}"
         for each in outcomes
         if each.verdict.verdict in _SAID_BELOW
+    ]
+    lines += [
+        f"{visible(each.workload)}: {visible(warning, 1000)}"
+        for each in outcomes
+        for warning in each.warnings
     ]
     claimed = [each for each in outcomes if each.receipt is not None]
     if claimed:

@@ -1,0 +1,117 @@
+"""What is kept of a run, in an order in which a failure costs no earlier result."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError, system_errors
+from pytest_flamegate.gate import verdict_document
+from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.shelves import RECEIPT, VERDICT, Baseline, Shelves
+from pytest_flamegate.receipt.strict_json import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.receipt.types import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a run's files stand, and as what it was accepted.
+
+    ``error`` says why it was not accepted though it should have been; ``warnings`` what
+    else could not be done, one sentence each.
+    """
+
+    directory: Path
+    accepted: Path | None = None
+    error: FlamegateError | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Keeps runs made on the machine class ``machine_id`` in one artifact directory."""
+
+    shelves: Shelves
+    machine_id: str
+
+    def baseline(self, workload: str) -> Baseline | None:
+        """Read what was accepted and verify it; None where nothing was."""
+        baseline = self.shelves.baseline(self.machine_id, workload)
+        if baseline is not None:
+            _verify(baseline)
+        return baseline
+
+    def keep(
+        self,
+        workload: str,
+        files: Mapping[str, bytes],
+        verdict: Verdict,
+        evidence: Evidence,
+        *,
+        accept: bool,
+    ) -> Kept:
+        """Publish a run, accept it if asked to, and record it; each all or nothing.
+
+        Raises where the run cannot be published; what comes after that only adds to it.
+        """
+        directory = self.shelves.publish(workload, files)
+        accepted, error = None, None
+        if accept:
+            try:
+                with system_errors():
+                    accepted = self.shelves.accept(self.machine_id, workload, files)
+            except FlamegateError as failed:
+                error = failed
+        line = self._line(workload, verdict, evidence)
+        if error is not None:
+            line |= {"verdict": "error", "reasons": [error.code]}
+        warnings: tuple[str, ...] = ()
+        try:
+            with system_errors():
+                self.shelves.record({**line, "accepted": accepted is not None})
+        except FlamegateError as failed:
+            warnings = (f"The history does not have this run. {failed}",)
+        return Kept(directory, accepted, error, warnings)
+
+    def refusal(self, workload: str, verdict: Verdict) -> None:
+        """Leave the reason where the result would have stood; raises where it cannot."""
+        self.shelves.publish(workload, {VERDICT: dumps(verdict_document(verdict))})
+        self.shelves.record({**self._line(workload, verdict, None), "accepted": False})
+
+    def _line(
+        self, workload: str, verdict: Verdict, evidence: Evidence | None
+    ) -> dict[str, object]:
+        line: dict[str, object] = {"workload": workload, "verdict": verdict.verdict}
+        if evidence is not None:
+            line |= {
+                "created": evidence.created,
+                "commit": evidence.commit.revision if evidence.commit else None,
+                "tokens_per_second": value_of(evidence.metrics, "tokens_per_second"),
+                "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
+                "machine": self.machine_id,
+                "nonce": evidence.nonce,
+            }
+        return {**line, "reasons": [reason.code for reason in verdict.reasons]}
+
+
+def _verify(baseline: Baseline) -> None:
+    path = baseline.directory / RECEIPT
+    unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
+    if unprofiled and not os.path.lexists(path):
+        return
+    verification = verify_receipt(path)
+    if not verification.ok:
+        first = verification.refusals[0]
+        raise ReceiptError(
+            "E_BASELINE_CORRUPT",
+            f"The baseline {path} is refused: {first.code}: {first.message}",
+            "Restore it from version control, or accept a new one with --flamegate-update.",
+        )

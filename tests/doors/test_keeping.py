@@ -1,0 +1,216 @@
+"""What is kept of a run when the disk fails in the middle of it, and what the session says."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.gate import machine_id
+from pytest_flamegate.keeping import Keeper
+from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.build import encode_evidence
+from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.report.terminal import summary
+from pytest_flamegate.session import Outcome, Session
+from pytest_flamegate.settings import Settings
+from pytest_flamegate.shown import show
+from pytest_flamegate.workload.spec import Workload
+from tests.receipt.factory import build
+from tests.report import verdicts
+
+OLD = {"evidence.json": b"old"}
+NEW = {"evidence.json": b"new", "verdict.json": b"new"}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Keeper:
+    """One with an earlier run and an accepted baseline."""
+    shelves = Shelves(tmp_path / ".flamegate")
+    shelves.publish("toy", OLD)
+    shelves.accept("machine", "toy", OLD)
+    return Keeper(shelves, "machine")
+
+
+def keep(keeper: Keeper) -> Any:
+    return keeper.keep("toy", NEW, verdicts.no_baseline(), build().evidence, accept=True)
+
+
+def full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_run_is_published_accepted_and_recorded(keeper: Keeper) -> None:
+    kept = keep(keeper)
+    assert (kept.error, kept.warnings) == (None, ())
+    assert contents(kept.directory) == contents(kept.accepted) == NEW
+    (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
+    assert json.loads(line)["accepted"] is True
+
+
+def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
+    (keeper.shelves.root / "history").touch()
+    kept = keep(keeper)
+    assert kept.error is None
+    assert contents(kept.directory) == contents(kept.accepted) == NEW
+    (warning,) = kept.warnings
+    assert "E_CANNOT_WRITE" in warning
+
+
+def test_a_run_that_cannot_be_accepted_stays_published_and_is_no_baseline(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shelves, "accept", full)
+    kept = keep(keeper)
+    assert kept.accepted is None
+    assert kept.error.code == "E_SYSTEM"
+    assert contents(kept.directory) == NEW
+    assert contents(keeper.shelves.accepted("machine", "toy")) == OLD
+    (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert (told["verdict"], told["accepted"]) == ("error", False)
+
+
+def test_a_full_disk_costs_no_earlier_result(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "write_synced", full)
+    with pytest.raises(Exception, match=r"E_CANNOT_WRITE.*No space left"):
+        keep(keeper)
+    monkeypatch.undo()
+    assert contents(keeper.shelves.latest("toy")) == OLD
+    assert contents(keeper.shelves.accepted("machine", "toy")) == OLD
+
+
+@pytest.mark.parametrize(
+    ("profiled", "receipt", "refused"),
+    [(False, False, False), (False, True, True), (True, False, True)],
+)
+def test_only_what_was_not_profiled_needs_no_receipt(
+    tmp_path: Path, profiled: bool, receipt: bool, refused: bool
+) -> None:
+    keeper = Keeper(Shelves(tmp_path), "machine")
+    sealed = build().sealed()
+    evidence = replace(sealed.evidence, receipt_sha256="")
+    if not profiled:
+        evidence = replace(evidence, profile=None, kernels=())
+    files = {"evidence.json": encode_evidence(evidence)}
+    if receipt:
+        files["receipt.json"] = sealed.files["receipt.json"]
+    keeper.shelves.accept("machine", "toy", files)
+    if refused:
+        with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT"):
+            keeper.baseline("toy")
+    else:
+        assert keeper.baseline("toy") is not None
+
+
+# The session
+
+
+def session(root: Path, **changes: Any) -> Session:
+    return Session(Settings(root, root / ".flamegate", **changes), NoProgress())
+
+
+def toy(root: Path) -> Workload:
+    return Workload("toy", "python", "x", 1, "flamegate.toml", directory=root)
+
+
+def failing(error: BaseException) -> Callable[..., Outcome]:
+    def fail(*_: object) -> Outcome:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/tmp/x"), ("No space left: '/tmp/x'", "Free")),
+        (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "end some")),
+        (FileNotFoundError(2, "No usable temporary directory"), ("No usable temporary",)),
+        (MemoryError(), ("not enough memory",)),
+        (RecursionError(), ("nested too deeply",)),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_with_a_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(Session, "_gate", failing(error))
+    outcome = session(tmp_path).gate(toy(tmp_path))
+    assert (outcome.exit_code, outcome.verdict.verdict) == (5, "error")
+    (reason,) = outcome.verdict.reasons
+    assert reason.code == "E_SYSTEM"
+    for word in words:
+        assert word in reason.message
+    assert (outcome.directory / "verdict.json").is_file()
+
+
+def test_an_interrupt_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_gate", failing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        session(tmp_path).gate(toy(tmp_path))
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_place_that_cannot_be_written_is_found_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
+) -> None:
+    monkeypatch.setattr(Session, "_gate", failing(AssertionError("it ran")))
+    mine = session(tmp_path, update=update)
+    mine.shelves.publish("toy", OLD)
+    blocked = mine.shelves.root / "baselines" if update else None
+    if blocked is not None:
+        blocked.touch()
+    else:
+        monkeypatch.setattr(store, "write_synced", full)
+    outcome = mine.gate(toy(tmp_path))
+    assert [reason.code for reason in outcome.verdict.reasons] == ["E_CANNOT_WRITE"]
+    assert outcome.exit_code == 5
+    assert contents(outcome.directory) == OLD
+
+
+def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
+    Shelves(tmp_path / "not" / "yet").probe("machine")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_was_not_accepted_is_shown_as_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measurement stands where it is; the verdict on the test is that accepting failed."""
+    triple = build().sealed()
+
+    def gated(mine: Session, workload: Workload, _: object) -> Outcome:
+        from pytest_flamegate.sealing import Sealed
+
+        sealed = Sealed(triple.receipt, triple.evidence, None, triple.files, None)
+        return mine._publish(workload, sealed, verdicts.no_baseline(), None)
+
+    monkeypatch.setattr(Session, "_gate", gated)
+    mine = session(tmp_path, update=True)
+    (mine.shelves.root / "history").parent.mkdir()
+    (mine.shelves.root / "history").touch()
+    kept = mine.gate(toy(tmp_path))
+    assert (kept.fails, kept.accepted) == (
+        False,
+        mine.shelves.accepted(machine_id(mine.machine), "toy"),
+    )
+    row = show(kept, "flamegate.toml::toy", mine.settings).row
+    assert any("The history does not have this run" in line for line in summary([row]))
+    monkeypatch.setattr(Shelves, "accept", full)
+    refused = mine.gate(toy(tmp_path))
+    assert (refused.fails, refused.accepted, refused.exit_code) == (True, None, 5)
+    assert contents(refused.directory).keys() >= triple.files.keys()
