@@ -8,13 +8,12 @@ type of what happened, never from its words.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import __version__
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.errors import FlamegateError, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,17 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parsed = _parser().parse_args(arguments)
     try:
-        return int(parsed.run(parsed))
+        with system_errors():
+            return int(parsed.run(parsed))
     except FlamegateError as error:
         print(f"{error.code}: {error.what}\n{error.todo}", file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt:
         print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; say nothing more on a dead pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import FlamegateError, UndecidedError, UsageError
+from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.receipt.disk import read_bounded
+from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
     from pytest_flamegate.receipt.shelves import Shelves
+    from pytest_flamegate.receipt.types import Evidence
 
 
 def add(subparsers: common.Subparsers) -> None:
@@ -31,6 +35,7 @@ def add(subparsers: common.Subparsers) -> None:
     pruning.set_defaults(run=prune)
     for action in (listing, showing, accepting, pruning):
         common.add_knobs(action, "dir", "config")
+    common.add_knobs(accepting, "update_in_ci")
 
 
 def list_all(parsed: argparse.Namespace) -> int:
@@ -59,16 +64,16 @@ def show(parsed: argparse.Namespace) -> int:
         common.say(f"{workload} on {machine}: {_line(directory)}\n{directory}")
         page = directory / PAGE
         if page.is_file():
-            common.say(page.read_text("utf-8", "replace"))
+            common.say(read_bounded(page, EVIDENCE_MAX_BYTES).decode("utf-8", "replace"))
     return 0
 
 
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     from pytest_flamegate.gate import machine_id
-    from pytest_flamegate.receipt.shelves import RECEIPT, read_evidence
-    from pytest_flamegate.receipt.verify import verify_receipt
+    from pytest_flamegate.receipt.shelves import RECEIPT
 
+    parsed.update = True  # what it is, and so refused under CI
     shelves = _shelves(parsed)
     latest = sorted(path.parent.name for path in shelves.root.glob(f"latest/*/{RECEIPT}"))
     wanted = parsed.workloads or latest
@@ -76,33 +81,44 @@ def accept(parsed: argparse.Namespace) -> int:
         raise UndecidedError(
             "E_NO_RUN", "There is no latest run to accept.", "Run pytest --flamegate first."
         )
+    if unknown := [name for name in wanted if name not in latest]:
+        raise UsageError(
+            "E_NO_RUN",
+            f"There is no latest run of {unknown[0]!r} with a receipt.",
+            f"There are: {', '.join(latest) or 'none'}.",
+        )
     for name in wanted:
-        if name not in latest:
-            raise UsageError(
-                "E_NO_RUN",
-                f"There is no latest run of {name!r} with a receipt.",
-                f"There are: {', '.join(latest) or 'none'}.",
-            )
-        directory = shelves.latest(name)
-        verification = verify_receipt(directory / RECEIPT)
-        if not verification.ok:
-            first = verification.refusals[0]
-            raise UndecidedError(
-                "E_NOT_ACCEPTED",
-                f"The latest run of {name!r} is not honest: {first.code}: {first.message}",
-                "Run it again.",
-            )
-        evidence = read_evidence(directory)
-        if "injection" in evidence.workload:
-            raise UndecidedError(
-                "E_NOT_ACCEPTED",
-                f"The latest run of {name!r} had work injected ({evidence.workload['injection']}).",
-                "Run it again without --flamegate-inject.",
-            )
-        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+        files, evidence = _honest(name, shelves.latest(name))
         shelf = shelves.accept(machine_id(evidence.machine), name, files)
         common.say(f"accepted {name}: {shelf}")
     return 0
+
+
+def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
+    """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
+    from pytest_flamegate.receipt.build import decode_evidence
+    from pytest_flamegate.receipt.shelves import EVIDENCE, FILES, FOLDED, RECEIPT
+    from pytest_flamegate.receipt.verify import verify_receipt
+
+    present = [each for each in FILES if os.path.lexists(directory / each)]
+    files = {each: read_bounded(directory / each, EVIDENCE_MAX_BYTES) for each in present}
+    verification = verify_receipt(
+        files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED)
+    )
+    if not verification.ok or EVIDENCE not in files:
+        first = next(iter(verification.refusals), None)
+        why = f"{first.code}: {first.message}" if first else "its evidence is gone."
+        raise ReceiptError(
+            "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {why}", "Run it again."
+        )
+    evidence = decode_evidence(files[EVIDENCE])
+    if "injection" in evidence.workload:
+        raise UndecidedError(
+            "E_NOT_ACCEPTED",
+            f"The latest run of {name!r} had work injected ({evidence.workload['injection']}).",
+            "Run it again without --flamegate-inject.",
+        )
+    return files, evidence
 
 
 def prune(parsed: argparse.Namespace) -> int:

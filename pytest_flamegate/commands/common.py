@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.commands import ini
 from pytest_flamegate.knobs import KNOBS
 from pytest_flamegate.settings import Settings
 
@@ -32,14 +34,21 @@ def add_knobs(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
-    """Return the settings that the arguments and the environment give."""
-    import os
+    """Return the settings that the arguments, the environment and pytest's file give.
 
-    values = {knob.name: getattr(parsed, knob.name, None) for knob in KNOBS}
+    As under pytest an argument counts before the environment, and that before the file; a
+    path among the arguments starts here, one in the file at its root.
+    """
+    root, values = ini.read(Path.cwd())
     for knob in KNOBS:
-        if knob.env and not values[knob.name]:
-            values[knob.name] = os.environ.get(knob.env)
-    return Settings.from_values(values, root=Path.cwd())
+        given = getattr(parsed, knob.name, None)
+        if given and knob.name in ("config", "dir"):
+            given = str(Path.cwd() / Path(given).expanduser())
+        if not given and knob.env:
+            given = os.environ.get(knob.env)
+        if given:
+            values[knob.name] = given
+    return Settings.from_values(values, root=root)
 
 
 def declared(settings: Settings) -> tuple[Workload, ...]:
@@ -53,8 +62,14 @@ def declared(settings: Settings) -> tuple[Workload, ...]:
 
 
 def say(text: str) -> None:
-    """Print to standard output."""
-    print(text)  # noqa: T201 - a command's words are its result
+    """Print to standard output; nothing where its reader (head, less) has seen enough.
+
+    What the command does, and how it exits, is the same either way.
+    """
+    try:
+        print(text, flush=True)  # noqa: T201 - a command's words are its result
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def width() -> int:

@@ -21,7 +21,12 @@ _SEVERITY = (1, 3, 2, 5, 4, 0)
 
 def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser("run", help="measure and gate workloads")
+    parser = subparsers.add_parser(
+        "run",
+        help="measure and gate workloads",
+        description="Measures and gates workloads. The flamegate_ keys of pytest's configuration "
+        "file count as under pytest; its addopts do not.",
+    )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     common.add_knobs(
         parser, "update", "update_in_ci", "profiler", "budget", "config", "dir", "inject"

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,9 +153,12 @@ def test_usage_errors(
     assert not (pytester.path / ".flamegate").exists()
 
 
-def test_an_update_under_ci(monkeypatch: pytest.MonkeyPatch, capsys: Told) -> None:
+@pytest.mark.parametrize("arguments", [("run", "--update"), ("baseline", "accept")])
+def test_an_update_under_ci(
+    monkeypatch: pytest.MonkeyPatch, capsys: Told, arguments: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("CI", "true")
-    assert ask("run", "--update") == 2
+    assert ask(*arguments) == 2
     assert "E_UPDATE_IN_CI" in capsys.readouterr().err
 
 
@@ -209,19 +213,42 @@ def test_workloads_are_chosen_by_name() -> None:
     assert len(chosen(known, [])) == 3  # type: ignore[arg-type]
 
 
-def test_a_reader_that_has_seen_enough() -> None:
-    """The pipe is closed before a word is written: no traceback, whatever it exits with."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, "baseline", "list"],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    os.close(writer)
-    assert done.stderr == ""
+def test_a_reader_that_has_seen_enough(shelf: Path) -> None:
+    """The pipe is closed before a word is written: the exit code is that of what was found."""
+    (shelf / "other.json").write_text("{}")
+    for arguments, code in ((["receipt.json"], 0), (["other.json", "receipt.json"], 3)):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, "verify-receipt", *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        os.close(writer)
+        assert (done.stderr, done.returncode) == ("", code)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/x"), "Permission denied: '/x'"),
+        (MemoryError(), "not enough memory"),
+        (RecursionError(), "nested too deeply"),
+    ],
+)
+def test_what_the_system_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: Told, error: Exception, words: str
+) -> None:
+    def refuse(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Shelves, "baselines", refuse)
+    assert ask("baseline", "list") == 5
+    told = capsys.readouterr().err
+    assert told.startswith("E_SYSTEM: ")
+    assert words in told
 
 
 # run
@@ -431,35 +458,51 @@ def test_nothing_to_accept(pytester: pytest.Pytester, capsys: Told) -> None:
     assert "E_NO_RUN" in capsys.readouterr().err
 
 
-def test_a_dishonest_run_is_not_accepted(home: Path, capsys: Told) -> None:
-    path = home / ".flamegate" / "latest" / "toy" / "receipt.json"
-    document = json.loads(path.read_text())
+def test_an_update_under_ci_that_is_meant(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert ask("baseline", "accept", "--update-in-ci") == 0
+    assert len(Shelves(home / ".flamegate").baselines()) == 1
+
+
+def falsify(latest: Path) -> None:
+    document = json.loads((latest / "receipt.json").read_text())
     document["tokens_per_second"] *= 10
-    path.write_text(json.dumps(document))
-    assert ask("baseline", "accept") == 4
-    assert "E_NOT_ACCEPTED" in capsys.readouterr().err
-    assert not (home / ".flamegate" / "baselines").exists()
+    (latest / "receipt.json").write_text(json.dumps(document))
 
 
-def test_an_injected_run_is_not_accepted(
-    home: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+def inject(latest: Path) -> None:
+    """Make it a run that was made slower on purpose: it is honest, and still no baseline."""
+    document = json.loads((latest / "evidence.json").read_text())
+    document["workload"]["injection"] = "norm:+10%"
+    (latest / "evidence.json").write_text(json.dumps(document))
+
+
+def hide_evidence(latest: Path) -> None:
+    (latest / "evidence.json").unlink()
+
+
+def put_a_directory(latest: Path) -> None:
+    (latest / "flamegraph.md").unlink()
+    (latest / "flamegraph.md").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "words"),
+    [
+        (falsify, 3, ("E_NOT_ACCEPTED", "is not honest")),
+        (inject, 4, ("E_NOT_ACCEPTED", "norm:+10%")),
+        (hide_evidence, 3, ("E_NOT_ACCEPTED", "evidence")),
+        (put_a_directory, 3, ("E_NOT_A_FILE", "flamegraph.md")),
+    ],
+)
+def test_what_is_not_accepted(
+    home: Path, capsys: Told, spoil: Callable[[Path], None], code: int, words: tuple[str, ...]
 ) -> None:
-    """A run made slower on purpose is honest, and still no baseline."""
-    from dataclasses import replace
-
-    from pytest_flamegate.receipt import shelves
-
-    read = shelves.read_evidence
-
-    def injected(directory: Path) -> Any:
-        evidence = read(directory)
-        return replace(evidence, workload={**evidence.workload, "injection": "norm:+10%"})
-
-    monkeypatch.setattr(shelves, "read_evidence", injected)
-    assert ask("baseline", "accept") == 4
+    spoil(home / ".flamegate" / "latest" / "toy")
+    assert ask("baseline", "accept") == code
     told = capsys.readouterr().err
-    assert "E_NOT_ACCEPTED" in told
-    assert "norm:+10%" in told
+    for word in words:
+        assert word in told
     assert not (home / ".flamegate" / "baselines").exists()
 
 

@@ -1,0 +1,90 @@
+"""What the command line reads of pytest's configuration is what pytest reads."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.commands import common, ini
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.settings import Settings
+from tests.doors.test_settings import FILES, LINES, NATIVE, TOML
+
+
+def settings(**given: str) -> Settings:
+    return common.settings_of(argparse.Namespace(**given))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, text.format(lines=LINES)) for name, text in FILES.items()),
+        ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
+        (".pytest.ini", ""),
+        ("tox.ini", "[tox]\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget='"2"')),
+        ("pyproject.toml", "[tool.other]\n"),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2.0), marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(budget=2), marks=NATIVE),
+        pytest.param(".pytest.toml", "", marks=NATIVE),
+    ],
+)
+def test_both_doors_read_the_same(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    (pytester.path / name).write_text(text)
+    (pytester.path / "loads.toml").touch()
+    assert settings() == Settings.from_pytest(pytester.parseconfig())
+    if name != "tox.ini":
+        # The file is found from below too, and its paths start where it lies.
+        monkeypatch.chdir(pytester.mkdir("below"))
+    assert settings() == Settings.from_pytest(pytester.parseconfig())
+
+
+def test_the_first_file_counts(pytester: pytest.Pytester) -> None:
+    (pytester.path / "tox.ini").write_text("[pytest]\nflamegate_budget = 3\n")
+    (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nflamegate_dir='x'\n")
+    assert settings().budget_s == 15.0
+    assert settings() == Settings.from_pytest(pytester.parseconfig())
+
+
+def test_argument_before_environment_before_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\nflamegate_profiler = perf\nflamegate_dir = artifacts\n")
+    assert settings().profiler == "perf"
+    monkeypatch.setenv("FLAMEGATE_PROFILER", "py-spy")
+    assert settings().profiler == "py-spy"
+    assert settings(profiler="none").profiler == "none"
+    monkeypatch.chdir(pytester.mkdir("below"))
+    assert settings().directory == pytester.path / "artifacts"
+    assert settings(dir="here").directory == pytester.path / "below" / "here"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("pytest.ini", "[pytest]\nflamegate_strict = perhaps\n", "flamegate_strict"),
+        ("pytest.ini", "[pytest]\nflamegate_budget = abc\n", "flamegate_budget"),
+        ("pytest.ini", "flamegate_budget = 2\n", "pytest.ini"),
+        ("pytest.ini", b"\xff", "pytest.ini"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_dir = 3\n", "flamegate_dir"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_budget = []\n", "_budget"),
+        ("pyproject.toml", "[tool\n", "pyproject.toml"),
+    ],
+)
+def test_what_is_not_understood_is_named(
+    pytester: pytest.Pytester, name: str, text: str | bytes, words: str
+) -> None:
+    path = pytester.path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UsageError, match=f"E_BAD_OPTION.*{words}"):
+        settings()
+
+
+def test_without_a_file_the_root_is_here(tmp_path: Path) -> None:
+    assert ini.read(tmp_path) == (tmp_path, {})
+    (tmp_path / "pyproject.toml").write_text("tool = 1\n")
+    assert ini.read(tmp_path / "below") == (tmp_path, {})
