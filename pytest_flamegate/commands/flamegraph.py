@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +34,15 @@ def add(subparsers: common.Subparsers) -> None:
         "flamegraph",
         help="write flame graphs of 1 and 10 tokens, each with its page, and a guide",
         description="Runs MODEL on the declared command that takes {model}, else on the embedded "
-        "engine; without MODEL the one that is found, else the embedded one.",
+        "engine; without MODEL the one that is found, else the embedded one. Nothing is judged, "
+        "and earlier results are left as they are.",
     )
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
     parser.add_argument(
         "output", nargs="?", type=Path, default=DEFAULT_DIRECTORY, metavar="OUTPUT_DIR"
     )
-    common.add_knobs(parser, "profiler", "budget", "config", "dir")
+    common.add_knobs(parser, "profiler", "budget", "config")
     parser.set_defaults(run=run)
 
 
@@ -50,19 +53,22 @@ def run(parsed: argparse.Namespace) -> int:
         raise UsageError(
             "E_NO_PROFILER",
             "There is no flame graph without a profiler, and profiling is turned off.",
-            "Drop --profiler=none, or FLAMEGATE_PROFILER=none.",
+            "Say --profiler=auto, whatever FLAMEGATE_PROFILER or flamegate_profiler says.",
         )
     with _writing(parsed.output):
         # Said before the measuring, not after it.
         parsed.output.mkdir(parents=True, exist_ok=True)
-    outcomes = gate_all(settings, _workloads(settings, parsed.model, parsed.tokenizer))
-    failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
-    for outcome in failed:
-        for reason in outcome.verdict.reasons:
-            common.say(f"{outcome.workload.name}: {reason.code}: {reason.message}")
-    written = [each for each in outcomes if each not in failed]
-    for path in _write(written, parsed.output) if written else ():
-        common.say(str(path))
+    workloads = _workloads(settings, parsed.model, parsed.tokenizer)
+    with tempfile.TemporaryDirectory(prefix="flamegate-") as shelf:
+        # A shelf of its own: what was gated and accepted is no business of a picture.
+        outcomes = gate_all(replace(settings, directory=Path(shelf)), workloads)
+        failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
+        for outcome in failed:
+            for reason in outcome.verdict.reasons:
+                common.say(f"{outcome.workload.name}: {reason.code}: {reason.message}")
+        written = [each for each in outcomes if each not in failed]
+        for path in _write(written, parsed.output) if written else ():
+            common.say(str(path))
     return worst(failed)
 
 
@@ -74,6 +80,11 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
         (each for each in common.declared(settings) if any("{model}" in p for p in each.command)),
         None,
     )
+    if tokenizer and (template is None or not any("{tokenizer}" in p for p in template.command)):
+        common.say(f"TOKENIZER {tokenizer} is not used: the engine finds its own with the model")
+        tokenizer = None
+    if model:
+        model = os.path.relpath(model, settings.root)
     if template is not None:
         pair = [
             replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
@@ -86,19 +97,27 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
-    from pytest_flamegate.receipt.shelves import PAGE, PICTURE
+    from pytest_flamegate.receipt.shelves import PICTURE
+    from pytest_flamegate.report import flamegraph_markdown
     from pytest_flamegate.report.guide import guide_readme
 
+    again = _command(outcomes, directory)
     written = []
     with _writing(directory):
         for outcome in outcomes:
-            for source, suffix in ((PICTURE, ".svg"), (PAGE, ".md")):
-                target = directory / f"{outcome.workload.name}{suffix}"
-                shutil.copyfile(outcome.directory / source, target)
-                written.append(target)
+            assert outcome.evidence is not None  # an outcome without is an error, not written
+            assert outcome.receipt is not None
+            picture, page = (directory / f"{outcome.workload.name}{end}" for end in (".svg", ".md"))
+            shutil.copyfile(outcome.directory / PICTURE, picture)
+            text = flamegraph_markdown(
+                outcome.evidence, outcome.receipt, None, regenerate=again, picture=picture.name
+            )
+            page.write_text(text, "utf-8")
+            written += [picture, page]
         guide = directory / "README.md"
-        entries = [_entry(each) for each in outcomes]
-        guide.write_text(guide_readme(entries, regenerate=_command(outcomes, directory)), "utf-8")
+        guide.write_text(
+            guide_readme([_entry(each) for each in outcomes], regenerate=again), "utf-8"
+        )
         written.append(guide)
     return written
 

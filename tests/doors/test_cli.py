@@ -313,16 +313,28 @@ def test_a_baseline_that_was_tampered_with(home: Path) -> None:
 
 @pytest.mark.usefixtures("py_spy")
 def test_flamegraph(tmp_path: Path) -> None:
-    done = run(tmp_path, "flamegraph", "", "", "out", "--budget=1", "--profiler=py-spy")
+    (tmp_path / ".flamegate" / "latest" / "1tok").mkdir(parents=True)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nflamegate_budget = 1\n")
+    done = run(tmp_path, "flamegraph", "", "words.json", "out", "--profiler=py-spy")
     assert done.returncode == 0, done.stdout + done.stderr
+    # What was gated before stays: pictures are neither kept nor judged nor recorded.
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob(".flamegate/**/*")}
+    assert left == {".flamegate/latest", ".flamegate/latest/1tok"}
+    note, preamble, *written = done.stdout.splitlines()
+    assert "py-spy" in preamble
+    assert note.startswith("TOKENIZER words.json is not used")
     out = tmp_path / "out"
     names = {"1tok.svg", "1tok.md", "10tok.svg", "10tok.md", "README.md"}
     assert {path.name for path in out.iterdir()} == names
-    assert set(done.stdout.splitlines()[1:]) == {f"out/{name}" for name in names}
+    assert set(written) == {f"out/{name}" for name in names}
     for name in ("1tok.svg", "10tok.svg"):
         picture = (out / name).read_text()
         assert picture.startswith(("<?xml", "<svg"))
         assert "ternary_gemv" in picture
+        page = (out / name).with_suffix(".md").read_text()
+        assert f"({name})" in page
+        assert "This run was not judged." in page
+        assert "words.json" not in page
     guide = (out / "README.md").read_text()
     assert "1tok.svg" in guide
     assert "flamegate flamegraph '' '' out" in guide

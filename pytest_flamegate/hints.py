@@ -1,0 +1,40 @@
+"""Commands to copy: what was said on this run and is not the default is said again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_flamegate.settings import Settings
+
+
+def pytest_command(settings: Settings, node: str | None = None) -> str:
+    """Return what measures again: the test ``node``, or everything."""
+    words = ["pytest", *([node] if node is not None else []), "--flamegate"]
+    return shlex.join([*words, *_options(settings, "--flamegate-")])
+
+
+def run_command(settings: Settings) -> str:
+    """Return what measures everything again without pytest."""
+    return shlex.join(["flamegate", "run", *_options(settings, "--")])
+
+
+def _options(settings: Settings, prefix: str) -> list[str]:
+    """Return where to look and how to measure; how much and against what is the user's."""
+    told = {}
+    if settings.config is not None:
+        told["config"] = _path(settings.config, settings.root)
+    if settings.directory != settings.root / ".flamegate":
+        told["dir"] = _path(settings.directory, settings.root)
+    if settings.profiler != "auto":
+        told["profiler"] = settings.profiler
+    return [f"{prefix}{name}={value}" for name, value in told.items()]
+
+
+def _path(path: Path, root: Path) -> str:
+    """Return ``path`` as seen from ``root``, whole where it lies elsewhere."""
+    return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
