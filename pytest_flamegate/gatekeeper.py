@@ -17,12 +17,13 @@ from pytest_flamegate.collection import (
 )
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
+from pytest_flamegate.hints import pytest_command, relative
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.marker import check, is_marked, takes_fixture
 from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
-from pytest_flamegate.shown import Shown, append_step_summary, relative, show, workflow_commands
+from pytest_flamegate.shown import Shown, append_step_summary, show, workflow_commands
 from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
 from pytest_flamegate.workload.thresholds import extra_work
 
@@ -213,7 +214,7 @@ class Gatekeeper:
     def _accept_command(self) -> str | None:
         """Return how to accept these runs, where any of them waits for it."""
         if any(one.verdict.verdict == "no_baseline" and not one.accepted for one in self.results):
-            return "pytest --flamegate --flamegate-update"
+            return f"{pytest_command(self.settings)} --flamegate-update"
         return None
 
     # What to collect

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -27,14 +26,14 @@ def _options(settings: Settings, prefix: str) -> list[str]:
     """Return where to look and how to measure; how much and against what is the user's."""
     told = {}
     if settings.config is not None:
-        told["config"] = _path(settings.config, settings.root)
+        told["config"] = relative(settings.config, settings.root)
     if settings.directory != settings.root / ".flamegate":
-        told["dir"] = _path(settings.directory, settings.root)
+        told["dir"] = relative(settings.directory, settings.root)
     if settings.profiler != "auto":
         told["profiler"] = settings.profiler
     return [f"{prefix}{name}={value}" for name, value in told.items()]
 
 
-def _path(path: Path, root: Path) -> str:
+def relative(path: Path, root: Path) -> str:
     """Return ``path`` as seen from ``root``, whole where it lies elsewhere."""
-    return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

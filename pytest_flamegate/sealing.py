@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -69,13 +68,13 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     return Sealed(receipt, evidence, pooled, files, verification)
 
 
-def again(workload: Workload) -> str:
-    """Return the command that measures this workload again."""
-    return f"pytest {shlex.quote(workload.node_name)} --flamegate"
+def pictures(
+    workload: Workload, sealed: Sealed, verdict: Verdict, *, again: str
+) -> dict[str, bytes]:
+    """Return the flame graph and its page; nothing where there is no profile to draw.
 
-
-def pictures(workload: Workload, sealed: Sealed, verdict: Verdict) -> dict[str, bytes]:
-    """Return the flame graph and its page; nothing where there is no profile to draw."""
+    ``again`` is the command that makes them again.
+    """
     if sealed.profile is None or sealed.receipt is None:
         return {}
     cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")
@@ -85,7 +84,7 @@ def pictures(workload: Workload, sealed: Sealed, verdict: Verdict) -> dict[str, 
         subtitle=picture_subtitle(sealed.evidence, sealed.receipt),
         cpu_s_per_token=cpu_s_per_token,
     )
-    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again(workload))
+    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again)
     return {PICTURE: picture.encode(), PAGE: page.encode()}
 
 

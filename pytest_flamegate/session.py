@@ -26,6 +26,7 @@ from pytest_flamegate.gate import (
     refused,
     verdict_document,
 )
+from pytest_flamegate.hints import pytest_command
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.profile import Setup, choose
@@ -236,9 +237,10 @@ class Session:
         self, workload: Workload, sealed: Sealed, verdict: Verdict, baseline: Baseline | None
     ) -> Outcome:
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
+        again = pytest_command(self.settings, workload.node_name)
         files = {
             **sealed.files,
-            **pictures(workload, sealed, verdict),
+            **pictures(workload, sealed, verdict, again=again),
             VERDICT: dumps(verdict_document(verdict)),
         }
         if verdict.verdict == "dishonest":

@@ -6,12 +6,12 @@ Everything in here is plain data at heart, so that it travels from an xdist work
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.gate import Verdict, headline
+from pytest_flamegate.hints import pytest_command, relative
 from pytest_flamegate.receipt.codec import from_plain, to_plain
 from pytest_flamegate.receipt.shelves import PICTURE, RECEIPT, VERDICT
 from pytest_flamegate.receipt.types import (  # noqa: TC001 - from_plain reads the annotations
@@ -67,9 +67,7 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
     workload = outcome.workload
     file = workload.directory / workload.source
     declared = file if file.is_file() else None
-    again = f"pytest {shlex.quote(node)} --flamegate"
-    if settings.config is not None:
-        again += f" --flamegate-config={shlex.quote(relative(settings.config, settings.root))}"
+    again = pytest_command(settings, node)
     accept = None
     if outcome.verdict.verdict not in ("dishonest", "error"):
         accept = f"{again} --flamegate-update"
@@ -120,8 +118,3 @@ def append_step_summary(results: Sequence[Shown]) -> None:
 def _paths(outcome: Outcome, root: Path) -> list[str]:
     found = [outcome.directory / name for name in (PICTURE, RECEIPT, VERDICT)]
     return [relative(path, root) for path in found if path.is_file()][:2]
-
-
-def relative(path: Path, root: Path) -> str:
-    """Return ``path`` as seen from ``root``, whole where it lies elsewhere."""
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -36,8 +36,9 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
+    from pytest_flamegate.hints import relative, run_command
     from pytest_flamegate.report.terminal import summary
-    from pytest_flamegate.shown import relative, show
+    from pytest_flamegate.shown import show
     from pytest_flamegate.workload.thresholds import extra_work
 
     settings = common.settings_of(parsed)
@@ -51,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
     table = summary(
         [one.row for one in shown],
         directory=relative(settings.directory / "latest", settings.root),
-        accept="flamegate run --update" if any(_waits(each) for each in outcomes) else None,
+        accept=f"{run_command(settings)} --update" if any(map(_waits, outcomes)) else None,
         width=common.width(),
         colour=sys.stdout.isatty(),
     )

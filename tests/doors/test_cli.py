@@ -67,7 +67,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, py_spy: None) -> Path:
     # No baseline is no success: nothing was compared.
     assert done.returncode == 4, done.stdout
     assert "no baseline" in done.stdout
-    assert "flamegate run --update" in done.stdout
+    assert "flamegate run --profiler=py-spy --update" in done.stdout
     return directory
 
 

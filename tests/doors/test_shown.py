@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.gate import Comparability, Difference, Reason, Verdict, refused
+from pytest_flamegate.hints import pytest_command, relative, run_command
 from pytest_flamegate.session import Outcome
 from pytest_flamegate.settings import Settings
-from pytest_flamegate.shown import Shown, relative, show, workflow_commands
+from pytest_flamegate.shown import Shown, show, workflow_commands
 from pytest_flamegate.workload.spec import Workload
 from tests.receipt.factory import build
 from tests.report import verdicts
@@ -107,13 +109,27 @@ def test_what_is_an_error_cannot_be_accepted(tmp_path: Path) -> None:
     assert (found.file, found.line) == ("tests/test_a.py", None)
 
 
-def test_another_workload_file_is_said_again(tmp_path: Path) -> None:
+def test_what_is_not_the_default_is_said_again(tmp_path: Path) -> None:
     settings = Settings(
-        root=tmp_path, directory=tmp_path / ".flamegate", config=tmp_path / "my loads.toml"
+        root=tmp_path,
+        directory=tmp_path / "kept here",
+        config=tmp_path / "my loads.toml",
+        profiler="py-spy",
     )
     found = show(outcome(tmp_path, full()), "my loads.toml::toy", settings)
-    words = "pytest 'my loads.toml::toy' --flamegate --flamegate-config='my loads.toml'"
-    assert words in found.section
+    (again,) = [line for line in found.section.splitlines() if line.startswith("  again ")]
+    said = ["config=my loads.toml", "dir=kept here", "profiler=py-spy"]
+    assert shlex.split(again)[1:] == [
+        *("pytest", "my loads.toml::toy", "--flamegate"),
+        *(f"--flamegate-{each}" for each in said),
+    ]
+    assert shlex.split(run_command(settings)) == ["flamegate", "run", *(f"--{e}" for e in said)]
+
+
+def test_what_is_the_default_is_not_said(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
+    assert pytest_command(settings) == "pytest --flamegate"
+    assert run_command(settings) == "flamegate run"
 
 
 def test_only_what_fails_is_annotated() -> None:
