@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.measuring import SAMPLE_FLOOR, Measuring
-from pytest_flamegate.profile import fold, require_samples
+from pytest_flamegate.profile import fold, require_samples, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile import Profile
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.workload.spec import Workload
+
+STACK_FLOOR = 0.5
+"""Where fewer stacks come by the workload, the profile is mostly of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     pooled = measuring.profile
     if pooled is not None:
         require_samples(pooled, SAMPLE_FLOOR)
+        require_stacks(pooled, STACK_FLOOR)
     receipt, evidence = compose(
         subject, measuring.observation, measuring.profiles, pooled, measuring.overhead_pct()
     )

@@ -12,6 +12,9 @@ from pytest_flamegate.profile.model import Hotspot
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile
 
+CALL_GRAPH = "python"
+"""The call graph of a profiler that reads Python's own stacks: it never cuts one."""
+
 
 def hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tuple[Hotspot, ...]:
     """Return every function, the one with the largest self share first.
@@ -46,11 +49,7 @@ def require_samples(profile: Profile, floor: int) -> None:
     Raises ``UndecidedError``: ``E_NO_SAMPLES`` where there are none, else ``E_FEW_SAMPLES``.
     """
     if profile.samples == 0:
-        raise UndecidedError(
-            "E_NO_SAMPLES",
-            f"{profile.profiler} took no sample ({profile.errors} errors, {profile.lost} lost).",
-            "Let the workload run longer: more tokens, or a larger --flamegate-budget.",
-        )
+        raise no_samples(profile.profiler, profile.errors, profile.lost)
     if profile.samples < floor:
         raise UndecidedError(
             "E_FEW_SAMPLES",
@@ -59,24 +58,29 @@ def require_samples(profile: Profile, floor: int) -> None:
         )
 
 
-def require_stacks(profile: Profile, floor: float) -> None:
-    """Refuse a profile (with samples) whose completeness, 0 to 1, is below ``floor``.
-
-    Raises ``UndecidedError`` ``E_STACKS_CUT``.
-    """
-    if profile.completeness >= floor:
-        return
-    todo = "Measure again; if it stays, the engine works outside the function that is measured."
-    if profile.call_graph.startswith("dwarf"):
-        todo = "Keep more of the stack (dwarf,65528), or build with -fno-omit-frame-pointer."
-    elif profile.call_graph == "fp":
-        todo = "Build with -fno-omit-frame-pointer, or unwind by dwarf,65528."
-    raise UndecidedError(
-        "E_STACKS_CUT",
-        f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
-        f"workload, and {floor:.0%} are needed.",
-        todo,
+def no_samples(profiler: str, errors: int, lost: int) -> UndecidedError:
+    """Return the refusal of a profile without a sample."""
+    return UndecidedError(
+        "E_NO_SAMPLES",
+        f"{profiler} took no sample ({errors} errors, {lost} lost).",
+        "Let the workload run longer: more tokens, or a larger --flamegate-budget.",
     )
+
+
+def require_stacks(profile: Profile, floor: float) -> None:
+    """Refuse a Python profiler's profile whose completeness, 0 to 1, is below ``floor``.
+
+    That of a native unwinder is shown and not refused: where libc's symbols are stripped,
+    whole stacks of threads look cut, and self shares hold either way. Raises
+    ``UndecidedError`` ``E_STACKS_CUT``.
+    """
+    if profile.call_graph == CALL_GRAPH and profile.completeness < floor:
+        raise UndecidedError(
+            "E_STACKS_CUT",
+            f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
+            f"workload, and {floor:.0%} are needed.",
+            "Measure again; if it stays, the engine works outside the function that is measured.",
+        )
 
 
 def _hotspot(

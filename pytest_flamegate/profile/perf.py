@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.errors import FlamegateError, UsageError
 from pytest_flamegate.profile import jitdump, perf_tool, programs, sidecar
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.hotspots import no_samples
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.normalise import prefixes
 from pytest_flamegate.profile.perf_control import Control
 from pytest_flamegate.profile.perf_script import NAME, Script
 from pytest_flamegate.profile.perf_words import INSTALL, KNOWN
 from pytest_flamegate.profile.trial import trial
-from pytest_flamegate.profile.words import ProfilerError, failed, hangs, in_its_words, unreadable
+from pytest_flamegate.profile.words import ProfilerError, explained, failed, hangs, unreadable
 from pytest_flamegate.workload import process
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ class Perf:
         """Read a recording; the rate, event and call graph are those really used."""
         try:
             return self._parse(raw)
-        except ProfilerError as error:
-            raise in_its_words(NAME, said, KNOWN) or error from None
+        except FlamegateError as error:
+            raise explained(NAME, said, KNOWN, error) from None
 
     def _parse(self, raw: Path) -> Profile:
         program = _program()
@@ -105,6 +106,9 @@ class Perf:
         event, rate_hz, call_graph = perf_tool.event_of(program, raw)
         times_throttled = perf_tool.throttled(program, raw)
         script = self._script(program, raw, notes.pid)
+        pids = (notes.pid,) if notes.pid is not None else tuple(sorted(script.pids))
+        if not pids:
+            raise no_samples(NAME, 0, script.lost)
         degraded = [*notes.degraded]
         if event.endswith(":u"):
             degraded.append(f"{NO_KERNEL}: {event}")
@@ -124,7 +128,7 @@ class Perf:
             lost=script.lost,
             complete=sum(script.stacks.values()),
             duration_ns=script.span_ns,
-            pids=(notes.pid,) if notes.pid is not None else tuple(sorted(script.pids)),
+            pids=pids,
             degraded=tuple(degraded),
         )
 

@@ -11,8 +11,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.profile import programs, sidecar
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.hotspots import CALL_GRAPH, no_samples
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.normalise import prefixes
 from pytest_flamegate.profile.speedscope import NAME, parse_speedscope
@@ -25,9 +27,9 @@ from pytest_flamegate.profile.words import (
     VERSION,
     Known,
     ProfilerError,
+    explained,
     failed,
     hangs,
-    in_its_words,
     unreadable,
 )
 from pytest_flamegate.workload import process
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 RATE_HZ = 200
 EVENT = "wall-clock"
-CALL_GRAPH = "python"
 _INSTALL = "Type: pip install py-spy"
 _BEGUN = b"py-spy> Sampling process"
 _ANSWER_TIMEOUT_S = 20.0
@@ -127,8 +128,8 @@ class PySpy:
         """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
         try:
             return self._parse(raw)
-        except ProfilerError as error:
-            raise in_its_words(NAME, said, _KNOWN) or error from None
+        except FlamegateError as error:
+            raise explained(NAME, said, _KNOWN, error) from None
 
     def _parse(self, raw: Path) -> Profile:
         notes = sidecar.read(raw, NAME)
@@ -137,6 +138,10 @@ class PySpy:
         except OSError as error:
             raise unreadable(NAME, error.strerror or str(error)) from None
         sampled = parse_speedscope(content, self.roots)
+        # The main thread's number is the process's.
+        pids = (notes.pid,) if notes.pid is not None else sampled.threads[:1]
+        if not pids:
+            raise no_samples(NAME, notes.errors, 0)
         return Profile(
             profiler=NAME,
             profiler_version=programs.version(_program()),
@@ -149,8 +154,7 @@ class PySpy:
             lost=0,
             complete=sum(sampled.stacks.values()),
             duration_ns=sampled.duration_ns,
-            # The main thread's number is the process's.
-            pids=(notes.pid,) if notes.pid is not None else sampled.threads[:1],
+            pids=pids,
             degraded=notes.degraded,
         )
 

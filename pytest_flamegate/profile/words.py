@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.errors import FlamegateError, ToolError
 from pytest_flamegate.profile.text import decode, escape
 
 if TYPE_CHECKING:
@@ -70,6 +70,23 @@ def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> Profil
             reason = quoted(output)
             return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', entry.todo, reason)
     return None
+
+
+def explained(
+    profiler: str, said: bytes, known: Sequence[Known], error: FlamegateError
+) -> FlamegateError:
+    """Return what explains ``error`` in reading a wrapped command's profile.
+
+    ``said`` is the command's standard error: the profiler's words and the program's own.
+    """
+    if (cause := in_its_words(profiler, said, known)) is not None:
+        return cause
+    words = quoted(said)
+    if not words or not isinstance(error, ProfilerError):
+        return error
+    return ProfilerError(
+        error.code, f'{error.what} Its standard error says: "{words}".', error.todo, error.reason
+    )
 
 
 def hangs(profiler: str, timeout_s: float, doing: str) -> ProfilerError:

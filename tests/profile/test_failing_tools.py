@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.errors import FlamegateError, UndecidedError
 from pytest_flamegate.profile import (
     Probe,
     Profiler,
@@ -292,24 +292,43 @@ def test_an_abandoned_recording_leaves_nothing_running(
 
 
 @pytest.mark.parametrize(
-    ("make", "said", "code"),
+    ("make", "said", "code", "words"),
     [
-        (perf.make, PERF_DENIED.encode(), "E_PROFILER_DENIED"),
-        (pyspy.make, SPY_NO_PYTHON.encode(), "E_NOT_PYTHON"),
-        (perf.make, b"", "E_PROFILER_OUTPUT"),
-        (pyspy.make, b"the engine's own words", "E_PROFILER_OUTPUT"),
+        (perf.make, PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
+        (pyspy.make, SPY_NO_PYTHON, "E_NOT_PYTHON", "Failed to find python version"),
+        (perf.make, "", "E_PROFILER_OUTPUT", "wrote no file."),
+        (perf.make, "It is Monday.", "E_PROFILER_OUTPUT", 'says: "It is Monday."'),
+        (pyspy.make, "the engine's own words", "E_PROFILER_OUTPUT", "the engine's own words"),
     ],
 )
 def test_a_wrapped_command_that_left_nothing_is_explained(
-    make: Any, said: bytes, code: str, tools: Tools, tmp_path: Path
+    make: Any, said: str, code: str, words: str, tools: Tools, tmp_path: Path
 ) -> None:
     tools.add("perf", PERF)
     tools.add("py-spy", PYSPY)
     profiler = make(Setup())
     wrapped = profiler.wrap(["engine", "--prompt", "; rm"], tmp_path)
     assert wrapped.argv[-4:] == ("--", "engine", "--prompt", "; rm")
-    with pytest.raises(FlamegateError, match=code):
-        profiler.parse(wrapped.raw, said)
+    with pytest.raises(FlamegateError, match=code) as refused:
+        profiler.parse(wrapped.raw, said.encode())
+    assert words in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("make", "content"),
+    [(perf.make, "PERFILE2"), (pyspy.make, '{"profiles": [], "shared": {"frames": []}}')],
+)
+def test_a_wrapped_command_without_a_sample(
+    make: Any, content: str, tools: Tools, tmp_path: Path
+) -> None:
+    """There is no process to name either, so such a profile never gets further."""
+    tools.add("perf", PERF, script={"out": ""})
+    tools.add("py-spy", PYSPY)
+    profiler = make(Setup())
+    wrapped = profiler.wrap(["engine"], tmp_path)
+    wrapped.raw.write_text(content)
+    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+        profiler.parse(wrapped.raw)
 
 
 def test_words_of_tools_are_shown_on_one_line_and_escaped() -> None:
