@@ -23,7 +23,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def run(_: argparse.Namespace) -> int:
-    """Try everything for real; 0 where at least one profiler works for Python engines."""
+    """Try everything for real; 0 where at least one profiler works."""
     from pytest_flamegate.profile import Setup, profilers
     from pytest_flamegate.workload.machine import identity
 
@@ -38,14 +38,20 @@ def run(_: argparse.Namespace) -> int:
             common.say(line)
     for name, good, words in (*_clocks(), _model()):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
-    usable = any(probe.usable for probe in probes)
-    common.say(
-        "a gate runs here: pytest --flamegate"
-        if usable
-        else "no profiler works here; tokens per second can still be gated: "
+    python = any(probe.usable and probe.sees_python for probe in probes)
+    native = any(probe.usable and probe.sees_native for probe in probes)
+    common.say(f"Python engines (the embedded one too): {_advice(profiled=python)}")
+    common.say(f"native commands: {_advice(profiled=native)}")
+    return 0 if any(probe.usable for probe in probes) else 5
+
+
+def _advice(*, profiled: bool) -> str:
+    if profiled:
+        return "a gate runs here: pytest --flamegate"
+    return (
+        "no profiler sees them here; tokens per second can still be gated: "
         "pytest --flamegate --flamegate-profiler=none"
     )
-    return 0 if usable else 5
 
 
 def _probe_lines(probe: Probe) -> list[str]:

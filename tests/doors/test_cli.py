@@ -561,8 +561,25 @@ def test_doctor(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     starts = {line.split()[0] for line in lines if line.strip()}
     assert {"machine", "py-spy", "perf", "platform", "quiet", "pressure", "model"} <= starts
-    assert lines[-1] == "a gate runs here: pytest --flamegate"
+    assert lines[-2].startswith("Python engines")
+    assert lines[-2].endswith("a gate runs here: pytest --flamegate")
+    assert lines[-1].startswith("native commands: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("python", "native"), [(True, False), (False, True), (True, True)])
+def test_doctor_tells_the_two_kinds_of_engine_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: Told, python: bool, native: bool
+) -> None:
+    from pytest_flamegate import profile
+
+    seen = profile.Probe("perf", "6.1", usable=True, sees_python=python, sees_native=native)
+    one = SimpleNamespace(name="perf", probe=lambda: seen)
+    monkeypatch.setattr(profile, "profilers", lambda _: {"perf": one})
+    assert ask("doctor") == 0
+    said = capsys.readouterr().out.splitlines()[-2:]
+    assert ["a gate runs here" in line for line in said] == [python, native]
+    assert ["--flamegate-profiler=none" in line for line in said] == [not python, not native]
 
 
 def test_doctor_where_no_profiler_works(tmp_path: Path) -> None:
