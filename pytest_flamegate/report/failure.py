@@ -69,7 +69,17 @@ def _rates(verdict: Verdict) -> Iterator[tuple[str, str, str, str]]:
         if label is None:
             continue
         change = "" if signal.change_pct is None else in_words(signal.change_pct)
-        yield label, " → ".join(amounts(signal)), change, ", ".join(_sureness(verdict, signal))
+        shown = " → ".join(amounts(signal)) + _machines_part(signal)
+        yield label, shown, change, ", ".join(_sureness(verdict, signal))
+
+
+def _machines_part(signal: Signal) -> str:
+    """Say what of the raw figures is the machine's own change of speed, taken out of the change."""
+    told = any(reason.code == "I_MACHINE_SPEED" for reason in signal.reasons)
+    if not told or not signal.baseline or not signal.current or signal.change_pct is None:
+        return ""
+    raw, own = signal.current / signal.baseline, 1.0 + signal.change_pct / 100.0
+    return f", of which the machine itself {in_words(100.0 * (raw / own - 1.0))}" if own > 0 else ""
 
 
 def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:

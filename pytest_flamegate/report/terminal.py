@@ -122,6 +122,8 @@ def _row(outcome: Outcome, width: int, *, colour: bool) -> tuple[str, str, str, 
     if evidence is not None:
         spent = value_of(evidence.metrics, "quiet_s_per_token")
         quiet = NONE if spent is None else f"{figures.seconds(spent)}/tok"
+        if spent and outcome.receipt is None:
+            rate = figures.significant(1.0 / spent)
     if evidence is not None and evidence.profile is not None:
         frames = by_self_share(evidence.profile.hotspots)[:_HOTTEST]
         hottest = "\n".join(

@@ -59,6 +59,29 @@ def test_a_regression_reads_in_ten_seconds() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "change_pct", "line"),
+    [
+        (
+            100.0,
+            80.0,
+            -10.0,
+            "100 → 80.0, of which the machine itself 11.1 % slower  10.0 % slower",
+        ),
+        (100.0, 101.0, -5.0, "100 → 101, of which the machine itself 6.3 % faster  5.0 % slower"),
+    ],
+)
+def test_the_machines_own_speed_does_not_contradict_the_change(
+    before: float, now: float, change_pct: float, line: str
+) -> None:
+    rate = verdicts.rate(baseline=before, current=now, change_pct=change_pct)
+    moved = dataclasses.replace(rate, reasons=(Reason("I_MACHINE_SPEED", "It ran slower."),))
+    verdict = dataclasses.replace(verdicts.regressed(), signals=(moved,))
+    assert f"  tokens/s (quiet clock)  {line}  14 and 14" in section(verdict)
+    plain = dataclasses.replace(verdicts.regressed(), signals=(rate,))
+    assert "machine itself" not in section(plain)
+
+
 def test_many_changes_are_cut_to_those_that_count() -> None:
     many = tuple(
         verdicts.cost(f"f{i}", 10.0 + i, 90.0 + i, 1.0, 0.0001 if i < 8 else 0.9, 0.1)

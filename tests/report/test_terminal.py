@@ -105,6 +105,13 @@ def test_what_never_ran_has_dashes() -> None:
     assert summary([]) == ["no workload was measured"]
 
 
+def test_without_a_receipt_the_quiet_clock_tells_the_rate() -> None:
+    """So it is where profiling is off: nothing is claimed, and still it was measured."""
+    evidence = dataclasses.replace(factory.evidence(), profile=None, kernels=())
+    lines = summary([Outcome("decode", verdicts.no_baseline(), None, evidence)])
+    assert lines[1].split() == ["decode", "429", "2.33", "ms/tok", "no", "baseline"]
+
+
 def test_colour_only_where_it_is_asked_for() -> None:
     outcomes = [outcome("a", verdicts.regressed()), outcome("b")]
     plain, painted = summary(outcomes), summary(outcomes, colour=True)
