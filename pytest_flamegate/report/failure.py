@@ -49,7 +49,7 @@ def failure_section(
     """
     answer = visible(headline(verdict), _LONG)
     lines = [paint(answer, colour_of(verdict)) if colour else answer]
-    lines += columns(list(_rates(verdict)), indent="  ", gap="  ")
+    lines += columns(list(_rates(verdict)), indent=2, gap=2)
     lines += _where(verdict)
     lines += _shares(verdict)
     lines += _reasons(verdict)
@@ -59,7 +59,7 @@ def failure_section(
     told.append(("again", visible(again, _LONG)))
     if accept is not None:
         told.append(("accept", visible(accept, _LONG)))
-    lines += columns(told, indent="  ", gap="  ")
+    lines += columns(told, indent=2, gap=2)
     return "\n".join(lines)
 
 
@@ -108,7 +108,7 @@ def _where(verdict: Verdict) -> list[str]:
         label = "where it went (µs/token)" if not rows else ""
         said = ", ".join(_told_of(verdict, cost))
         rows.append((label, visible(name), before, "→", after, change, said))
-    return columns(rows, right=(2, 4, 5), indent="  ", gap="  ")
+    return columns(rows, right=(2, 4, 5), indent=2, gap=2)
 
 
 def _told_of(verdict: Verdict, cost: CostChange) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _reasons(verdict: Verdict) -> list[str]:
     if verdict.verdict == "regressed" and verdict.signals:
         return []
     rows = [(reason.code, visible(reason.message, _LONG)) for reason in verdict.reasons]
-    lines = columns(rows[:_REASONS], indent="  ", gap="  ")
+    lines = columns(rows[:_REASONS], indent=2, gap=2)
     if len(rows) > _REASONS:
         lines.append(f"  and {figures.plural(len(rows) - _REASONS, 'more reason')}")
     return lines

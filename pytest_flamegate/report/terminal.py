@@ -10,10 +10,12 @@ from pytest_flamegate.gate.words import headline
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.insights import by_self_share
-from pytest_flamegate.report.text import cells, clip, columns, pad, paint, visible, wrap
+from pytest_flamegate.report.text import cells, clip, columns, paint, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.text import Text
 
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.findings import Notice, Refusal
@@ -88,14 +90,14 @@ def summary(
     """
     if not outcomes:
         return ["no workload was measured"]
-    rows = [_HEAD, *(_row(each, width, colour=colour) for each in outcomes)]
-    aligned = columns([row[:4] for row in rows], right=(1, 2))
-    # The last column takes what is left, so it is put on when the others are aligned.
-    place = max(cells(line) for line in aligned) + 3
-    lines = [
-        pad(line, place) + _hottest(row[4], max(width - place, 20))
-        for line, row in zip(aligned, rows, strict=True)
-    ]
+    rows = [_HEAD, *(_row(each, width) for each in outcomes)]
+    # The last column takes what the others leave.
+    room = width - 3 - max(map(cells, columns([row[:4] for row in rows])))
+    lines = columns(
+        [(*row[:4], _hottest(row[4], max(room, 20))) for row in rows],
+        right=(1, 2),
+        colour=colour,
+    )
     lines += [
         f"{visible(each.workload)}: {visible(headline(each.verdict), 1000)}"
         for each in outcomes
@@ -114,7 +116,9 @@ def summary(
     return [line.rstrip() for line in lines]
 
 
-def _row(outcome: Outcome, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
+def _row(outcome: Outcome, width: int) -> tuple[str, str, str, Text | str, str]:
+    from rich.text import Text
+
     evidence = outcome.evidence
     rate, quiet, hottest = NONE, NONE, ""
     if outcome.receipt is not None:
@@ -132,7 +136,7 @@ def _row(outcome: Outcome, width: int, *, colour: bool) -> tuple[str, str, str, 
             if each.self_samples
         )
     word = outcome.verdict.verdict.replace("_", " ")
-    shown = paint(word, colour_of(outcome.verdict)) if colour else word
+    shown = Text.styled(word, f"bold {colour_of(outcome.verdict)}")
     return clip(visible(outcome.workload), max(width // 3, 12)), rate, quiet, shown, hottest
 
 
@@ -186,7 +190,7 @@ def verification_text(
     return "\n".join(
         [
             f"{named}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
-            *columns(rows, indent="  "),
+            *columns(rows, indent=2),
             visible(found.ceiling, 1000),
         ]
     )

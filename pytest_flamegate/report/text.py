@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.text import escaped_character
@@ -11,10 +11,13 @@ from pytest_flamegate.profile.text import escaped_character
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.text import Text
+
 ELLIPSIS = "…"
 _SGR = {"green": 32, "red": 31, "yellow": 33}
-_PAINT = re.compile("\x1b\\[[0-9]*m")
 MAX_SHOWN = 300
+_UNBOUNDED = 100_000
+"""A width in cells that no row reaches: lines are aligned here, and cut elsewhere."""
 
 # Control, format (bidi, zero width), surrogate, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -43,12 +46,7 @@ def _make_visible(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the columns that ``text`` takes in a terminal.
-
-    A wide character takes two, and what ``paint`` adds takes none.
-    """
-    if "\x1b" in text:
-        text = _PAINT.sub("", text)
+    """Return the columns that ``text`` takes in a terminal; a wide character takes two."""
     if text.isascii():
         return len(text)
     # Here and not above: reports are imported where rich may not be needed at all.
@@ -77,34 +75,44 @@ def clip(text: str, width: int) -> str:
     return "".join(kept).rstrip() + ELLIPSIS
 
 
-def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Return ``text`` filled with spaces to ``width`` columns, on its left if ``right``."""
-    room = " " * max(width - cells(text), 0)
-    return room + text if right else text + room
-
-
 def columns(
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[str | Text]],
     *,
     right: Sequence[int] = (),
-    gap: str = "   ",
-    indent: str = "",
+    gap: int = 3,
+    indent: int = 0,
+    colour: bool = False,
 ) -> list[str]:
     """Return ``rows`` as aligned lines; the columns numbered in ``right`` end flush.
 
-    Every row has as many cells as the first. Trailing spaces are dropped.
+    Every row has as many cells as the first, each of one line. Trailing spaces are
+    dropped. The style of a ``Text`` shows with ``colour`` alone, whatever the environment
+    says of terminals: the same rows give the same lines everywhere.
     """
     if not rows:
         return []
-    widths = [max(cells(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        indent
-        + gap.join(
-            pad(cell, width, right=i in right)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, gap, 0, 0))
+    for index in range(len(rows[0])):
+        table.add_column(justify="right" if index in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    console = Console(
+        file=StringIO(),
+        width=_UNBOUNDED,
+        height=len(rows),
+        color_system="standard" if colour else None,
+        force_terminal=colour,
+        force_jupyter=False,
+        no_color=not colour,
+        legacy_windows=False,
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return [" " * indent + line.rstrip() for line in captured.get().splitlines()]
 
 
 def wrap(parts: Sequence[str], width: int, separator: str = " · ") -> list[str]:

@@ -116,8 +116,8 @@ def test_colour_only_where_it_is_asked_for() -> None:
     outcomes = [outcome("a", verdicts.regressed()), outcome("b")]
     plain, painted = summary(outcomes), summary(outcomes, colour=True)
     assert "\x1b" not in "".join(plain)
-    assert "\x1b[1m\x1b[31mregressed\x1b[0m" in painted[1]
-    for code in ("\x1b[1m", "\x1b[0m", "\x1b[31m", "\x1b[33m"):
+    assert "\x1b[1;31mregressed\x1b[0m" in painted[1]
+    for code in ("\x1b[0m", "\x1b[1;31m", "\x1b[1;33m"):
         painted = [line.replace(code, "") for line in painted]
     assert painted == plain
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.text import Text
 
-from pytest_flamegate.report.text import cells, clip, columns, pad, visible, wrap
+from pytest_flamegate.report.text import cells, clip, columns, visible, wrap
 
 HOSTILE = st.text(alphabet=st.characters(), max_size=60)
 
@@ -55,16 +56,29 @@ def test_clipping_counts_cells(text: str, width: int, clipped: str) -> None:
     assert clip(text, width) == clipped
 
 
-def test_padding_counts_cells() -> None:
-    assert pad("行", 4) == "行  "
-    assert pad("行", 4, right=True) == "  行"
-    assert cells("行a") == 3
-
-
 def test_columns_align_whatever_the_width_of_a_character() -> None:
-    lines = columns([("name", "n"), ("行列", "10"), ("a", "7")], right=[1], indent="  ")
+    assert cells("行a") == 3
+    lines = columns([("name", "n"), ("行列", "10"), ("a", "7")], right=[1], indent=2)
     assert lines == ["  name    n", "  行列   10", "  a       7"]
     assert columns([]) == []
+
+
+def test_columns_take_text_as_it_is_and_as_long_as_it_is() -> None:
+    row = ("[red]x[/]", ":smile:", "y" * 3000)
+    assert columns([row], gap=1) == [" ".join(row)]
+
+
+@pytest.mark.parametrize(
+    "environment", [{"NO_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "20"}, {"FORCE_COLOR": "1"}]
+)
+def test_columns_are_the_same_in_every_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    rows = [(Text("行列", "bold red"), "x" * 100)]
+    assert columns(rows) == ["行列   " + "x" * 100]
+    assert columns(rows, colour=True) == ["\x1b[1;31m行列\x1b[0m   " + "x" * 100]
 
 
 def test_wrapping_keeps_parts_whole() -> None:
