@@ -214,3 +214,14 @@ def test_a_run_that_was_not_accepted_is_shown_as_an_error(
     refused = mine.gate(toy(tmp_path))
     assert (refused.fails, refused.accepted, refused.exit_code) == (True, None, 5)
     assert contents(refused.directory).keys() >= triple.files.keys()
+
+
+def test_the_line_before_the_runs_survives_a_system_that_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Session, "profiler", refuse)
+    line = session(tmp_path).preamble([toy(tmp_path)])
+    assert "E_SYSTEM: The system refused: Resource temporarily unavailable." in line
