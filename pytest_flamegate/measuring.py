@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,14 +82,21 @@ class Measuring:
             self._profiled_until(1.0, self.profiler, at_least=1)
 
     def overhead_pct(self) -> float | None:
-        """Return the extra CPU time per token of profiled runs over timed ones, in percent."""
-        timed, profiled = (
-            [_cpu_per_token(run) for run in self._observer.runs if run.role == role]
-            for role in ("timed", "profiled")
-        )
-        if not timed or not profiled:
+        """Return the extra CPU time per token of profiled runs over timed ones, in percent.
+
+        None where nothing tells the program's time from that of the profiler around it.
+        """
+        observed = self.observation
+        if not observed.timed or not observed.profiled:
             return None
-        return 100.0 * (statistics.median(profiled) / statistics.median(timed) - 1.0)
+        blocks = [block for run in observed.runs for block in run.blocks]
+        if not self._served and any(block.decode is None for block in blocks):
+            return None
+        timed, profiled = (
+            statistics.median(map(_cpu_per_token, runs))
+            for runs in (observed.timed, observed.profiled)
+        )
+        return 100.0 * (profiled / timed - 1.0)
 
     @property
     def _timed(self) -> int:
@@ -126,13 +133,18 @@ class Measuring:
         with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
             directory = Path(name)
             if isinstance(self.plan, Streamed):
-                wrapped = profiler.wrap(self.plan.argv, directory)
-                self._observer.wrapped(wrapped.argv, wrapped.clean)
-                return cut(profiler.parse(wrapped.raw), None)
+                return self._profiled_program(self.plan, profiler, directory)
             _, raw = self._observer.profiled(
                 self._seconds(_PROFILED_PART), lambda pid: profiler.attach(pid, directory)
             )
             return cut(profiler.parse(raw))
+
+    def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
+        wrapped = profiler.wrap(plan.argv, directory)
+        seen = self._observer.wrapped(wrapped.argv, wrapped.clean)
+        profile = cut(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
+        covers = "process" if profile.covers == "sequence" else profile.covers
+        return replace(profile, covers=covers, pids=(seen.pid,))
 
     def _seconds(self, part: float) -> float:
         return min(max(self.budget_s * part, _SECONDS[0]), _SECONDS[1])
@@ -143,4 +155,5 @@ class Measuring:
 
 
 def _cpu_per_token(run: Run) -> float:
-    return sum(block.interval.cpu_ns for block in run.blocks) / run.tokens
+    spent_ns = sum(block.judged.cpu_ns for block in run.blocks)
+    return spent_ns / sum(block.judged_tokens for block in run.blocks)

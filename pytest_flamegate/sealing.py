@@ -11,7 +11,7 @@ from pytest_flamegate.profile import fold, require_samples, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
-from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.shelves import EVIDENCE, FOLDED, PAGE, PICTURE, RECEIPT
 from pytest_flamegate.report import flamegraph, flamegraph_markdown, picture_subtitle
 from pytest_flamegate.workload import gguf
@@ -81,12 +81,11 @@ def pictures(
     """
     if sealed.profile is None or sealed.receipt is None:
         return {}
-    cpu_s_per_token = value_of(sealed.evidence.metrics, "cpu_s_per_token")
     picture = flamegraph(
         sealed.profile,
         title=workload.node_name,
         subtitle=picture_subtitle(sealed.evidence, sealed.receipt),
-        cpu_s_per_token=cpu_s_per_token,
+        cpu_s_per_token=cost_of(sealed.profile.covers, sealed.evidence.metrics),
     )
     page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again)
     return {PICTURE: picture.encode(), PAGE: page.encode()}

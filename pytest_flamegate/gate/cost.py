@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.stats import Estimate, combine, holm, welch
-from pytest_flamegate.gate.throughput import drift_variance
+from pytest_flamegate.gate.views import Views, views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,10 +62,8 @@ def cost_changes(
     Largest change first. ``whole_changed`` says whether tokens per second certainly changed.
     ValueError below two timed processes a side.
     """
-    cpu = welch(
-        [process.log_cpu for process in baseline.timed],
-        [process.log_cpu for process in current.timed],
-        drift_variance(baseline, current),
+    cpu = _between(
+        views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
     )
     cpu_us = baseline.cpu_s_per_token * _US_PER_S
     rows = [_hotspot(share, cpu_us, cpu) for share in shares]
@@ -90,6 +88,15 @@ def cost_changes(
     if whole_changed and total != 0.0:
         changes = [replace(change, explains=change.change_us / total) for change in changes]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.name)))
+
+
+def _between(seen: Views) -> Estimate:
+    """Return one estimate of a change that lies somewhere between its views."""
+    estimates = seen.estimates
+    apart = max(e.mean_diff for e in estimates) - min(e.mean_diff for e in estimates)
+    widest = max(estimates, key=lambda estimate: estimate.standard_error)
+    error = math.hypot(widest.standard_error, apart / 2)
+    return Estimate(seen.middle, error, widest.df)
 
 
 def _hotspot(share: ShareChange, cpu_us: float, cpu: Estimate) -> tuple[str, float, Estimate]:

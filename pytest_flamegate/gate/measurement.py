@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence, ProcessProfile
     from pytest_flamegate.workload.observation import Block, Interval, Run
 
+REFERENCE_FOLLOWS = frozenset({"embedded"})
+"""Engines for which the ratio to the reference kernel was measured to hold still.
+
+Others are memory-bound in other ways, wait, or run elsewhere: for them the reference is
+a second opinion and no correction.
+"""
 _NS_PER_S = 1e9
 _MEASURE_AGAIN = "Measure again; if it stays, the observer's clock cannot be used on this machine."
 
@@ -23,10 +29,11 @@ _MEASURE_AGAIN = "Measure again; if it stays, the observer's clock cannot be use
 class TimedProcess:
     """One process that no profiler touched.
 
-    ``log_time`` is the natural logarithm of its quiet seconds per token divided by the
-    quiet seconds of the reference kernel beside each block (of the seconds per token
-    alone without a reference); ``log_cpu`` the same for CPU seconds per token.
-    ``waiting_s_per_token`` is quiet time that was not CPU time.
+    ``log_time`` is the natural logarithm of its quiet seconds per token, ``log_cpu`` that of
+    its CPU seconds per token. ``log_time_ratio`` and ``log_cpu_ratio`` are the same
+    divided by the quiet seconds of the reference kernel beside each block: they are
+    equal to the first two without a reference. ``waiting_s_per_token`` is quiet time
+    that was not CPU time.
     """
 
     pid: int
@@ -38,16 +45,23 @@ class TimedProcess:
     reference_s: float | None
     log_time: float
     log_cpu: float
+    log_time_ratio: float
+    log_cpu_ratio: float
     cpu_pressure_pct: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All processes of one side. ``receipt_tps`` is the wall rate the receipt claims."""
+    """All processes of one side. ``receipt_tps`` is the wall rate the receipt claims.
+
+    ``reference_follows`` says that the engine was measured to gain and lose speed with the
+    machine as the reference kernel does.
+    """
 
     timed: tuple[TimedProcess, ...]
     profiled: tuple[ProcessProfile, ...]
     receipt_tps: float | None
+    reference_follows: bool
 
     @property
     def has_reference(self) -> bool:
@@ -107,18 +121,23 @@ def measurement_of(evidence: Evidence, receipt_tps: float | None = None) -> Meas
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
         _check_profile(process)
-    return Measurement(timed=timed, profiled=profiled, receipt_tps=receipt_tps)
+    return Measurement(
+        timed=timed,
+        profiled=profiled,
+        receipt_tps=receipt_tps,
+        reference_follows=evidence.workload.get("engine") in REFERENCE_FOLLOWS,
+    )
 
 
 def _timed_process(run: Run) -> TimedProcess:
-    if not run.blocks or any(block.tokens == 0 for block in run.blocks):
+    if not run.blocks or any(block.judged_tokens <= 0 for block in run.blocks):
         raise UndecidedError(
             "E_NO_TOKENS",
             f"Process {run.pid} has a measured block without a token.",
             "Check that the engine generates with this prompt and token limit.",
         )
     for block in run.blocks:
-        _check_interval(block.interval, f"a block of process {run.pid}")
+        _check_interval(block.judged, f"a block of process {run.pid}")
         if block.reference is not None:
             _check_interval(block.reference, f"the reference kernel of process {run.pid}")
     references = [block.reference.quiet_ns for block in run.blocks if block.reference is not None]
@@ -127,11 +146,13 @@ def _timed_process(run: Run) -> TimedProcess:
     pressure = run.cpu_pressure_pct
     if pressure is not None and not math.isfinite(pressure):
         raise _not_finite(pressure, f"CPU pressure of process {run.pid}")
-    tokens = run.tokens
-    quiet_ns = sum(block.interval.quiet_ns for block in run.blocks)
-    cpu_ns = sum(block.interval.cpu_ns for block in run.blocks)
-    wall_ns = sum(block.interval.wall_ns for block in run.blocks)
-    log_time, log_cpu = _log_ratios(run.blocks, quiet_ns, cpu_ns, tokens)
+    tokens = sum(block.judged_tokens for block in run.blocks)
+    quiet_ns = sum(block.judged.quiet_ns for block in run.blocks)
+    cpu_ns = sum(block.judged.cpu_ns for block in run.blocks)
+    wall_ns = sum(block.judged.wall_ns for block in run.blocks)
+    log_time = math.log(quiet_ns / tokens / _NS_PER_S)
+    log_cpu = math.log(cpu_ns / tokens / _NS_PER_S)
+    ratios = _log_ratios(run.blocks)
     return TimedProcess(
         pid=run.pid,
         tokens=tokens,
@@ -142,25 +163,25 @@ def _timed_process(run: Run) -> TimedProcess:
         reference_s=mean(references) / _NS_PER_S if references else None,
         log_time=log_time,
         log_cpu=log_cpu,
+        log_time_ratio=ratios[0] if ratios else log_time,
+        log_cpu_ratio=ratios[1] if ratios else log_cpu,
         cpu_pressure_pct=pressure,
     )
 
 
-def _log_ratios(
-    blocks: Sequence[Block], quiet_ns: int, cpu_ns: int, tokens: int
-) -> tuple[float, float]:
-    """Return log quiet and log CPU time per token, block by block over the reference."""
+def _log_ratios(blocks: Sequence[Block]) -> tuple[float, float] | None:
+    """Return log quiet and log CPU time per token over the reference; None without one.
+
+    Block by block, and not of the sums: what slowed a block and the reference around it
+    cancels only there.
+    """
     times, cpus = [], []
     for block in blocks:
         if block.reference is None:
-            return (
-                math.log(quiet_ns / tokens / _NS_PER_S),
-                math.log(cpu_ns / tokens / _NS_PER_S),
-            )
-        # The reference ran right after its block, so what slowed both cancels here.
+            return None
         reference_ns = block.reference.quiet_ns
-        times.append(math.log(block.interval.quiet_ns / block.tokens / reference_ns))
-        cpus.append(math.log(block.interval.cpu_ns / block.tokens / reference_ns))
+        times.append(math.log(block.judged.quiet_ns / block.judged_tokens / reference_ns))
+        cpus.append(math.log(block.judged.cpu_ns / block.judged_tokens / reference_ns))
     return mean(times), mean(cpus)
 
 

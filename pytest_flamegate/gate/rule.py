@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.gate.student import student_t_upper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_flamegate.gate.signals import ErrorRates
     from pytest_flamegate.gate.stats import Estimate
 
@@ -67,6 +69,24 @@ def decide(estimate: Estimate, threshold: float, rates: ErrorRates) -> RateVerdi
         slower=surely_above > 0.0,
         faster=surely_below < 0.0,
         detectable=detectable_change(estimate, rates.alpha),
+    )
+
+
+def agreed(verdicts: Sequence[RateVerdict]) -> RateVerdict:
+    """Return what several views of one change say together: only that in which all agree."""
+    decisions = {verdict.decision for verdict in verdicts}
+    decision: RateDecision = "inconclusive"
+    if len(decisions) == 1:
+        decision = decisions.pop()
+    elif decisions == {"pass", "improved"}:
+        decision = "pass"
+    return RateVerdict(
+        decision=decision,
+        low=min(verdict.low for verdict in verdicts),
+        high=max(verdict.high for verdict in verdicts),
+        slower=all(verdict.slower for verdict in verdicts),
+        faster=all(verdict.faster for verdict in verdicts),
+        detectable=max(verdict.detectable for verdict in verdicts),
     )
 
 

@@ -98,10 +98,14 @@ class Profiler(Protocol):
     def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
         """Return the command that runs ``argv`` under the profiler. Raises ``ToolError``."""
 
-    def parse(self, raw: Path, said: bytes = b"") -> Profile:
+    def parse(
+        self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
+    ) -> Profile:
         """Read what ``stop`` or a wrapped command wrote. Raises ``ToolError``.
 
         To be called after the sampled process has ended by itself: CPython writes the
         names of its functions out for perf only then. ``said`` is the standard error of
-        a wrapped command: it tells why there is nothing to read.
+        a wrapped command: it tells why there is nothing to read. ``window_ns`` is the
+        monotonic time of a wrapped program's first and last token: a profiler that knows
+        the time of each sample keeps those between, and says so in ``covers``.
         """

@@ -67,6 +67,9 @@ def unfold(text: str) -> Mapping[Stack, int]:
     return stacks
 
 
+_ALIKE = ("profiler", "profiler_version", "event", "rate_hz", "call_graph", "python", "covers")
+
+
 def merge(profiles: Sequence[Profile]) -> Profile:
     """Pool profiles that were taken in the same way.
 
@@ -79,7 +82,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
     stacks: dict[Stack, int] = {}
     degraded: dict[str, None] = {}
     for profile in profiles:
-        for name in ("profiler", "profiler_version", "event", "rate_hz", "call_graph", "python"):
+        for name in _ALIKE:
             ours, theirs = getattr(first, name), getattr(profile, name)
             if ours != theirs:
                 raise ToolError(

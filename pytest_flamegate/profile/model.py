@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FrameKind = Literal["python", "native", "system"]
+Covers = Literal["sequence", "decode", "process"]
 
 
 class Frame(NamedTuple):
@@ -33,7 +34,8 @@ class Profile:
 
     ``stacks`` maps a stack to its number of samples. ``complete`` counts the samples
     whose stack reaches the workload's root frame (equal to ``samples`` where there is
-    no such frame to look for).
+    no such frame to look for). ``covers`` is the phase that was sampled: whole
+    ``sequence``s of a served engine, the ``decode`` of a program, or a whole ``process``.
     """
 
     profiler: str
@@ -49,6 +51,7 @@ class Profile:
     duration_ns: int
     pids: tuple[int, ...]
     degraded: tuple[str, ...] = ()
+    covers: Covers = "sequence"
 
     @property
     def samples(self) -> int:

@@ -44,7 +44,12 @@ class NoProfiler:
         """Refuse."""
         raise _refusal()
 
-    def parse(self, raw: Path, said: bytes = b"") -> NoReturn:  # noqa: ARG002
+    def parse(
+        self,
+        raw: Path,  # noqa: ARG002
+        said: bytes = b"",  # noqa: ARG002
+        window_ns: tuple[int, int] | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """Refuse."""
         raise _refusal()
 

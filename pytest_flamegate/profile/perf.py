@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ _FIRST_WITH_JITDUMP = (3, 13)
 _ANSWER_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 60.0
 _LAST_WORDS_S = 1.0
+_MONOTONIC = "1"
+"""The clock of the observer and of CPython's jitdump, by its number."""
 _CALL_GRAPH = re.compile(r"fp|dwarf,\d{1,6}")
 
 
@@ -90,14 +92,17 @@ class Perf:
         raw = sidecar.fresh(directory, NAME, ".data")
         return Wrapped((*self._record(_program(), raw), "--", *argv), raw)
 
-    def parse(self, raw: Path, said: bytes = b"") -> Profile:
+    def parse(
+        self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
+    ) -> Profile:
         """Read a recording; the rate, event and call graph are those really used."""
         try:
-            return self._parse(raw)
+            profile = self._parse(raw, window_ns)
+            return profile if window_ns is None else replace(profile, covers="decode")
         except FlamegateError as error:
             raise explained(NAME, said, KNOWN, error) from None
 
-    def _parse(self, raw: Path) -> Profile:
+    def _parse(self, raw: Path, window_ns: tuple[int, int] | None) -> Profile:
         program = _program()
         notes = sidecar.read(raw, NAME)
         if not raw.is_file():
@@ -105,9 +110,9 @@ class Perf:
         number = programs.version(program)
         event, rate_hz, call_graph = perf_tool.event_of(program, raw)
         times_throttled = perf_tool.throttled(program, raw)
-        script = self._script(program, raw, notes.pid)
+        script = self._script(program, raw, notes.pid, window_ns)
         pids = (notes.pid,) if notes.pid is not None else tuple(sorted(script.pids))
-        if not pids:
+        if not pids and window_ns is None:
             raise no_samples(NAME, 0, script.lost)
         degraded = [*notes.degraded]
         if event.endswith(":u"):
@@ -132,9 +137,11 @@ class Perf:
             degraded=tuple(degraded),
         )
 
-    def _script(self, program: str, raw: Path, pid: int | None) -> Script:
+    def _script(
+        self, program: str, raw: Path, pid: int | None, window_ns: tuple[int, int] | None
+    ) -> Script:
         if not self.python_flags or pid is None or not jitdump.dump_of(pid).exists():
-            return perf_tool.script(program, raw, self.roots)
+            return perf_tool.script(program, raw, self.roots, window_ns)
         injected = None
         try:
             jitdump.scrub(jitdump.dump_of(pid))
@@ -149,10 +156,9 @@ class Perf:
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         argv = [program, "record", "-e", EVENT, "-F", str(self.rate_hz), "--strict-freq", "-N"]
-        argv += ["--call-graph", self.call_graph, "-o", str(raw)]
-        if self.python_flags:
-            argv += ["-k", "1"]  # the clock of the jitdump; inject cannot read compressed files
-        elif self.call_graph != "fp" and _can_compress(program):
+        argv += ["--call-graph", self.call_graph, "-k", _MONOTONIC, "-o", str(raw)]
+        # The inject command, which puts Python's names in, cannot read compressed files.
+        if not self.python_flags and self.call_graph != "fp" and _can_compress(program):
             argv.append("-z")  # dwarf copies the stack at every sample: 33 MB a second otherwise
         return tuple(argv)
 

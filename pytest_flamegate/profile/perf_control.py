@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from typing import TYPE_CHECKING
+
+from pytest_flamegate.workload.readable import readable
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload.process import Child
@@ -45,7 +46,7 @@ class Control:
         answer = b""
         deadline = time.monotonic() + timeout_s
         while b"ack\n" not in answer and time.monotonic() < deadline:
-            if select.select([self._ours_in], [], [], _POLL_S)[0]:
+            if readable(self._ours_in, _POLL_S):
                 read = os.read(self._ours_in, 64)
                 if not read:
                     return False

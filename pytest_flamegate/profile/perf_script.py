@@ -40,6 +40,8 @@ class Script:
     last_ns: int = 0
     lost_chunks: int = 0
     lost_samples: int = 0
+    window_ns: tuple[int, int] | None = None
+    inside: bool = True
 
     @property
     def span_ns(self) -> int:
@@ -52,13 +54,19 @@ class Script:
         return max(self.lost_chunks, self.lost_samples)
 
 
-def parse_script(lines: Iterable[bytes], roots: Sequence[str] = ()) -> Script:
+def parse_script(
+    lines: Iterable[bytes],
+    roots: Sequence[str] = (),
+    window_ns: tuple[int, int] | None = None,
+) -> Script:
     """Read lines of ``perf script -F FIELDS --show-lost-events``.
+
+    Of samples outside ``window_ns``, first and last time in nanoseconds, nothing is kept.
 
     Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` at a line that is none of perf's, and
     where the last sample is cut off.
     """
-    script = Script()
+    script = Script(window_ns=window_ns)
     cache: dict[bytes, Frame | None] = {}
     frames: list[Frame] = []
     inside = False
@@ -115,6 +123,8 @@ def _frame(line: bytes, roots: Sequence[str]) -> Frame | None:
 
 
 def _add(script: Script, leaf_first: list[Frame]) -> None:
+    if not script.inside:
+        return
     stack: list[Frame] = []
     for frame in reversed(leaf_first):
         # Frames that lost their address tell nothing apart: one stands for a run of them.
@@ -127,8 +137,12 @@ def _add(script: Script, leaf_first: list[Frame]) -> None:
 def _note(script: Script, header: re.Match[bytes]) -> None:
     if len(header[1]) > 10 or len(header[3]) > 12:
         raise unreadable(NAME, "a process id or time is out of range")
-    script.pids.add(int(header[1]))
     at_ns = int(header[3]) * 10**9 + int(header[4].ljust(9, b"0"))
+    if script.window_ns is not None:
+        script.inside = script.window_ns[0] <= at_ns <= script.window_ns[1]
+        if not script.inside:
+            return
+    script.pids.add(int(header[1]))
     if script.first_ns is None:
         script.first_ns = at_ns
     script.last_ns = max(script.last_ns, at_ns)

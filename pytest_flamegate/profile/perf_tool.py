@@ -61,8 +61,10 @@ def throttled(program: str, raw: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def script(program: str, raw: Path, roots: Sequence[str]) -> Script:
-    """Read every sample of ``raw``. Raises ``ProfilerError``."""
+def script(
+    program: str, raw: Path, roots: Sequence[str], window_ns: tuple[int, int] | None = None
+) -> Script:
+    """Read every sample of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``."""
     text = raw.with_name(raw.name + ".script")
     argv = [program, "script", "-f", "--no-inline", "--show-lost-events", "--max-stack", "1024"]
     try:
@@ -82,7 +84,7 @@ def script(program: str, raw: Path, roots: Sequence[str]) -> Script:
             if status != 0:
                 raise failed(NAME, stderr, status, KNOWN)
             stream.seek(0)
-            return parse_script(stream, roots)
+            return parse_script(stream, roots, window_ns)
     finally:
         text.unlink(missing_ok=True)
 

@@ -124,7 +124,12 @@ class PySpy:
         raw = sidecar.fresh(directory, NAME, ".json")
         return Wrapped((*self._record(_program(), raw), "--", *argv), raw, without_chatter)
 
-    def parse(self, raw: Path, said: bytes = b"") -> Profile:
+    def parse(
+        self,
+        raw: Path,
+        said: bytes = b"",
+        window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - py-spy writes no times
+    ) -> Profile:
         """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
         try:
             return self._parse(raw)

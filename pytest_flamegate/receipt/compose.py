@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile import fold, hotspots
-from pytest_flamegate.receipt.metrics import metrics, tokens_per_second, value_of
+from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -16,6 +15,7 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
+from pytest_flamegate.workload.clocks import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,13 +57,13 @@ def compose(
     record = None
     sightings: tuple[KernelSighting, ...] = ()
     if pooled is not None:
-        spots = hotspots(pooled, value_of(found, "cpu_s_per_token"))
+        spots = hotspots(pooled, cost_of(pooled.covers, found))
         record = _profile_record(pooled, profiles, spots, overhead_pct)
         sightings = kernels(spots)
     model_sha256 = subject.model.get("sha256")
     evidence = Evidence(
         nonce=seen.nonce,
-        created=_now(),
+        created=utc_now(),
         flamegate_version=subject.flamegate_version,
         receipt_sha256="",
         workload=recipe(subject.workload),
@@ -157,6 +157,7 @@ def _profile_record(
         rate_hz=pooled.rate_hz,
         call_graph=pooled.call_graph,
         python=pooled.python,
+        covers=pooled.covers,
         samples=pooled.samples,
         errors=pooled.errors,
         lost=pooled.lost,
@@ -172,7 +173,3 @@ def _profile_record(
 def _process(profile: Profile) -> ProcessProfile:
     own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
     return ProcessProfile(pid=profile.pids[0], samples=profile.samples, self_samples=own)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

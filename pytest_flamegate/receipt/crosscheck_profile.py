@@ -148,19 +148,16 @@ def _largest(samples: Mapping[str, int]) -> str:
     protects=Grade.OBSERVED,
 )
 def _profile_process(case: Case) -> Iterator[str]:
-    # A program is profiled by wrapping its command line, so there the sampled process
-    # is a child of the run's; it still cannot be one of the timed runs.
+    # Stacks of some other process would say nothing of these runs.
     profile = case.evidence.profile
     if profile is None:
         return
     pids = [process.pid for process in profile.processes]
     profiled = {run.pid for run in case.profiled}
-    timed = {run.pid for run in case.timed} - profiled
     for pid in sorted(set(pids)):
         if pids.count(pid) > 1:
             yield f"The process {pid} stands twice in the profile."
-        wrapped = case.evidence.clock_scope == "process" and profiled and pid not in timed
-        if pid not in profiled and not wrapped:
+        if pid not in profiled:
             yield f"The process {pid} was profiled and is none of the profiled runs."
 
 
@@ -182,7 +179,7 @@ def _too_many_samples(case: Case) -> Iterator[str]:
             interval = block.interval
             ready_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
             seconds += max(interval.wall_ns * threads, ready_ns) / 1e9
-        seconds += run.load_ns * threads / 1e9
+        seconds += (run.load_ns or 0) * threads / 1e9
     most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
     if profile.samples > most:
         yield (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.recompute import rate_of, token_digest
+from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.workload.digest import token_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ _AGAIN = "Measure again; receipt and evidence are written together and changed b
 )
 def _tps_mismatch(case: Case) -> Iterator[str]:
     # The observer's clock against the claim.
-    rate = rate_of(case.evidence.runs, case.evidence.clock_scope)
+    rate = rate_of(case.evidence.runs)
     claimed = case.claim.tokens_per_second
     if rate is None:
         return
@@ -86,6 +87,9 @@ def _token_count(case: Case) -> Iterator[str]:
 )
 def _digest_of_tokens(case: Case) -> Iterator[str]:
     # The digest is what a replay will be held against.
+    if not case.evidence.tokens:
+        yield "The evidence shows no tokens."
+        return
     digest = token_digest(case.evidence.tokens)
     if digest != case.evidence.token_digest:
         yield (
@@ -122,13 +126,17 @@ def _clock_contradiction(case: Case) -> Iterator[str]:
     # Sequences run one after another inside the interval that covers them.
     for run in case.evidence.runs:
         for block in run.blocks:
-            tokens_ns = sum(map(sum, block.sequences_ns))
-            wall_ns = block.interval.wall_ns
-            if tokens_ns > wall_ns * (1 + CLOCK_SLACK) + WALL_SLACK_NS:
-                yield (
-                    f"The run of process {run.pid} has {tokens_ns / 1e6:.1f} ms of token times in "
-                    f"a block of {wall_ns / 1e6:.1f} ms."
-                )
+            spans = [(sum(map(sum, block.sequences_ns)), block.interval.wall_ns, "a block")]
+            if block.decode is not None:
+                decode_ns = sum(sum(gaps[1:]) for gaps in block.sequences_ns)
+                spans.append((decode_ns, block.decode.wall_ns, "a decode"))
+                spans.append((block.decode.wall_ns, block.interval.wall_ns, "a block"))
+            for inner_ns, outer_ns, what in spans:
+                if inner_ns > outer_ns * (1 + CLOCK_SLACK) + WALL_SLACK_NS:
+                    yield (
+                        f"The run of process {run.pid} has {inner_ns / 1e6:.1f} ms of token "
+                        f"times in {what} of {outer_ns / 1e6:.1f} ms."
+                    )
 
 
 @CHECKS.rule(
@@ -187,7 +195,7 @@ def _copied_runs(case: Case) -> Iterator[str]:
 )
 def _no_timed_run(case: Case) -> Iterator[str]:
     # Without them the rate is the receipt's word.
-    if rate_of(case.evidence.runs, case.evidence.clock_scope) is None:
+    if rate_of(case.evidence.runs) is None:
         yield "No timed run holds token times, so tokens per second cannot be recomputed."
 
 
@@ -229,5 +237,4 @@ def _asleep(case: Case) -> Iterator[str]:
 def _intervals(run: Run) -> Iterator[Interval]:
     for block in run.blocks:
         yield block.interval
-        if block.reference is not None:
-            yield block.reference
+        yield from (each for each in (block.reference, block.decode) if each is not None)

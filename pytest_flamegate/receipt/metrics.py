@@ -4,62 +4,94 @@ The same name hides different formulas in different tools, so every figure names
 its own:
 
 - ``tokens/total``: tokens ÷ (last token − request), over all sequences.
-- ``decode-tokens/decode-time``: (n − 1) ÷ (last token − first token).
-- ``first-token-request``: first token seen − request sent (for a program that loads
-  for each run: − its start, so it holds start and load).
+- ``decode-tokens/decode-time``: (n − 1) ÷ (last token − first token), over all sequences.
+- ``1/tpot``: 1 ÷ the median time per output token.
+- ``quiet-time/tokens``, ``cpu-time/tokens``: over the tokens and the time of the
+  sequences, or of their decode where it was told apart.
+- ``process-cpu-time/tokens``: the same of a whole program, start and load included.
+- ``first-token-request``: first token seen − request sent (for a program: − its start,
+  so it holds start, load and prefill).
 - ``(latency-ttft)/(n-1)``: time per output token, of one sequence.
 - ``token-gap``: time between two tokens.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.receipt.types import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_flamegate.workload.observation import Observation, Run
+    from pytest_flamegate.profile.model import Covers
+    from pytest_flamegate.workload.observation import Block, Observation, Run
 
 TOTAL = "tokens/total"
 DECODE = "decode-tokens/decode-time"
 _S = 1e9
 _MS = 1e6
 
+_CostClock = Literal["quiet", "cpu", "process-cpu"]
+_SPENT: dict[_CostClock, Callable[[Block], int]] = {
+    "quiet": lambda block: block.judged.quiet_ns,
+    "cpu": lambda block: block.judged.cpu_ns,
+    "process-cpu": lambda block: block.interval.cpu_ns,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Tokens per second, the formula behind them, and over how many tokens."""
+
+    tokens_per_second: float
+    formula: str
+    tokens: int
+
+
+def rate_of(runs: Iterable[Run]) -> Rate | None:
+    """Return the rate of the timed ``runs``; None where their token times give none.
+
+    Where decode was told apart (a program, whose first token waits for start and load):
+    (n - 1) ÷ (last - first token). Else tokens ÷ time from request, or from the start
+    of the program, to the last token.
+    """
+    blocks = [block for run in runs if run.role == "timed" for block in run.blocks]
+    decode = bool(blocks) and all(block.decode is not None for block in blocks)
+    sequences = [gaps for block in blocks for gaps in block.sequences_ns if gaps]
+    skipped = 1 if decode else 0
+    tokens = sum(len(gaps) - skipped for gaps in sequences)
+    elapsed_ns = sum(sum(gaps[skipped:]) for gaps in sequences)
+    if tokens <= 0 or elapsed_ns <= 0:
+        return None
+    return Rate(tokens / elapsed_ns * _S, DECODE if decode else TOTAL, tokens)
+
 
 def tokens_per_second(observation: Observation) -> Metric:
     """Return the rate a receipt claims, from the token times of all timed runs.
 
-    A served engine's rate covers prefill and decode; a program's covers decode alone,
-    since its first token waits for start and load (with a single token there is no
-    decode, and the rate covers the whole run).
+    A served engine's rate covers prefill and decode; a program's covers decode alone
+    where that was told apart, else the whole run.
     """
-    sequences = _sequences(observation.timed)
-    decode_only = observation.clock_scope == "process" and any(len(s) > 1 for s in sequences)
-    if decode_only:
-        tokens = sum(len(gaps) - 1 for gaps in sequences)
-        elapsed_ns = sum(sum(gaps[1:]) for gaps in sequences)
-    else:
-        tokens = sum(len(gaps) for gaps in sequences)
-        elapsed_ns = sum(sum(gaps) for gaps in sequences)
-    if elapsed_ns <= 0:
+    rate = rate_of(observation.runs)
+    if rate is None:
         raise ToolError(
             "E_NO_RATE",
             "All tokens came at one instant, so there is no rate to report.",
-            "The program buffers its output: make it write each token as it is generated.",
+            "Make the program write each token as it is generated.",
         )
     return Metric(
         name="tokens_per_second",
-        value=tokens / elapsed_ns * _S,
-        formula=DECODE if decode_only else TOTAL,
+        value=rate.tokens_per_second,
+        formula=rate.formula,
         unit="tokens/s",
         direction="higher_is_better",
         clock="wall",
-        samples=tokens,
+        samples=rate.tokens,
         provenance="measured",
     )
 
@@ -74,8 +106,11 @@ def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric
         _cost("quiet_s_per_token", "quiet", observation.timed),
         _cost("cpu_s_per_token", "cpu", observation.timed),
         _time("time_to_first_token_ms", "first-token-request", first),
-        _time("load_ms", "ready-start", [run.load_ns for run in observation.timed]),
     ]
+    if loads := [run.load_ns for run in observation.timed if run.load_ns is not None]:
+        found.append(_time("load_ms", "ready-start", loads))
+    if observation.clock_scope == "process":
+        found.append(_cost("process_cpu_s_per_token", "process-cpu", observation.timed))
     if prompt_tokens is not None:
         found.append(_rate("prefill_tokens_per_second", "prompt-tokens/ttft", prompt_tokens, first))
     if long:
@@ -88,7 +123,7 @@ def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric
                 _time("inter_token_latency_p95_ms", "token-gap-p95", gaps[_p95(len(gaps)) :][:1]),
                 samples=len(gaps),
             ),
-            _rate("decode_tokens_per_second", DECODE, 1, per_token),
+            _rate("decode_tokens_per_second", "1/tpot", 1, per_token),
         ]
     return tuple(found)
 
@@ -98,20 +133,28 @@ def value_of(found: Sequence[Metric], name: str) -> float | None:
     return next((metric.value for metric in found if metric.name == name), None)
 
 
+def cost_of(covers: Covers, found: Sequence[Metric]) -> float | None:
+    """Return the CPU seconds per token of the phase that a profile covers."""
+    whole = value_of(found, "process_cpu_s_per_token") if covers == "process" else None
+    return value_of(found, "cpu_s_per_token") if whole is None else whole
+
+
 def _p95(count: int) -> int:
-    return min(int(count * 0.95), count - 1)
+    """Return the nearest rank, from 0: the smallest value that 95 % are no greater than."""
+    return math.ceil(count * 0.95) - 1
 
 
 def _sequences(runs: Sequence[Run]) -> list[tuple[int, ...]]:
     return [gaps for run in runs for block in run.blocks for gaps in block.sequences_ns]
 
 
-def _cost(name: str, clock: str, runs: Sequence[Run]) -> Metric:
+def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:
     per_run = []
     for run in runs:
-        intervals = [block.interval for block in run.blocks]
-        spent = sum(i.quiet_ns if clock == "quiet" else i.cpu_ns for i in intervals)
-        per_run.append(spent / run.tokens / _S)
+        spent = sum(_SPENT[clock](block) for block in run.blocks)
+        whole = clock == "process-cpu"
+        tokens = sum(block.tokens if whole else block.judged_tokens for block in run.blocks)
+        per_run.append(spent / tokens / _S)
     return Metric(
         name=name,
         value=statistics.median(per_run),

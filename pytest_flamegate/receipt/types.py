@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.profile.model import Hotspot
+    from pytest_flamegate.profile.model import Covers, Hotspot
     from pytest_flamegate.workload.observation import Run
 
 SCHEMA_VERSION = "1.0.0"
@@ -66,7 +66,8 @@ class ProfileRecord:
     """How the profile was taken, what it holds, and the sha256 of ``profile.folded``.
 
     ``overhead_pct`` is the extra CPU per token of the profiled runs over the timed
-    ones, in percent (None where it could not be measured).
+    ones, in percent (None where it could not be measured). ``covers`` is the phase that was
+    sampled; the shares and costs of ``hotspots`` are of it.
     """
 
     profiler: str
@@ -75,6 +76,7 @@ class ProfileRecord:
     rate_hz: int
     call_graph: str
     python: str
+    covers: Covers
     samples: int
     errors: int
     lost: int

@@ -43,14 +43,11 @@ def measured_sequences(
 
 
 def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_fd: int) -> None:
-    """Obey commands until told to quit or until the observer is gone."""
+    """Obey commands until the observer is gone."""
     server = _Server(generate, prompt, max_tokens, write_fd)
     wire.send(write_fd, wire.READY)
     while (record := wire.receive(read_fd)) is not None:
-        command, value = record
-        if command == wire.QUIT:
-            return
-        server.obey(command, value)
+        server.obey(*record)
         wire.send(write_fd, wire.DONE)
 
 

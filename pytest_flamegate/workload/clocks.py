@@ -1,6 +1,6 @@
 """The clocks and counters of another process, read from outside.
 
-They are exact while the process stands still, which it does between blocks.
+They are exact while the process stands still, as a served one does between blocks.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -65,6 +66,11 @@ def counters(pid: int) -> Counters:
             )
     except (psutil.Error, OSError):
         return Counters()
+
+
+def utc_now() -> str:
+    """Return the time of day in RFC 3339, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def started_ticks(pid: int) -> int | None:

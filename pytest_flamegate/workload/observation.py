@@ -17,10 +17,10 @@ Role = Literal["timed", "profiled"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What one process spent between two points at which it stood still.
+    """What one process spent between two looks at its clocks.
 
-    ``run_delay_ns`` is the time it was runnable and did not run (None where the
-    kernel does not tell).
+    A served process stands still at both. ``run_delay_ns`` is the time it was runnable
+    and did not run (None where the kernel does not tell).
     """
 
     wall_ns: int
@@ -52,17 +52,32 @@ class Block:
 
     ``sequences_ns`` holds one tuple a sequence: the time from request to first
     token, then the gap before each further token. ``reference`` is the cost of
-    one fixed piece of work in the same process (None in profiled runs).
+    one fixed piece of work, in the same process or (for a program) in another right
+    after it; None in profiled runs. ``decode`` is the part of ``interval`` between
+    the first token and the last: for a program, whose ``interval`` holds its start
+    and load as well. It is None where it was not told apart, by a program of one token or one that
+    writes its output in one piece.
     """
 
     interval: Interval
     sequences_ns: tuple[tuple[int, ...], ...]
     reference: Interval | None = None
+    decode: Interval | None = None
 
     @property
     def tokens(self) -> int:
         """Tokens generated in this block."""
         return sum(len(gaps) for gaps in self.sequences_ns)
+
+    @property
+    def judged(self) -> Interval:
+        """The interval that figures per token are made of: decode where it is known."""
+        return self.interval if self.decode is None else self.decode
+
+    @property
+    def judged_tokens(self) -> int:
+        """Tokens that ``judged`` covers: the first one of a sequence is no part of its decode."""
+        return self.tokens - (0 if self.decode is None else len(self.sequences_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +86,17 @@ class Run:
 
     ``started_ticks`` is the kernel's start time of the process in clock ticks since
     boot: with ``pid`` it names the process for as long as the machine is up.
-    ``load_ns`` is the time from start to ready, imports and warm-up included.
+    ``load_ns`` is the time from start to ready, imports included; None for a program,
+    which does not tell when it has loaded: its first token waits for start, load and
+    prefill together. ``peak_rss_bytes`` is the peak of a served process before the
+    reference kernel allocates its matrices, of a program up to its first token.
     """
 
     role: Role
     pid: int
     started_ticks: int | None
     started_at: str
-    load_ns: int
+    load_ns: int | None
     blocks: tuple[Block, ...]
     token_digest: str
     tokens_per_sequence: int
@@ -103,7 +121,7 @@ class Observation:
     token as its byte value); ``differs_at`` is the index of the first token in which
     a later sequence differed, None where all were equal. ``clock_scope`` says what
     an interval covers: ``sequence`` (prefill and decode only) or ``process`` (a
-    command with its start and load).
+    program with its start and load; its decode apart in ``Block.decode``).
     """
 
     nonce: str

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 import time
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
-from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import clocks, determinism, streamed
+from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.observation import Block, Observation, Role, Run, total
 from pytest_flamegate.workload.served import ServedProcess, reference_load
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.workload.streamed import Answer, Clean
 
 WARM_TOKENS = 32
 BLOCKS = 6
@@ -44,6 +43,17 @@ class Window(Protocol[T_co]):
 
 
 T = TypeVar("T")
+
+
+class _Common(TypedDict):
+    token_digest: str
+    tokens_per_sequence: int
+    peak_rss_bytes: int | None
+    read_bytes: int | None
+    threads: int | None
+    voluntary_switches: int | None
+    involuntary_switches: int | None
+    cpu_pressure_pct: float | None
 
 
 @dataclass(slots=True)
@@ -70,7 +80,8 @@ class Observer:
         if isinstance(self.plan, Served):
             run = self._timed_served(self.plan, seconds)
         else:
-            run = self._with_reference(self._answer("timed", self.plan.argv, self.plan.token_unit))
+            run, _ = self._answer("timed", self.plan.argv, self.plan.token_unit)
+            run = self._with_reference(run)
         self._runs.append(run)
         return run
 
@@ -96,15 +107,15 @@ class Observer:
         self._runs.append(run)
         return run, seen
 
-    def wrapped(self, argv: tuple[str, ...], clean: Callable[[bytes], bytes] | None = None) -> Run:
+    def wrapped(self, argv: tuple[str, ...], clean: Clean | None = None) -> Answer:
         """Run the program once as ``argv``, its command line with a profiler around it.
 
         ``clean`` takes what the profiler wrote out of the program's own output.
         """
         assert not isinstance(self.plan, Served)
-        run = self._answer("profiled", argv, self.plan.token_unit, clean)
+        run, answer = self._answer("profiled", argv, self.plan.token_unit, clean)
         self._runs.append(run)
-        return run
+        return answer
 
     def warm_up(self) -> None:
         """Run once, unrecorded: the first process finds cold caches and a slow clock."""
@@ -122,9 +133,9 @@ class Observer:
         source = f"{'yielded' if served else 'stdout'}:{self.plan.token_unit}"
         return Observation(
             nonce=self.nonce,
-            runs=tuple(self._runs),
+            runs=self._alike(),
             tokens=tokens,
-            token_digest=digest(tokens),
+            token_digest=token_digest(tokens),
             token_source=source,
             differs_at=self._differs_at,
             clock_scope="sequence" if served else "process",
@@ -136,8 +147,7 @@ class Observer:
         with self._serve(plan, ()) as served:
             sequences = self._warm(served, seconds / BLOCKS)
             end_s = time.monotonic() + seconds
-            # Peak memory is read before the reference kernel allocates its matrices.
-            counted = served.counters()
+            peak_rss_bytes = served.counters().peak_rss_bytes
             served.reference(1)
             blocks: list[Block] = []
             if plan.stands_still and self.workload.max_tokens > PART_TOKENS:
@@ -145,6 +155,7 @@ class Observer:
                     blocks.append(served.interleaved(PART_TOKENS, PART_REFERENCE_TIMES))
             else:
                 blocks = self._blocks(served, sequences, end_s)
+            counted = replace(served.counters(), peak_rss_bytes=peak_rss_bytes)
             return self._run("timed", served, tuple(blocks), counted)
 
     def _blocks(self, served: ServedProcess, sequences: int, end_s: float) -> list[Block]:
@@ -186,28 +197,29 @@ class Observer:
         role: Role,
         argv: tuple[str, ...],
         token_unit: str,
-        clean: Callable[[bytes], bytes] | None = None,
-    ) -> Run:
-        names = determinism.requested(self.workload)
-        seen = streamed.answer(argv, self.workload, token_unit, self._environment(), names, clean)
+        clean: Clean | None = None,
+    ) -> tuple[Run, Answer]:
+        started_at = clocks.utc_now()
+        seen = streamed.answer(
+            argv,
+            self.workload,
+            token_unit,
+            self._environment(),
+            wrapped=role == "profiled",
+            clean=clean,
+        )
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
+        block = Block(seen.interval, (seen.gaps_ns,), decode=seen.decode)
         return Run(
             role=role,
             pid=seen.pid,
             started_ticks=seen.started_ticks,
-            started_at=_now(),
-            load_ns=seen.gaps_ns[0],
-            blocks=(Block(seen.interval, (seen.gaps_ns,)),),
-            token_digest=digest(self._last_tokens),
-            tokens_per_sequence=len(seen.tokens),
-            peak_rss_bytes=seen.counters.peak_rss_bytes,
-            read_bytes=seen.counters.read_bytes,
-            threads=seen.counters.threads,
-            voluntary_switches=seen.counters.voluntary_switches,
-            involuntary_switches=seen.counters.involuntary_switches,
-            cpu_pressure_pct=clocks.cpu_pressure_pct(),
-        )
+            started_at=started_at,
+            load_ns=None,
+            blocks=(block,),
+            **self._last(seen.counters),
+        ), seen
 
     def _run(
         self,
@@ -220,17 +232,33 @@ class Observer:
             role=role,
             pid=served.pid,
             started_ticks=clocks.started_ticks(served.pid),
-            started_at=_now(),
+            started_at=served.started_at,
             load_ns=served.load_ns,
             blocks=blocks,
-            token_digest=digest(self._last_tokens),
-            tokens_per_sequence=len(self._last_tokens),
-            peak_rss_bytes=counted.peak_rss_bytes,
-            read_bytes=counted.read_bytes,
-            threads=counted.threads,
-            voluntary_switches=counted.voluntary_switches,
-            involuntary_switches=counted.involuntary_switches,
-            cpu_pressure_pct=clocks.cpu_pressure_pct(),
+            **self._last(counted),
+        )
+
+    def _last(self, counted: clocks.Counters) -> _Common:
+        """Return what is said alike of every run, of the one that has just ended."""
+        return {
+            "token_digest": token_digest(self._last_tokens),
+            "tokens_per_sequence": len(self._last_tokens),
+            "peak_rss_bytes": counted.peak_rss_bytes,
+            "read_bytes": counted.read_bytes,
+            "threads": counted.threads,
+            "voluntary_switches": counted.voluntary_switches,
+            "involuntary_switches": counted.involuntary_switches,
+            "cpu_pressure_pct": clocks.cpu_pressure_pct(),
+        }
+
+    def _alike(self) -> tuple[Run, ...]:
+        """Return the runs, with the decode of all timed ones told apart or of none."""
+        timed = [block for run in self._runs if run.role == "timed" for block in run.blocks]
+        if all(block.decode is not None for block in timed):
+            return tuple(self._runs)
+        return tuple(
+            replace(run, blocks=tuple(replace(block, decode=None) for block in run.blocks))
+            for run in self._runs
         )
 
     def _saw(self, tokens: tuple[str, ...]) -> None:
@@ -245,24 +273,8 @@ class Observer:
         return determinism.environment(self.workload)
 
 
-def digest(tokens: Sequence[str]) -> str:
-    """Return the sha256 of the tokens, each as text with a newline behind it."""
-    if not tokens:
-        raise ToolError(
-            "E_NO_TOKENS",
-            "There are no tokens to take a digest of.",
-            "Run the engine by itself; two empty outputs are not equal outputs.",
-        )
-    text = "".join(f"{token}\n" for token in tokens)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-
-
 def _first_difference(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return index
     return min(len(one), len(other))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

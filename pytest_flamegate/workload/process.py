@@ -1,9 +1,13 @@
 """The one place that starts and ends processes: whole trees, with nothing left behind.
 
 A child gets a session of its own and a marker in its environment. Ending it ends
-everything that carries the marker, shares the session or descends from it. On
-Linux this process is a subreaper for as long as a child lives, so that orphans
-of the tree come back here and are reaped instead of staying zombies.
+everything that carries the marker, shares the session or descends from it at that
+moment. On Linux this process is a subreaper for as long as a child lives, so that
+orphans of the tree come back here and are reaped instead of staying zombies.
+
+One thing escapes: what a forked callable forks in turn, without exec, into a session
+of its own and whose parent has ended by then. Nothing tells it from a process of the
+user's.
 """
 
 from __future__ import annotations
@@ -89,10 +93,12 @@ class Child:
         if self._closed:
             return
         try:
+            # Who left the session is found by its parents only as long as these live.
+            below = self._descendants()
             if self.poll() is None:
                 self._signal(signal.SIGTERM)
                 self.wait(_GRACE_S)
-            self._sweep()
+            self._sweep(below)
         finally:
             self._closed = True
             for stream in self._output:
@@ -136,9 +142,8 @@ class Child:
         if self._process is not None:
             self._process.returncode = status
 
-    def _sweep(self) -> None:
+    def _sweep(self, tree: set[int]) -> None:
         deadline = time.monotonic() + _SWEEP_S
-        tree = self._descendants()
         while tree := {pid for pid in tree | self._found() if self._lives(pid)}:
             for pid in tree:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -152,6 +157,8 @@ class Child:
             time.sleep(_POLL_S)
 
     def _descendants(self) -> set[int]:
+        if self.poll() is not None:
+            return {self.pid}
         try:
             below = psutil.Process(self.pid).children(recursive=True)
         except psutil.Error:
@@ -219,15 +226,8 @@ def start(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        for stream in streams:
-            stream.close()
-        subreaper.release()
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ToolError(
-            "E_CANNOT_START",
-            f"Cannot start {argv[0]!r}: {reason}.",
-            "Check that the program exists, may be executed, and that its directory is right.",
-        ) from None
+        _give_up(streams)
+        raise _cannot_start(repr(argv[0]), error) from None
     return Child(process.pid, marker, streams, process)
 
 
@@ -247,13 +247,19 @@ def fork(target: Callable[[], None]) -> Child:
     sys.stdout.flush()
     sys.stderr.flush()
     subreaper.acquire()
+    marker = secrets.token_hex(8)
     with warnings.catch_warnings():
         # CPython warns of forking with threads; the copy runs one callable and leaves by _exit.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _give_up((stdout, stderr))
+            raise _cannot_start("a copy of this process", error) from None
     if pid == 0:
+        os.environ[MARKER] = marker
         _run_forked(target, stdout.fileno(), stderr.fileno())
-    return Child(pid, secrets.token_hex(8), (stdout, stderr))
+    return Child(pid, marker, (stdout, stderr))
 
 
 def run(
@@ -274,6 +280,21 @@ def run(
     code = -signal.SIGKILL if status is None else status
     elapsed_s = time.monotonic() - began
     return Result(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
+
+
+def _give_up(streams: Sequence[IO[bytes]]) -> None:
+    for stream in streams:
+        stream.close()
+    subreaper.release()
+
+
+def _cannot_start(what: str, error: Exception) -> ToolError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ToolError(
+        "E_CANNOT_START",
+        f"Cannot start {what}: {reason}.",
+        "Check that the program exists, may be executed, and that its directory is right.",
+    )
 
 
 def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.workload import child as child_side
 from pytest_flamegate.workload import clocks, process, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
+from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.reference import FACTORY as REFERENCE_FACTORY
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 _READ_BYTES = 65536
+_UNTOLD_S = 30.0
+"""What a profiled block may take beyond the time-out: its sequences are told at the end."""
 _LEAVE_S = 1.0
 """How long a child may take to leave by itself: its interpreter has files to write."""
 
@@ -43,9 +45,11 @@ class ServedProcess:
     ) -> None:
         self._workload = workload
         self._sink = sink
-        self._deadline_s = time.monotonic() + workload.timeout_s
+        self._deadline_s = 0.0
+        self._allow()
         self._parser = wire.Parser()
         began_ns = time.monotonic_ns()
+        self.started_at = clocks.utc_now()
         self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags)
         try:
             self._await_ready()
@@ -117,7 +121,12 @@ class ServedProcess:
         taken.finish()
         return interval, tuple(taken.sequences_ns)
 
+    def _allow(self, more_s: float = 0.0) -> None:
+        """Grant the process its time-out from now on."""
+        self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
+
     def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
+        self._allow(_UNTOLD_S if kind == wire.PROFILE else 0.0)
         before = self._clocks()
         try:
             wire.send(self._write_fd, kind, value)
@@ -131,6 +140,7 @@ class ServedProcess:
                     taken.token(now_ns, str(number) if record == wire.TOKEN else text)
                 elif record == wire.SEQUENCE:
                     taken.begin(now_ns)
+                    self._allow()
                 elif record == wire.ENDED:
                     taken.ended = True
                 elif record == wire.DONE:
@@ -153,8 +163,7 @@ class ServedProcess:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0:
                 raise timed_out(self._workload)
-            ready, _, _ = select.select([self._read_fd], [], [], min(left_s, 1.0))
-            if not ready:
+            if not readable(self._read_fd, min(left_s, 1.0)):
                 check_output(self._workload, self._child)
                 continue
             data = os.read(self._read_fd, _READ_BYTES)
@@ -229,12 +238,17 @@ def check_count(workload: Workload, count: int) -> None:
 def check_output(workload: Workload, child: process.Child) -> None:
     """Refuse a process that floods its output."""
     if child.output_bytes() > OUTPUT_LIMIT_BYTES:
-        raise ToolError(
-            "E_OUTPUT_FLOOD",
-            f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB "
-            "of messages.",
-            "Turn its logging down.",
-        )
+        raise flooded(workload)
+
+
+def flooded(workload: Workload) -> ToolError:
+    """Return the refusal of output that has no end."""
+    return ToolError(
+        "E_OUTPUT_FLOOD",
+        f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB of "
+        "messages, or a single token of more than 64 KiB.",
+        "Turn its logging down, and check that token_unit suits its output.",
+    )
 
 
 def timed_out(workload: Workload) -> ToolError:

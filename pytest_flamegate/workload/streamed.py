@@ -3,64 +3,58 @@
 from __future__ import annotations
 
 import os
-import re
-import select
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import psutil
 
 from pytest_flamegate.workload import clocks, determinism, process
 from pytest_flamegate.workload.observation import Interval
-from pytest_flamegate.workload.served import check_count, check_output, died, timed_out
+from pytest_flamegate.workload.readable import readable
+from pytest_flamegate.workload.served import (
+    OUTPUT_LIMIT_BYTES,
+    check_count,
+    check_output,
+    died,
+    flooded,
+    timed_out,
+)
+from pytest_flamegate.workload.split import Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from resource import struct_rusage
 
     from pytest_flamegate.workload.spec import Workload
 
+    Clean = Callable[[bytes], bytes]
+    Seen = tuple[str, clocks.Reading]
+
 _READ_BYTES = 65536
-_WORD = re.compile(rb"\s*\S+(?=\s)")
-_LINE = re.compile(rb"[^\n]*\n")
+_LOOKS_TO_TELL_APART = 3
+_SHORTEST_DECODE_NS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One run of a program: its tokens, when each was seen, and what the process spent."""
+    """One run of a program: its tokens, when each was seen, and what the process spent.
+
+    ``window_ns`` is the monotonic time of the first token and of the last; it is None, as
+    ``decode`` is, where the output came in too few pieces to tell decode from the rest.
+    """
 
     pid: int
     started_ticks: int | None
     tokens: tuple[str, ...]
     gaps_ns: tuple[int, ...]
     interval: Interval
+    decode: Interval | None
+    window_ns: tuple[int, int] | None
     counters: clocks.Counters
     effective_environment: Mapping[str, str]
-
-
-class Splitter:
-    """Cuts output into tokens by the declared unit: ``byte``, ``word`` or ``line``."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        """Return the tokens that ``data`` completes; a byte's text is its value."""
-        if self._unit == "byte":
-            return [str(byte) for byte in data]
-        pattern = _WORD if self._unit == "word" else _LINE
-        whole = self._rest + data
-        tokens, end = [], 0
-        for match in pattern.finditer(whole):
-            tokens.append(match[0].decode("utf-8", "backslashreplace"))
-            end = match.end()
-        self._rest = whole[end:]
-        return tokens
-
-    def finish(self) -> list[str]:
-        """Return the last token, if the output ended inside one."""
-        rest, self._rest = self._rest, b""
-        return [rest.decode("utf-8", "backslashreplace")] if rest.strip() else []
+    stderr: bytes
 
 
 def answer(
@@ -68,13 +62,16 @@ def answer(
     workload: Workload,
     token_unit: str,
     env: Mapping[str, str],
-    names: Mapping[str, str],
-    clean: Callable[[bytes], bytes] | None = None,
+    *,
+    wrapped: bool = False,
+    clean: Clean | None = None,
 ) -> Answer:
-    """Run ``argv`` once and clock it; ``names`` are the variables whose effect is recorded.
+    """Run ``argv`` once and clock it.
 
-    With ``clean`` the output is split into tokens only when it is whole, after ``clean``
-    has taken out what is not the program's own; token times then mean nothing.
+    ``wrapped`` says that ``argv`` is a profiler with the program below it: the clocks are
+    then the program's, except for ``interval``. With ``clean`` the output is split into
+    tokens only when it is whole, after ``clean`` has taken out what is not the
+    program's own; then there is no decode to tell apart.
     """
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
@@ -86,89 +83,149 @@ def answer(
     finally:
         os.close(write_fd)
     try:
-        ticks = clocks.started_ticks(child.pid)
-        effective = determinism.effective(child.pid, names)
-        output = _Output(Splitter(token_unit), clean)
-        tokens, gaps, seen = _stream(read_fd, child, workload, output, began_ns)
+        stream = _Stream(child, workload, Splitter(token_unit), clean, wrapped=wrapped)
+        effective = determinism.effective(child.pid, determinism.requested(workload))
+        stream.read_all(read_fd, began_ns)
         status = child.wait(max(0.1, workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9))
         wall_ns = time.monotonic_ns() - began_ns
         if status is None:
             raise timed_out(workload)
         if status != 0:
             raise died(workload, status, child.stderr_text())
-        check_count(workload, len(tokens))
-        usage = child.usage
+        check_count(workload, len(stream.seen))
+        usage, stderr = child.usage, child.stderr_bytes()
     finally:
         os.close(read_fd)
         child.end()
     cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
+    looks = [at for _, at in stream.seen]
+    decode = None if stream.lost_sight else _decode(looks)
     return Answer(
-        child.pid,
-        ticks,
-        tuple(tokens),
-        tuple(gaps),
-        Interval(wall_ns, cpu_ns, None),
-        _counters(seen, usage),
-        effective,
+        pid=stream.pid,
+        started_ticks=stream.started_ticks,
+        tokens=tuple(text for text, _ in stream.seen),
+        gaps_ns=_gaps(began_ns, looks),
+        interval=Interval(wall_ns, cpu_ns, None),
+        decode=decode,
+        window_ns=(looks[0].at_ns, looks[-1].at_ns) if decode is not None else None,
+        counters=stream.counters if wrapped else _with_usage(stream.counters, usage),
+        effective_environment=effective,
+        stderr=stderr,
     )
 
 
-class _Output:
-    """What a program writes, as tokens: as it comes, or cleaned when it is whole."""
+class _Stream:
+    """What a program writes, as it comes."""
 
-    def __init__(self, splitter: Splitter, clean: Callable[[bytes], bytes] | None) -> None:
+    def __init__(
+        self,
+        child: process.Child,
+        workload: Workload,
+        splitter: Splitter[clocks.Reading],
+        clean: Clean | None,
+        *,
+        wrapped: bool,
+    ) -> None:
+        self.seen: list[Seen] = []
+        self.counters = clocks.Counters()
+        self.pid = child.pid
+        self.started_ticks = clocks.started_ticks(child.pid)
+        self.lost_sight = False
+        self._child = child
+        self._workload = workload
         self._splitter = splitter
         self._clean = clean
         self._held = b""
+        self._inside = wrapped
 
-    def feed(self, data: bytes) -> list[str]:
-        """Return the tokens that ``data`` completes; empty data is the end of the output."""
-        if self._clean is None:
-            return self._splitter.feed(data) if data else self._splitter.finish()
-        self._held += data
-        if data:
-            return []
-        return self._splitter.feed(self._clean(self._held)) + self._splitter.finish()
+    def read_all(self, fd: int, began_ns: int) -> None:
+        """Read to the end of the output."""
+        latest = clocks.Reading(began_ns, 0, None)
+        while True:
+            left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
+            if left_s <= 0:
+                raise timed_out(self._workload)
+            if not readable(fd, min(left_s, 1.0)):
+                check_output(self._workload, self._child)
+                continue
+            data = os.read(fd, _READ_BYTES)
+            if not data:
+                self._finish(latest)
+                return
+            latest = self._look(latest)
+            self._take(data, latest)
+
+    def _look(self, latest: clocks.Reading) -> clocks.Reading:
+        if self._inside:
+            self._step_inside()
+        try:
+            return clocks.read(self.pid)
+        except ProcessLookupError:
+            # It wrote and was gone: what it had spent by then is in the last look.
+            return replace(latest, at_ns=time.monotonic_ns())
+
+    def _step_inside(self) -> None:
+        """Turn from the profiler to the program it has started."""
+        try:
+            below = psutil.Process(self._child.pid).children()
+        except psutil.Error:
+            return
+        if len(below) == 1:
+            self.pid = below[0].pid
+            self.started_ticks = clocks.started_ticks(self.pid)
+            self._inside = False
+
+    def _take(self, data: bytes, at: clocks.Reading) -> None:
+        check_output(self._workload, self._child)
+        if self._clean is not None:
+            self._held += data
+            if len(self._held) > OUTPUT_LIMIT_BYTES:
+                raise flooded(self._workload)
+            return
+        self._add(self._splitter.feed(data, at))
+
+    def _finish(self, latest: clocks.Reading) -> None:
+        if self._clean is not None:
+            self._add(self._splitter.feed(self._clean(self._held), latest))
+        self._add(self._splitter.finish())
+
+    def _add(self, new: Sequence[Seen]) -> None:
+        if new and not self.seen:
+            self.counters = clocks.counters(self.pid)
+            self.lost_sight = self._inside  # the clocks so far were the profiler's
+        self.seen += new
+        if len(self.seen) > self._workload.max_tokens:
+            check_count(self._workload, len(self.seen))
+        if self._splitter.overflows:
+            raise flooded(self._workload)
 
 
-def _stream(
-    fd: int, child: process.Child, workload: Workload, output: _Output, began_ns: int
-) -> tuple[list[str], list[int], clocks.Counters]:
-    tokens: list[str] = []
-    gaps: list[int] = []
-    seen = clocks.Counters()
-    last_ns = began_ns
-    while True:
-        left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
-        if left_s <= 0:
-            raise timed_out(workload)
-        ready, _, _ = select.select([fd], [], [], min(left_s, 1.0))
-        if not ready:
-            check_output(workload, child)
-            continue
-        data = os.read(fd, _READ_BYTES)
-        now_ns = time.monotonic_ns()
-        new = output.feed(data)
-        if new and not tokens:
-            seen = clocks.counters(child.pid)
-        for token in new:
-            tokens.append(token)
-            gaps.append(now_ns - last_ns)
-            last_ns = now_ns
-        if len(tokens) > workload.max_tokens:
-            check_count(workload, len(tokens))
-        if not data:
-            return tokens, gaps, seen
+def _gaps(began_ns: int, looks: Sequence[clocks.Reading]) -> tuple[int, ...]:
+    times = [began_ns, *(look.at_ns for look in looks)]
+    return tuple(later - earlier for earlier, later in pairwise(times))
 
 
-def _counters(seen: clocks.Counters, usage: struct_rusage | None) -> clocks.Counters:
-    """Take what the kernel accounted at the end, and what only a living process shows."""
+def _decode(looks: Sequence[clocks.Reading]) -> Interval | None:
+    """Return what passed from the first token to the last, where that is the decode.
+
+    A program that holds its output back and lets go of it at once decodes before its
+    first token is seen.
+    """
+    if len({look.at_ns for look in looks}) < min(_LOOKS_TO_TELL_APART, max(2, len(looks))):
+        return None
+    interval = looks[0].until(looks[-1])
+    return interval if interval.wall_ns >= _SHORTEST_DECODE_NS and interval.cpu_ns > 0 else None
+
+
+def _with_usage(seen: clocks.Counters, usage: struct_rusage | None) -> clocks.Counters:
+    """Take what the kernel accounted at the end, and what only a living process shows.
+
+    Not its peak memory: there Linux counts what this process held when it forked.
+    """
     if usage is None:
         return seen
-    return clocks.Counters(
-        peak_rss_bytes=usage.ru_maxrss * 1024,
-        read_bytes=seen.read_bytes,
-        threads=seen.threads,
+    return replace(
+        seen,
         voluntary_switches=usage.ru_nvcsw,
         involuntary_switches=usage.ru_nivcsw,
     )

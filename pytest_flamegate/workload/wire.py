@@ -18,7 +18,6 @@ BLOCK = b"B"  # generate `value` whole sequences
 PART = b"C"  # go on with one sequence for at most `value` tokens, then stand still inside it
 PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, and is no work
 REFERENCE = b"R"  # run the reference kernel `value` times
-QUIT = b"Q"
 
 # child -> observer
 READY = b"r"

@@ -122,6 +122,7 @@ def profile_record(processes: Sequence[ProcessProfile], **changes: Any) -> Profi
         rate_hz=200,
         call_graph="blocking",
         python="CPython 3.11.9",
+        covers="sequence",
         samples=sum(process.samples for process in processes),
         errors=0,
         lost=0,
@@ -211,6 +212,8 @@ def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProc
         reference_s=1.0,
         log_time=log_time,
         log_cpu=math.log(seconds - waiting_s),
+        log_time_ratio=log_time,
+        log_cpu_ratio=math.log(seconds - waiting_s),
         cpu_pressure_pct=None,
     )
 
@@ -220,6 +223,7 @@ def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] =
         timed=tuple(timed(value, pid=i) for i, value in enumerate(log_times)),
         profiled=tuple(profiled),
         receipt_tps=None,
+        reference_follows=True,
     )
 
 

@@ -3,8 +3,9 @@ import math
 import pytest
 
 from pytest_flamegate.gate.conditions import condition_differences, reference_shift
-from pytest_flamegate.gate.measurement import measurement_of
-from pytest_flamegate.gate.throughput import REFERENCE_LEAK, drift_variance
+from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from pytest_flamegate.gate.throughput import views_of_log_time
+from pytest_flamegate.gate.views import REFERENCE_LEAK
 from tests.gate.factory import evidence
 
 
@@ -45,6 +46,11 @@ def test_a_reference_kernel_that_changed_speed(
     before = measurement_of(evidence())
     after = measurement_of(evidence(process={"reference_us": reference_us}))
     assert [found.code for found in condition_differences(before, after)] == codes
+
+
+def drift_variance(old: Measurement, new: Measurement) -> float:
+    ((_, _, variance),) = views_of_log_time(old, new).each
+    return variance
 
 
 def test_a_reference_of_another_speed_is_trusted_less() -> None:

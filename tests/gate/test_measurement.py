@@ -49,8 +49,10 @@ def test_times_of_each_process() -> None:
     assert first.cpu_s_per_token == pytest.approx(0.9e-3)
     assert first.waiting_s_per_token == pytest.approx(0.1e-3)
     assert first.reference_s == pytest.approx(5e-3)
-    assert first.log_time == pytest.approx(math.log(1.0 / 5.0), abs=1e-5)
-    assert first.log_cpu == pytest.approx(math.log(0.9 / 5.0), abs=1e-5)
+    assert first.log_time == pytest.approx(math.log(1e-3), abs=1e-5)
+    assert first.log_cpu == pytest.approx(math.log(0.9e-3), abs=1e-5)
+    assert first.log_time_ratio == pytest.approx(math.log(1.0 / 5.0), abs=1e-5)
+    assert first.log_cpu_ratio == pytest.approx(math.log(0.9 / 5.0), abs=1e-5)
     # The wall clock also holds the wait for a CPU.
     assert first.wall_tokens_per_second == pytest.approx(80 / (80e-3 + 14e-6))
     assert second.log_time - first.log_time == pytest.approx(math.log(2.0), abs=1e-6)
@@ -64,15 +66,36 @@ def test_a_reference_beside_each_block_takes_out_what_slowed_both() -> None:
 
     made = replace(evidence(), runs=(process(1, 1.3), process(2, 1.6)))
     steady, throttled = measurement_of(made).timed
-    assert steady.log_time == pytest.approx(throttled.log_time, abs=1e-6)
+    assert steady.log_time_ratio == pytest.approx(throttled.log_time_ratio, abs=1e-6)
     assert throttled.quiet_s_per_token > 1.1 * steady.quiet_s_per_token
 
 
 def test_without_a_reference_the_time_itself_is_taken() -> None:
     made = measurement_of(evidence(QUIET, process={"reference_us": None}))
     assert not made.has_reference
-    assert made.timed[0].log_time == pytest.approx(math.log(1e-3), abs=1e-6)
-    assert made.timed[0].log_cpu == pytest.approx(math.log(1e-3), abs=1e-6)
+    first = made.timed[0]
+    for value in (first.log_time, first.log_cpu, first.log_time_ratio, first.log_cpu_ratio):
+        assert value == pytest.approx(math.log(1e-3), abs=1e-6)
+
+
+def test_a_program_is_judged_by_its_decode() -> None:
+    def loaded(pid: int, load_ns: int) -> Run:
+        plain = block(1000.0)
+        whole = replace(
+            plain.interval,
+            wall_ns=plain.interval.wall_ns + load_ns,
+            cpu_ns=plain.interval.cpu_ns + load_ns,
+        )
+        sequences = tuple((load_ns, *gaps[1:]) for gaps in plain.sequences_ns)
+        program = Block(whole, sequences, plain.reference, decode=plain.interval)
+        return replace(run(pid, 1.0), blocks=(program,))
+
+    made = replace(evidence(), runs=(loaded(1, 10**6), loaded(2, 10**9)))
+    quick, slow = measurement_of(made).timed
+    assert quick.log_time == slow.log_time
+    first_tokens = len(block(1000.0).sequences_ns)
+    assert quick.tokens == TOKENS_PER_BLOCK - first_tokens
+    assert quick.quiet_s_per_token == pytest.approx(1e-3 * TOKENS_PER_BLOCK / quick.tokens)
 
 
 def test_without_run_delay_the_quiet_clock_is_cpu_time() -> None:

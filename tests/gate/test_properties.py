@@ -11,7 +11,7 @@ from pytest_flamegate.gate import judge, verdict_document
 from pytest_flamegate.gate.rule import decide
 from pytest_flamegate.gate.signals import ErrorRates, Signal
 from pytest_flamegate.gate.stats import Estimate
-from pytest_flamegate.gate.throughput import estimate_log_time, judge_throughput
+from pytest_flamegate.gate.throughput import judge_throughput, views_of_log_time
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.workload.observation import Interval
 from pytest_flamegate.workload.spec import Thresholds
@@ -37,10 +37,10 @@ def rate(old: list[float], new: list[float], drop: float, error: ErrorRates) -> 
 def test_the_unit_of_time_changes_nothing(
     old: list[float], new: list[float], scale: float, drop: float, error: ErrorRates
 ) -> None:
-    plain = estimate_log_time(measurement(old), measurement(new))
+    (plain,) = views_of_log_time(measurement(old), measurement(new)).estimates
     moved_old, moved_new = [x + scale for x in old], [x + scale for x in new]
     assume(len(set(moved_old)) > 1 and len(set(moved_new)) > 1)
-    moved = estimate_log_time(measurement(moved_old), measurement(moved_new))
+    (moved,) = views_of_log_time(measurement(moved_old), measurement(moved_new)).estimates
     assert math.isclose(plain.mean_diff, moved.mean_diff, abs_tol=1e-9)
     assert math.isclose(plain.standard_error, moved.standard_error, abs_tol=1e-9)
 
@@ -51,8 +51,8 @@ def test_swapping_the_sides_mirrors(
     old: list[float], new: list[float], drop: float, error: ErrorRates
 ) -> None:
     forth, back = rate(old, new, drop, error), rate(new, old, drop, error)
-    there = estimate_log_time(measurement(old), measurement(new))
-    again = estimate_log_time(measurement(new), measurement(old))
+    (there,) = views_of_log_time(measurement(old), measurement(new)).estimates
+    (again,) = views_of_log_time(measurement(new), measurement(old)).estimates
     assert math.isclose(there.mean_diff, -again.mean_diff, abs_tol=1e-12)
     assert math.isclose(there.standard_error, again.standard_error)
     if forth.decision == "regressed":

@@ -6,14 +6,12 @@ from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.signals import ErrorRates, Signal
 from pytest_flamegate.gate.throughput import (
-    BATCH_DRIFT_SD,
-    BATCH_DRIFT_SD_WITHOUT_REFERENCE,
-    drift_variance,
-    estimate_log_time,
     judge_throughput,
+    views_of_log_time,
     wall_signal,
 )
-from tests.gate.factory import QUIET, baseline, evidence, measurement, pair, scaled
+from pytest_flamegate.gate.views import BATCH_DRIFT_SD, BATCH_DRIFT_SD_WITHOUT_REFERENCE
+from tests.gate.factory import QUIET, WORKLOAD, baseline, evidence, measurement, pair, scaled
 
 ONCE = ErrorRates()
 NOISY = (0.0, 0.05, -0.05, 0.03, -0.03, 0.02)
@@ -68,16 +66,20 @@ def test_the_smallest_detectable_drop_follows_the_spread() -> None:
 def test_the_drift_between_batches_bounds_what_can_be_seen() -> None:
     # Endless, noiseless processes still differ by the drift of two batches.
     tight = measurement([i * 1e-7 for i in range(40)])
-    estimate = estimate_log_time(tight, tight)
+    (estimate,) = views_of_log_time(tight, tight).estimates
     assert estimate.standard_error == pytest.approx(BATCH_DRIFT_SD * math.sqrt(2), rel=1e-3)
 
 
 def test_drift_is_larger_without_a_reference() -> None:
     bare = measurement_of(evidence(process={"reference_us": None}))
     referenced = measurement_of(evidence())
-    assert drift_variance(bare, bare) == pytest.approx(2 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2)
-    assert drift_variance(referenced, bare) == drift_variance(bare, bare)
-    assert drift_variance(referenced, referenced) == pytest.approx(2 * BATCH_DRIFT_SD**2)
+    for old, new, sd in (
+        (bare, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
+        (referenced, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
+        (referenced, referenced, BATCH_DRIFT_SD),
+    ):
+        ((_, _, variance),) = views_of_log_time(old, new).each
+        assert variance == pytest.approx(2 * sd**2)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_few_processes_decide_nothing(old: int, new: int, *, helped: bool) -> No
 @pytest.mark.parametrize(("old", "new"), [((0.1,) * 5, NOISY), (NOISY, (0.1,) * 5)])
 def test_constant_processes_are_refused(old: tuple[float, ...], new: tuple[float, ...]) -> None:
     with pytest.raises(UndecidedError) as refusal:
-        estimate_log_time(measurement(old), measurement(new))
+        views_of_log_time(measurement(old), measurement(new))
     assert refusal.value.code == "E_CONSTANT_SAMPLES"
     signal, rate = judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
     assert (signal.decision, signal.helped_by, rate) == ("inconclusive", (), None)
@@ -131,6 +133,40 @@ def test_a_large_change_may_be_settled_where_none_could_be() -> None:
     assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
     unmoved, _ = judge_throughput(old, measurement([12 * x for x in NOISY]), 5.0, ONCE)
     assert (unmoved.decision, unmoved.helped_by) == ("inconclusive", ())
+
+
+# How the time per token and the reference moved, and what an engine of which it is not
+# known whether it follows the reference may be told.
+MOVED = [
+    (1.0, 1.0, "pass"),
+    (1.0, 0.85, "inconclusive"),  # a faster machine, an engine that did not notice: no slowdown
+    (1.0, 1.15, "pass"),
+    (1.15, 1.15, "inconclusive"),
+    (1.15, 1.0, "regressed"),
+    (1.15, 0.97, "regressed"),
+    (1.15, 1.05, "regressed"),
+    (0.85, 1.0, "improved"),
+    (0.98, 1.02, "pass"),
+]
+
+
+@pytest.mark.parametrize(("time", "reference", "decision"), MOVED)
+def test_an_engine_that_may_not_follow_the_reference(
+    time: float, reference: float, decision: str
+) -> None:
+    command = {**WORKLOAD, "engine": "command"}
+    old = measurement_of(baseline(workload=command))
+    new = measurement_of(
+        evidence(
+            scaled(QUIET, time), workload=command, process={"reference_us": 5000.0 * reference}
+        )
+    )
+    signal, rate = judge_throughput(old, new, 5.0, ONCE)
+    assert signal.decision == decision
+    assert rate is not None
+    assert rate.low <= math.log(time) <= rate.high
+    moved = [reason for reason in signal.reasons if reason.code == "I_MACHINE_MOVED"]
+    assert bool(moved) is (reference != 1.0)
 
 
 def test_a_slower_machine_is_no_slower_engine() -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import metrics
-from pytest_flamegate.receipt.recompute import token_digest
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
@@ -23,6 +22,7 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
+from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
 
 if TYPE_CHECKING:
@@ -126,7 +126,15 @@ def build(
             started_at=created,
             load_ns=30_000_000,
             blocks=tuple(
-                _block(source, count, length, token_ns, jitter, reference=role == "timed")
+                _block(
+                    source,
+                    count,
+                    length,
+                    token_ns,
+                    jitter,
+                    reference=role == "timed",
+                    program=clock_scope == "process",
+                )
                 for _ in range(repeats)
             ),
             token_digest=token_digest(tokens),
@@ -200,7 +208,14 @@ def build(
 
 
 def _block(
-    source: random.Random, count: int, length: int, token_ns: int, jitter: float, *, reference: bool
+    source: random.Random,
+    count: int,
+    length: int,
+    token_ns: int,
+    jitter: float,
+    *,
+    reference: bool,
+    program: bool,
 ) -> Block:
     def gap(scale: int = 1) -> int:
         return round(scale * token_ns * (1 + jitter * source.uniform(-1, 1)))
@@ -209,7 +224,11 @@ def _block(
     wall_ns = sum(map(sum, sequences)) + 10_000 * count
     spent = Interval(wall_ns, round(wall_ns * 0.98), round(wall_ns * 0.01))
     kernel = Interval(900_000 + source.randrange(1000), 890_000, 0) if reference else None
-    return Block(spent, sequences, kernel)
+    decode = None
+    if program and length > 1:
+        decode_ns = sum(sum(gaps[1:]) for gaps in sequences) + 5_000 * count
+        decode = Interval(decode_ns, round(decode_ns * 0.98), round(decode_ns * 0.01))
+    return Block(spent, sequences, kernel, decode)
 
 
 def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[ProfileRecord, bytes]:
@@ -249,6 +268,7 @@ def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[Profil
         rate_hz=RATE_HZ,
         call_graph="python",
         python="3.11",
+        covers="sequence",
         samples=samples,
         errors=0,
         lost=0,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.errors import ReceiptError, ToolError
 from pytest_flamegate.receipt.build import (
     RECEIPT_FIELDS,
     decode_evidence,
@@ -19,8 +19,8 @@ from pytest_flamegate.receipt.build import (
     receipt_document,
 )
 from pytest_flamegate.receipt.folded import read_folded
-from pytest_flamegate.receipt.metrics import tokens_per_second
-from pytest_flamegate.receipt.recompute import rate_of, token_digest
+from pytest_flamegate.receipt.metrics import rate_of, tokens_per_second
+from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
 from tests.receipt.documents import encoded
 from tests.receipt.factory import build
@@ -73,8 +73,14 @@ def test_evidence_without_a_receipt_reads_back() -> None:
     assert decode_evidence(encode_evidence(evidence)) == evidence
 
 
-def run_of(*sequences: tuple[int, ...], role: Role = "timed") -> Run:
-    block = Block(Interval(sum(map(sum, sequences)) + 1, 1, None), sequences)
+def run_of(*sequences: tuple[int, ...], role: Role = "timed", program: bool = False) -> Run:
+    decode = Interval(sum(sum(gaps[1:]) for gaps in sequences) + 1, 1, None)
+    told_apart = program and any(len(gaps) > 1 for gaps in sequences)
+    block = Block(
+        Interval(sum(map(sum, sequences)) + 1, 1, None),
+        sequences,
+        decode=decode if told_apart else None,
+    )
     return replace(build().evidence.runs[0], role=role, blocks=(block,))
 
 
@@ -91,8 +97,8 @@ def run_of(*sequences: tuple[int, ...], role: Role = "timed") -> Run:
 def test_rate_from_token_times(
     scope: str, sequences: list[tuple[int, ...]], rate: float, formula: str
 ) -> None:
-    runs = (run_of(*sequences), run_of((1,), role="profiled"))
-    found = rate_of(runs, scope)  # type: ignore[arg-type]
+    runs = (run_of(*sequences, program=scope == "process"), run_of((1,), role="profiled"))
+    found = rate_of(runs)
     assert found is not None
     assert found.tokens_per_second == pytest.approx(rate)
     assert found.formula == formula
@@ -103,14 +109,17 @@ def test_rate_from_token_times(
 
 @pytest.mark.parametrize("sequences", [[], [()], [(0,)], [(0, 0)]])
 def test_no_rate_without_times(sequences: list[tuple[int, ...]]) -> None:
-    assert rate_of((run_of(*sequences),), "sequence") is None
-    assert rate_of((run_of((5, 5), role="profiled"),), "sequence") is None
+    assert rate_of((run_of(*sequences),)) is None
+    assert rate_of((run_of((5, 5), role="profiled"),)) is None
 
 
 def test_token_digest_keeps_tokens_apart() -> None:
-    assert token_digest(["52", "10"]) == hashlib.sha256(b"52\n10\n").hexdigest()
+    assert token_digest(["52", "10"]) == hashlib.sha256(b"2:52,2:10,").hexdigest()
     assert token_digest(["1", "2"]) != token_digest(["12"])
     assert token_digest(["1", "2"]) != token_digest(["2", "1"])
+    assert token_digest(["a\n", "b"]) != token_digest(["a", "\nb"])
+    with pytest.raises(ToolError, match="E_NO_TOKENS"):
+        token_digest([])
 
 
 def test_folded_counts_by_name() -> None:

@@ -224,7 +224,6 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a program of one token", lambda: honest(tokens=("52",), clock_scope="process")),
     ("slow", slow),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
-    ("wrapped by the profiler", lambda: process(honest(clock_scope="process"), pid=9001)),
     ("asleep for a moment", lambda: asleep(build(token_ns=500_000))),
     ("more threads than were counted", lambda: busy(build(), 1.9)),
     ("a program with children", lambda: busy(unknown_cores(build(clock_scope="process")), 7.0)),

@@ -170,6 +170,7 @@ def profile_record(records: tuple[Hotspot, ...] | None = None) -> ProfileRecord:
         rate_hz=100,
         call_graph="python",
         python="3.11.9",
+        covers="sequence",
         samples=1312,
         errors=2,
         lost=0,

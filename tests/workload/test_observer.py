@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observer import Observer, digest
+from pytest_flamegate.workload.observer import Observer
 from pytest_flamegate.workload.spec import Workload
 
 TARGET = """
@@ -93,7 +94,7 @@ def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
     run = watched.timed(0.1)
     seen = watched.observation()
     assert seen.tokens == ("p0", "p1", "p2", "p3")
-    assert seen.token_digest == digest(["p0", "p1", "p2", "p3"])
+    assert seen.token_digest == token_digest(["p0", "p1", "p2", "p3"])
     assert seen.differs_at is None
     assert seen.clock_scope == "sequence"
     assert run.tokens_per_sequence == 4
@@ -179,10 +180,84 @@ def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     (block,) = run.blocks
     assert block.interval.cpu_ns > 0
     assert block.reference is not None
-    assert run.load_ns == block.sequences_ns[0][0]
+    assert run.load_ns is None
     assert run.peak_rss_bytes is not None
-    assert run.peak_rss_bytes > 1_000_000
+    assert 1_000_000 < run.peak_rss_bytes < 100_000_000
+    # From the first token to the last, start and load left out; the sleeps are in it.
+    assert block.decode is not None
+    assert block.decode.wall_ns == sum(block.sequences_ns[0][1:])
+    assert 30_000_000 <= block.decode.wall_ns < block.interval.wall_ns
+    assert block.decode.quiet_ns > 2 * block.decode.cpu_ns
+    assert (block.tokens, block.judged_tokens) == (4, 3)
     assert_nothing_left()
+
+
+AT_ONCE = "import time; time.sleep(0.02); print('p0 p1 p2 p3')"
+
+
+def test_output_in_one_piece_tells_no_decode_apart(tmp_path: Path) -> None:
+    watched = observer(command_workload(tmp_path, AT_ONCE, token_unit="word"))
+    (block,) = watched.timed(1).blocks
+    assert block.decode is None
+    assert block.judged == block.interval
+    assert block.judged_tokens == 4
+
+
+def test_the_decode_of_all_runs_is_told_apart_or_of_none(tmp_path: Path) -> None:
+    code = (
+        "import os,pathlib,time\n"
+        "once = pathlib.Path('once').exists()\n"
+        "pathlib.Path('once').touch()\n"
+        "for i in range(4):\n"
+        "    if not once: print(i, end=' ', flush=True)\n"
+        "    time.sleep(0.005)\n"
+        "if once: print('0 1 2 3 ', end='')\n"
+    )
+    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    assert watched.timed(1).blocks[0].decode is not None
+    assert all(run.blocks[0].decode is not None for run in watched.observation().runs)
+    assert watched.timed(1).blocks[0].decode is None
+    assert all(run.blocks[0].decode is None for run in watched.observation().runs)
+
+
+def test_inside_a_wrapper_the_clocks_are_those_of_the_program(tmp_path: Path) -> None:
+    workload = command_workload(tmp_path, STREAM, token_unit="word")
+    busy = (
+        "import subprocess,sys,time\n"
+        "child = subprocess.Popen(sys.argv[1:])\n"
+        "while child.poll() is None: pass\n"
+    )
+    watched = observer(workload)
+    plain = watched.timed(1)
+    argv = engine("command").plan(workload, None).argv  # type: ignore[union-attr]
+    answer = watched.wrapped((sys.executable, "-c", busy, *argv))
+    assert plain.blocks[0].decode is not None
+    assert answer.decode is not None
+    # The wrapper spins all the while; the program sleeps.
+    assert answer.decode.cpu_ns < answer.decode.wall_ns / 2
+    assert answer.interval.cpu_ns > answer.decode.wall_ns / 4
+    assert answer.window_ns is not None
+    assert answer.window_ns[1] - answer.window_ns[0] == answer.decode.wall_ns
+    assert watched.observation().profiled[0].pid == answer.pid
+
+
+def test_descriptors_beyond_1023_are_waited_for(tmp_path: Path) -> None:
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        served = observer(python_workload(tmp_path, "four"))
+        served.timed(0.02)
+        program = observer(command_workload(tmp_path, STREAM, token_unit="word"))
+        program.timed(1)
+    finally:
+        for fd in many:
+            os.close(fd)
+    assert len(served.observation().tokens) == len(program.observation().tokens) == 4
+
+
+def test_the_time_out_is_for_each_answer_not_for_the_process(tmp_path: Path) -> None:
+    watched = observer(python_workload(tmp_path, "four", timeout_s=1.0))
+    run = watched.timed(1.5)
+    assert sum(block.interval.wall_ns for block in run.blocks) > 1_000_000_000
 
 
 COMMAND_FAULTS = [
@@ -192,6 +267,7 @@ COMMAND_FAULTS = [
     ("import os; os.kill(os.getpid(), 11)", "E_ENGINE_DIED", "signal 11"),
     ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT", "2 s"),
     ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT", "2 s"),
+    ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "E_OUTPUT_FLOOD", "messages"),
 ]
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +27,13 @@ orphan = (
 pids.append(int(subprocess.run([sys.executable, "-c", orphan], capture_output=True).stdout))
 open(sys.argv[1], "w").write(" ".join(map(str, [os.getpid(), *pids])) + " .")
 time.sleep(60)
+"""
+
+ORPHAN = """
+import subprocess, sys
+sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+started = subprocess.Popen(sleeper, start_new_session=True)
+open(sys.argv[1], "w").write(str(started.pid))
 """
 
 
@@ -101,6 +110,42 @@ def test_a_fork_runs_apart_and_its_failure_is_told_on_stderr() -> None:
     assert "ValueError: told" in child.stderr_text()
     child.end()
     assert "FLAMEGATE_TEST_ONLY" not in os.environ
+
+
+def test_ending_a_fork_ends_what_it_started(tmp_path: Path) -> None:
+    """A child that only forked and one that runs a program, both in sessions of their own."""
+    pids_file = tmp_path / "pids"
+
+    def leave_children() -> None:
+        forked = os.fork()
+        if forked == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+            os._exit(0)
+        orphan = tmp_path / "orphan"
+        subprocess.run([sys.executable, "-c", ORPHAN, str(orphan)], check=True)
+        pids_file.write_text(f"{forked} {orphan.read_text()} .")
+        time.sleep(60)
+
+    child = process.fork(leave_children)
+    try:
+        pids = [int(pid) for pid in wait_for(pids_file).split()[:-1]]
+        assert len(pids) == 2
+    finally:
+        child.end()
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+    assert psutil.Process().children() == []
+
+
+def test_a_fork_that_is_refused_is_a_coded_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(ToolError, match="temporarily unavailable") as refused:
+        process.fork(lambda: None)
+    assert refused.value.code == "E_CANNOT_START"
 
 
 def test_interrupt_reaches_the_process() -> None:

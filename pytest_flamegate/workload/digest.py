@@ -1,0 +1,27 @@
+"""One digest of a sequence of tokens, for everyone who compares two."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def token_digest(tokens: Iterable[str]) -> str:
+    """Return the SHA-256 of the tokens, each as UTF-8 with its length in bytes before it.
+
+    The length (as in a netstring: ``2:52,``) keeps apart what a separator would not: a
+    token of text may hold any character. Raises ``ToolError`` ``E_NO_TOKENS`` for none.
+    """
+    coded = [token.encode("utf-8", "backslashreplace") for token in tokens]
+    if not coded:
+        raise ToolError(
+            "E_NO_TOKENS",
+            "There are no tokens to take a digest of.",
+            "Run the engine by itself; two empty outputs are not equal outputs.",
+        )
+    return hashlib.sha256(b"".join(b"%d:%b," % (len(data), data) for data in coded)).hexdigest()

@@ -1,0 +1,40 @@
+import time
+
+import pytest
+
+from pytest_flamegate.workload.split import LONGEST_TOKEN_BYTES, Splitter
+
+# Unit, pieces as they come in, tokens, and the index of the piece each began in.
+CUTS = [
+    ("byte", [b"ab", b"c"], ["97", "98", "99"], [0, 0, 1]),
+    ("word", [b"one two ", b"three"], ["one", " two", " three"], [0, 0, 1]),
+    ("word", [b"one", b" two", b" three\n"], ["one", " two", " three"], [0, 1, 2]),
+    ("word", [b"o", b"n", b"e", b" "], ["one"], [0]),
+    ("word", [b"one ", b" ", b"two"], ["one", "  two"], [0, 2]),
+    ("word", [b" \n "], [], []),
+    ("line", [b"a b\nc", b"d\n", b"e"], ["a b\n", "cd\n", "e"], [0, 0, 2]),
+    ("line", [b"\n\nx\n"], ["\n", "\n", "x\n"], [0, 0, 0]),
+    ("word", [b"\xff\xfe x"], ["\\xff\\xfe", " x"], [0, 0]),
+]
+
+
+@pytest.mark.parametrize(("unit", "pieces", "tokens", "began"), CUTS)
+def test_cuts(unit: str, pieces: list[bytes], tokens: list[str], began: list[int]) -> None:
+    splitter: Splitter[int] = Splitter(unit)
+    found = [token for at, piece in enumerate(pieces) for token in splitter.feed(piece, at)]
+    found += splitter.finish()
+    assert [text for text, _ in found] == tokens
+    assert [at for _, at in found] == began
+
+
+@pytest.mark.parametrize("unit", ["word", "line"])
+@pytest.mark.parametrize("filler", [b"x", b" "])
+def test_a_token_without_end_is_noticed_in_time(unit: str, filler: bytes) -> None:
+    splitter: Splitter[int] = Splitter(unit)
+    began_s = time.process_time()
+    for _ in range(LONGEST_TOKEN_BYTES // 64 + 1):
+        assert not splitter.overflows
+        assert splitter.feed(filler * 64, 0) == []
+    assert splitter.overflows
+    # Quadratic searching would take minutes.
+    assert time.process_time() - began_s < 10.0
