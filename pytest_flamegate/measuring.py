@@ -24,6 +24,8 @@ SAMPLE_FLOOR = 200
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
 MIN_PROFILED, MAX_PROFILED = 3, 24
+MOST_FOR_SAMPLES = 200
+"""Processes at most where each is over so soon that their samples are few even together."""
 _TIMED_PART, _PROFILED_PART = 1 / 40, 1 / 20
 _SECONDS = (0.2, 3.0)
 
@@ -118,7 +120,7 @@ class Measuring:
         self, spent: float, profiler: Profiler, at_least: int = MIN_PROFILED
     ) -> None:
         wanted = len(self.profiles) + at_least
-        while len(self.profiles) < MAX_PROFILED and (
+        while len(self.profiles) < (MOST_FOR_SAMPLES if self._few_samples() else MAX_PROFILED) and (
             len(self.profiles) < wanted or self.spent < spent or self._few_samples()
         ):
             if len(self.profiles) >= wanted and self.spent > 2 * max(spent, 1.0):

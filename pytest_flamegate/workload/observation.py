@@ -52,11 +52,10 @@ class Block:
 
     ``sequences_ns`` holds one tuple a sequence: the time from request to first
     token, then the gap before each further token. ``reference`` is the cost of
-    one fixed piece of work, in the same process or (for a program) in another right
-    after it; None in profiled runs. ``decode`` is the part of ``interval`` between
-    the first token and the last: for a program, whose ``interval`` holds its start
-    and load as well. It is None where it was not told apart, by a program of one token or one that
-    writes its output in one piece.
+    one fixed piece of work in the same process, None for a program and in profiled
+    runs. ``decode`` is the part of ``interval`` between the first token and the last:
+    for a program, whose ``interval`` holds its start and load as well. It is None where
+    it was not told apart, as in a program of one token or of output in one piece.
     """
 
     interval: Interval

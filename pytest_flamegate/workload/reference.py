@@ -9,14 +9,7 @@ caches hold, with small vector operations between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-FACTORY = "pytest_flamegate.workload.reference:load_engine"
 
 _MATRICES = 4
 _SIDE = 1536
@@ -41,8 +34,3 @@ class Reference:
                 for _ in range(8):
                     scale = np.float32(1.0) / np.sqrt(vector.dot(vector) / _SIDE + 1e-5)
                     vector = vector * scale
-
-
-def load_engine(_spec: dict[str, Any]) -> Callable[[str, int], Iterable[Any]]:
-    """Return an engine that generates nothing: its process is there for the reference kernel."""
-    return lambda _prompt, _max_tokens: ()

@@ -13,7 +13,6 @@ from pytest_flamegate.workload import child as child_side
 from pytest_flamegate.workload import clocks, process, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.readable import readable
-from pytest_flamegate.workload.reference import FACTORY as REFERENCE_FACTORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -332,8 +331,3 @@ def _serve_call(
         child_side.serve(call, workload.prompt, workload.max_tokens, read_fd, write_fd)
 
     child_side.guarded(work, write_fd)
-
-
-def reference_load() -> dict[str, Any]:
-    """Return what a child that only runs the reference kernel has to load."""
-    return {"factory": REFERENCE_FACTORY}
