@@ -29,10 +29,14 @@ class Interval:
 
     @property
     def quiet_ns(self) -> int:
-        """The quiet clock: wall time less the time spent waiting for a CPU, else CPU time."""
+        """The quiet clock: wall time less the time spent waiting for a CPU, else CPU time.
+
+        Where several threads compute at once their waits overlap, and nothing tells how
+        far: then it is wall time, so that work which stops being parallel is seen.
+        """
         if self.run_delay_ns is None:
             return self.cpu_ns
-        return max(self.wall_ns - self.run_delay_ns, self.cpu_ns)
+        return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
 
 
 def total(intervals: Sequence[Interval]) -> Interval:

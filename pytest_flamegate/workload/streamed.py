@@ -87,7 +87,7 @@ def answer(
         effective = determinism.effective(child.pid, determinism.requested(workload))
         stream.read_all(read_fd, began_ns)
         status = child.wait(max(0.1, workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9))
-        wall_ns = time.monotonic_ns() - began_ns
+        ended_ns = time.monotonic_ns()
         if status is None:
             raise timed_out(workload)
         if status != 0:
@@ -97,7 +97,6 @@ def answer(
     finally:
         os.close(read_fd)
         child.end()
-    cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
     looks = [at for _, at in stream.seen]
     decode = None if stream.lost_sight else _decode(looks)
     return Answer(
@@ -105,7 +104,9 @@ def answer(
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.seen),
         gaps_ns=_gaps(began_ns, looks),
-        interval=Interval(wall_ns, cpu_ns, None),
+        interval=_accounted(ended_ns - began_ns, usage)
+        if wrapped or looks[-1].cpu_ns == 0
+        else clocks.Reading(began_ns, 0, 0).until(looks[-1]),
         decode=decode,
         window_ns=(looks[0].at_ns, looks[-1].at_ns) if decode is not None else None,
         counters=stream.counters if wrapped else _with_usage(stream.counters, usage),
@@ -203,6 +204,15 @@ class _Stream:
 def _gaps(began_ns: int, looks: Sequence[clocks.Reading]) -> tuple[int, ...]:
     times = [began_ns, *(look.at_ns for look in looks)]
     return tuple(later - earlier for earlier, later in pairwise(times))
+
+
+def _accounted(wall_ns: int, usage: struct_rusage | None) -> Interval:
+    """Return what the kernel accounted at the end.
+
+    For a program that was gone before anybody looked, and for a profiler with one below it.
+    """
+    cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
+    return Interval(wall_ns, cpu_ns, None)
 
 
 def _decode(looks: Sequence[clocks.Reading]) -> Interval | None:

@@ -201,6 +201,9 @@ def test_output_in_one_piece_tells_no_decode_apart(tmp_path: Path) -> None:
     assert block.decode is None
     assert block.judged == block.interval
     assert block.judged_tokens == 4
+    # The sleep before the output is part of the whole, and seen.
+    assert block.interval.run_delay_ns is not None
+    assert block.interval.quiet_ns >= 20_000_000 + block.interval.cpu_ns / 2
 
 
 def test_the_decode_of_all_runs_is_told_apart_or_of_none(tmp_path: Path) -> None:
