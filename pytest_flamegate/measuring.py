@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_flamegate.profile import cut, merge
+from pytest_flamegate.profile import cut, merge, no_samples, require_samples
 from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.workload.engines.base import Plan
-    from pytest_flamegate.workload.observation import Observation, Run
+    from pytest_flamegate.workload.observation import Observation, Role, Run
     from pytest_flamegate.workload.spec import Workload
 
 SAMPLE_FLOOR = 200
@@ -60,9 +60,25 @@ class Measuring:
         return self._observer.observation()
 
     @property
+    def pool(self) -> list[Profile]:
+        """The profiles that can be pooled: decode alone where any run told it apart."""
+        decode = [profile for profile in self.profiles if profile.covers == "decode"]
+        return decode or self.profiles
+
+    @property
     def profile(self) -> Profile | None:
-        """All profiled processes pooled."""
-        return merge(self.profiles) if self.profiles else None
+        """All profiled processes pooled; None where profiling is off.
+
+        Raises ``UndecidedError`` ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` where they hold too
+        few samples together.
+        """
+        if self.profiler is None:
+            return None
+        if not self.pool:
+            raise no_samples(self.profiler.name, 0, 0)
+        pooled = merge(self.pool)
+        require_samples(pooled, SAMPLE_FLOOR)
+        return pooled
 
     @property
     def spent(self) -> float:
@@ -100,16 +116,15 @@ class Measuring:
         )
         return 100.0 * (profiled / timed - 1.0)
 
-    @property
-    def _timed(self) -> int:
-        return sum(run.role == "timed" for run in self._observer.runs)
+    def _count(self, role: Role) -> int:
+        return sum(run.role == role for run in self._observer.runs)
 
     @property
     def _served(self) -> bool:
         return isinstance(self.plan, Served)
 
     def _timed_until(self, spent: float, at_least: int = MIN_TIMED) -> None:
-        done = self._timed
+        done = self._count("timed")
         wanted = done + at_least
         while done < MAX_TIMED and (done < wanted or self.spent < spent):
             self._observer.timed(self._seconds(_TIMED_PART))
@@ -119,17 +134,21 @@ class Measuring:
     def _profiled_until(
         self, spent: float, profiler: Profiler, at_least: int = MIN_PROFILED
     ) -> None:
-        wanted = len(self.profiles) + at_least
-        while len(self.profiles) < (MOST_FOR_SAMPLES if self._few_samples() else MAX_PROFILED) and (
-            len(self.profiles) < wanted or self.spent < spent or self._few_samples()
-        ):
-            if len(self.profiles) >= wanted and self.spent > 2 * max(spent, 1.0):
+        wanted = self._count("profiled") + at_least
+        while True:
+            done, few = self._count("profiled"), self._few_samples()
+            if done >= (MOST_FOR_SAMPLES if few else MAX_PROFILED):
                 break
-            self.profiles.append(self._profiled(profiler))
+            if done >= wanted and self.spent > (2 * max(spent, 1.0) if few else spent):
+                break
+            profile = self._profiled(profiler)
+            # The whole life of a short process may pass between two samples.
+            if profile.samples:
+                self.profiles.append(profile)
             self._tell()
 
     def _few_samples(self) -> bool:
-        return sum(profile.samples for profile in self.profiles) < SAMPLE_FLOOR
+        return sum(profile.samples for profile in self.pool) < SAMPLE_FLOOR
 
     def _profiled(self, profiler: Profiler) -> Profile:
         with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
@@ -153,7 +172,7 @@ class Measuring:
 
     def _tell(self) -> None:
         samples = sum(profile.samples for profile in self.profiles)
-        self.progress.step(self.workload.name, self._timed, samples, min(self.spent, 1.0))
+        self.progress.step(self.workload.name, self._count("timed"), samples, min(self.spent, 1.0))
 
 
 def _cpu_per_token(run: Run) -> float:

@@ -6,8 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.measuring import SAMPLE_FLOOR, Measuring
-from pytest_flamegate.profile import fold, require_samples, require_stacks
+from pytest_flamegate.profile import fold, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.measuring import Measuring
     from pytest_flamegate.profile import Profile
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.workload.spec import Workload
@@ -52,10 +52,9 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     """Turn what was measured so far into the exact bytes that will be written, and verify them."""
     pooled = measuring.profile
     if pooled is not None:
-        require_samples(pooled, SAMPLE_FLOOR)
         require_stacks(pooled, STACK_FLOOR)
     receipt, evidence = compose(
-        subject, measuring.observation, measuring.profiles, pooled, measuring.overhead_pct()
+        subject, measuring.observation, measuring.pool, pooled, measuring.overhead_pct()
     )
     files: dict[str, bytes] = {}
     if receipt is not None:

@@ -11,7 +11,7 @@ from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wra
 from pytest_flamegate.profile.category import category
 from pytest_flamegate.profile.choose import PROFILERS, choose, profilers
 from pytest_flamegate.profile.fold import fold, label, merge, unfold
-from pytest_flamegate.profile.hotspots import hotspots, require_samples, require_stacks
+from pytest_flamegate.profile.hotspots import hotspots, no_samples, require_samples, require_stacks
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.profile.roots import cut
 
@@ -33,6 +33,7 @@ __all__ = [
     "hotspots",
     "label",
     "merge",
+    "no_samples",
     "profilers",
     "require_samples",
     "require_stacks",
