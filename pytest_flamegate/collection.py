@@ -8,6 +8,7 @@ import pytest
 
 from pytest_flamegate.embedded.workloads import WORKLOADS
 from pytest_flamegate.marker import NAME as MARKER
+from pytest_flamegate.paths import is_file
 from pytest_flamegate.workload.declare import line_of
 from pytest_flamegate.workload.spec import Workload
 
@@ -50,7 +51,7 @@ class WorkloadItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return where the workload is declared, and the heading of its failure."""
-        line = line_of(self.path, self.workload.name) if self.path.is_file() else None
+        line = line_of(self.path, self.workload.name) if is_file(self.path) else None
         # A heading that the node id ends in would be shown in its place, dots made colons.
         heading = f"{self.workload.name} ({self.workload.source})"
         return self.path, line - 1 if line else None, heading

@@ -108,7 +108,7 @@ class Gate:
                 "run() was given no workload, and the test's marker names none.",
                 f"Say which: {', '.join(sorted(known))}.",
             )
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             _refuse(
                 "E_UNKNOWN_WORKLOAD",
                 f"There is no workload {name!r}.",

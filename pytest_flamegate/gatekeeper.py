@@ -19,6 +19,7 @@ from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.marker import check, is_marked, takes_fixture
+from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
@@ -251,7 +252,7 @@ class Gatekeeper:
         if self.config.args_source is pytest.Config.ArgsSource.ARGS:
             return
         places = [Path(self.config.invocation_params.dir, arg) for arg in self.config.args]
-        if not any(self.file.resolve().is_relative_to(place.resolve()) for place in places):
+        if not any(real(self.file).is_relative_to(real(place)) for place in places):
             self.config.args.append(str(self.file))
 
 
@@ -262,9 +263,9 @@ def _named(config: pytest.Config) -> Path | None:
         for arg in config.args
         if FILE_NAME in arg
     )
-    return next((path for path in paths if path.name == FILE_NAME and path.is_file()), None)
+    return next((path for path in paths if path.name == FILE_NAME and is_file(path)), None)
 
 
 def _same(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, whatever links lie on the way."""
-    return one.name == other.name and one.resolve() == other.resolve()
+    return one.name == other.name and real(one) == real(other)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
+from pytest_flamegate.paths import is_file
 
 if TYPE_CHECKING:
     import pytest
@@ -42,7 +43,7 @@ class Settings:
         values = {knob.name: value(config, knob) for knob in KNOBS}
         for name in ("config", "dir"):
             if given := config.getoption(f"--flamegate-{name}"):
-                values[name] = str(_under(config.invocation_params.dir, given))
+                values[name] = str(_under(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
@@ -71,8 +72,8 @@ class Settings:
         given = values.get("config")
         return cls(
             root=root,
-            directory=_under(root, values.get("dir") or ".flamegate"),
-            config=_existing(_under(root, given)) if given else None,
+            directory=_under(root, values.get("dir") or ".flamegate", "dir"),
+            config=_existing(_under(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget")),
             update=update,
@@ -88,12 +89,20 @@ def under_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def _under(root: Path, path: str) -> Path:
-    return root / Path(path).expanduser()
+def _under(root: Path, path: str, name: str) -> Path:
+    try:
+        if "\0" not in path:
+            return root / Path(path).expanduser()
+        why = "No path holds a NUL character."
+    except RuntimeError:
+        why = "There is no such user."
+    raise UsageError(
+        "E_BAD_OPTION", f"flamegate_{name} is {path!r}.", f"{why} Give a path that there can be."
+    )
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not is_file(path):
         raise UsageError(
             "E_NO_CONFIG", f"There is no workload file {path}.", "Check --flamegate-config."
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.workload.spec import DEFAULT_SHARE_PP, Thresholds
+from pytest_flamegate.workload.toml_file import told
 
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|pp)\s*")
 _UPPER = {"%": 100.0, "pp": 100.0}
@@ -33,7 +34,7 @@ def thresholds(tokens_per_second: object, hotspots: object, where: str) -> Thres
         if not isinstance(hotspots, Mapping):
             raise UsageError(
                 "E_BAD_THRESHOLD",
-                f"{where} hotspots is {hotspots!r}, not a table of frames.",
+                f"{where} hotspots is {told(hotspots)}, not a table of frames.",
                 'Write hotspots = { "rms_norm" = "3pp", "*" = "5pp" }.',
             )
         shares = {"*": DEFAULT_SHARE_PP}
@@ -60,7 +61,7 @@ def _figure(value: object, unit: str, where: str) -> float:
     if match is None or match[2] != unit or not 0 < float(match[1]) < _UPPER[unit]:
         raise UsageError(
             "E_BAD_THRESHOLD",
-            f"{where} is {value!r}.",
+            f"{where} is {told(value)}.",
             f'Write a figure above 0 and below 100 with its unit: "5{unit}".',
         )
     return float(match[1])

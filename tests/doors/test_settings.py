@@ -125,11 +125,21 @@ def test_directory_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings(dir="~/perf").directory == Path("/home/somebody/perf")
 
 
+@pytest.mark.parametrize("key", ["dir", "config"])
+@pytest.mark.parametrize(
+    ("given", "why"), [("~no-such-user/x", "no such user"), ("a\0b", "NUL character")]
+)
+def test_a_path_that_there_cannot_be(key: str, given: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"flamegate_{key}.*{why}") as raised:
+        settings(**{key: given})
+    assert raised.value.code == "E_BAD_OPTION"
+
+
 def test_the_workload_file_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "there.toml").touch()
     found = Settings.from_values({"config": "there.toml"}, root=tmp_path)
     assert found.config == tmp_path / "there.toml"
-    for missing in ("missing.toml", "."):
+    for missing in ("missing.toml", ".", "x" * 300):
         with pytest.raises(UsageError) as raised:
             Settings.from_values({"config": missing}, root=tmp_path)
         assert raised.value.code == "E_NO_CONFIG"
