@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.paths import is_file
-from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines import ENGINES, engine
+from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import thresholds
 from pytest_flamegate.workload.toml_file import parse, read_bytes, told
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_flamegate.workload.engines.base import Engine
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -115,9 +118,11 @@ def _workload(name: str, table: object, path: Path) -> Workload:
         raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
     _known(table, set(_KINDS), where)
     _kinds(table, where)
+    chosen = engine(table.get("engine", _engine_of(table)))
+    _suits(table, chosen, where)
     workload = Workload(
         name=name,
-        engine=table.get("engine", _engine_of(table)),
+        engine=chosen.name,
         prompt=table["prompt"],
         max_tokens=table["max_tokens"],
         source=path.name,
@@ -134,7 +139,7 @@ def _workload(name: str, table: object, path: Path) -> Workload:
         timeout_s=float(table.get("timeout", 120.0)),
         thresholds=thresholds(table.get("tokens_per_second"), table.get("hotspots"), where),
     )
-    engine(workload.engine).validate(workload)
+    chosen.validate(workload)
     return workload
 
 
@@ -182,6 +187,18 @@ def _kinds(table: dict[str, Any], where: str) -> None:
                 "E_BAD_VALUE",
                 f"{where}: {key} is {told(table[key])}.",
                 f"It takes a figure from {low} to {high}.",
+            )
+
+
+def _suits(table: dict[str, Any], chosen: Engine, where: str) -> None:
+    """Refuse a key that the engine would silently ignore."""
+    for key in table:
+        if key in ENGINE_KEYS - chosen.keys:
+            takers = " or ".join(name for name, each in ENGINES.items() if key in each.keys)
+            raise UsageError(
+                "E_WRONG_KEY",
+                f"{where} has the engine {chosen.name}, which takes no {key}.",
+                f"Drop it, or choose the engine that takes it: {takers}.",
             )
 
 

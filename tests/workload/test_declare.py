@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.declare import find_file, line_of, read_file
+from pytest_flamegate.workload import engines
+from pytest_flamegate.workload.declare import _KINDS, find_file, line_of, read_file
+from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 
 FULL = """\
 [workloads.decode-10tok]
@@ -52,6 +54,41 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 def test_the_engine_follows_from_the_keys(tmp_path: Path, extra: str, engine: str) -> None:
     (workload,) = read_file(write(tmp_path, MINIMAL + extra))
     assert workload.engine == engine
+
+
+NEEDED = {"embedded": "", "command": "command = ['x']\n", "python": "target = 'm:f'\n"}
+TAKEN = {
+    "command = ['x']\n": {"command"},
+    "target = 'm:f'\n": {"python"},
+    "model = 'm.gguf'\n": {"embedded", "command", "python"},
+    "tokenizer = 't.json'\n": {"command"},
+    "token_unit = 'byte'\n": {"command"},
+    "build = ['make']\n": {"embedded", "command", "python"},
+}
+
+
+@pytest.mark.parametrize("engine", NEEDED)
+@pytest.mark.parametrize("line", TAKEN)
+def test_a_key_that_the_engine_would_ignore_is_refused(
+    tmp_path: Path, engine: str, line: str
+) -> None:
+    """Even where it says no more than the default."""
+    others = f"engine = '{engine}'\n" + NEEDED[engine].replace(line, "")
+    path = write(tmp_path, MINIMAL + others + line)
+    if engine in TAKEN[line]:
+        (workload,) = read_file(path)
+        assert workload.engine == engine
+        return
+    key = line.partition(" ")[0]
+    with pytest.raises(UsageError, match=f"the engine {engine}, which takes no {key}") as raised:
+        read_file(path)
+    assert raised.value.code == "E_WRONG_KEY"
+    assert raised.value.todo.endswith(f"takes it: {', '.join(TAKEN[line])}.")
+
+
+def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:
+    assert set(_KINDS) >= ENGINE_KEYS
+    assert all(each.keys <= ENGINE_KEYS for each in engines.ENGINES.values())
 
 
 def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
