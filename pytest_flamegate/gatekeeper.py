@@ -25,7 +25,6 @@ from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, append_step_summary, relative, show, workflow_commands
 from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
-from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -49,8 +48,6 @@ class Gatekeeper:
             self.settings = Settings.from_pytest(config)
             self.file = self.settings.config or _named(config) or find_file(config.rootpath)
             self.declared = read_file(self.file) if self.file is not None else ()
-            if self.settings.inject is not None:
-                extra_work(self.settings.inject)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
         self.embedded_wanted = self._take_embedded_arguments()

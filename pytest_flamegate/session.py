@@ -39,8 +39,6 @@ from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
 from pytest_flamegate.workload.revision import revision
-from pytest_flamegate.workload.spec import Injection
-from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -181,7 +179,6 @@ class Session:
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:
             return workload
-        frame, extra_pct = extra_work(self.settings.inject)
         if workload.engine != "embedded" or call is not None:
             raise UsageError(
                 "E_BAD_INJECTION",
@@ -189,7 +186,7 @@ class Session:
                 "runs on another.",
                 "Deselect it, or drop the option.",
             )
-        return replace(workload, injection=Injection(frame, extra_pct))
+        return replace(workload, injection=self.settings.inject)
 
     def _judge(self, workload: Workload, baseline: Baseline | None, sealed: Sealed) -> Verdict:
         if sealed.verification is not None and not sealed.verification.ok:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
 from pytest_flamegate.paths import is_file
+from pytest_flamegate.workload.injection import parse_injection
 
 if TYPE_CHECKING:
     import pytest
+
+    from pytest_flamegate.workload.spec import Injection
 
 _BUDGET_S = (1.0, 86_400.0)
 
@@ -28,7 +31,7 @@ class Settings:
     profiler: str = "auto"
     budget_s: float = DEFAULT_BUDGET_S
     update: bool = False
-    inject: str | None = None
+    inject: Injection | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
     ci: bool = False
@@ -77,7 +80,7 @@ class Settings:
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget")),
             update=update,
-            inject=values.get("inject"),
+            inject=parse_injection(values["inject"]) if values.get("inject") else None,
             strict=bool(values.get("strict")),
             share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
             ci=ci,

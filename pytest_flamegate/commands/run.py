@@ -33,11 +33,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     from pytest_flamegate.report.terminal import summary
     from pytest_flamegate.shown import relative, show
-    from pytest_flamegate.workload.thresholds import extra_work
 
     settings = common.settings_of(parsed)
-    if settings.inject is not None:
-        extra_work(settings.inject)
     outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
     shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):

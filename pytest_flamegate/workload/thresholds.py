@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -41,19 +40,6 @@ def thresholds(tokens_per_second: object, hotspots: object, where: str) -> Thres
         shares.update({str(k): points(v, f"{where} hotspots.{k}") for k, v in hotspots.items()})
         given["hotspots_pp"] = MappingProxyType(shares)
     return Thresholds(**given)  # type: ignore[arg-type]
-
-
-def extra_work(text: str) -> tuple[str, float]:
-    """Return frame and percent of ``"rms_norm:+10%"``; ``UsageError`` ``E_BAD_INJECTION``."""
-    frame, separator, figure = text.rpartition(":")
-    match = re.fullmatch(r"\+(\d+(?:\.\d+)?)%", figure)
-    if not separator or not frame or match is None or not math.isfinite(float(match[1])):
-        raise UsageError(
-            "E_BAD_INJECTION",
-            f"{text!r} says no frame and extra work.",
-            "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
-        )
-    return frame, float(match[1])
 
 
 def _figure(value: object, unit: str, where: str) -> float:

@@ -10,6 +10,7 @@ import pytest
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, is_on
 from pytest_flamegate.settings import Settings, under_ci
+from pytest_flamegate.workload.spec import Injection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,6 +106,33 @@ def test_what_may_become_the_baseline(
     with pytest.raises(UsageError) as raised:
         settings(**values)
     assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "frame", "extra_pct"),
+    [("rms_norm:+10%", "rms_norm", 10.0), ("std::exp:+2.5%", "std::exp", 2.5), (None, None, None)],
+)
+def test_injection(text: str | None, frame: str | None, extra_pct: float | None) -> None:
+    found = settings(inject=text).inject
+    assert found == (Injection(frame, extra_pct) if frame and extra_pct else None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rms_norm",
+        "rms_norm:10%",
+        ":+10%",
+        "rms_norm:+10",
+        "rms_norm:+0%",
+        f"x:+{'9' * 400}%",
+        "x:+-1%",
+    ],
+)
+def test_an_injection_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="Write FRAME") as raised:
+        settings(inject=text)
+    assert raised.value.code == "E_BAD_INJECTION"
 
 
 @pytest.mark.parametrize(
