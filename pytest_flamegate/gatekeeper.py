@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.collection import (
-    EMBEDDED,
-    EmbeddedWorkloads,
-    WorkloadFile,
-    embedded_workloads,
-)
+from pytest_flamegate.collection import EmbeddedWorkloads, WorkloadFile
+from pytest_flamegate.embedded.workloads import ENGINE as EMBEDDED
+from pytest_flamegate.embedded.workloads import embedded_workloads
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
 from pytest_flamegate.machine_lock import machine_lock
-from pytest_flamegate.marker import check, is_marked, takes_fixture
+from pytest_flamegate.marker import is_marked, takes_fixture
+from pytest_flamegate.marker_options import check
 from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
@@ -50,6 +48,7 @@ class Gatekeeper:
             self.declared = read_file(self.file) if self.file is not None else ()
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
+        self.embedded = embedded_workloads(self.settings.root)
         self.embedded_wanted = self._take_embedded_arguments()
         self._add_workload_file()
 
@@ -73,7 +72,7 @@ class Gatekeeper:
         if self.file is None or not self.declared or not _same(file_path, self.file):
             return None
         collector = WorkloadFile.from_parent(parent, path=file_path)
-        collector.gatekeeper = self
+        collector.gating = self
         return collector
 
     @pytest.hookimpl(wrapper=True)
@@ -84,7 +83,8 @@ class Gatekeeper:
         report = yield
         if isinstance(collector, pytest.Session) and report.passed and self._embedded_due():
             embedded = EmbeddedWorkloads.from_parent(collector, name=EMBEDDED, nodeid=EMBEDDED)
-            embedded.gatekeeper = self
+            embedded.gating = self
+            embedded.wanted = self.embedded_wanted
             report.result.append(embedded)
         return report
 
@@ -182,7 +182,7 @@ class Gatekeeper:
         """Say what measures, and where."""
         if self.config.getoption("collectonly"):
             return []
-        return [self.session.preamble(self.declared or embedded_workloads(self.settings.root))]
+        return [self.session.preamble(self.declared or self.embedded)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show all verdicts in one table, and tell the CI service in its own words."""
@@ -232,7 +232,7 @@ class Gatekeeper:
             taken += [a for a in self.config.args if a == EMBEDDED]
         if not taken:
             return None
-        known = {workload.name for workload in embedded_workloads(self.config.rootpath)}
+        known = {workload.name for workload in self.embedded}
         names = {argument.partition("::")[2] for argument in taken} - {""}
         if unknown := names - known:
             raise pytest.UsageError(

@@ -107,7 +107,7 @@ def accept(parsed: argparse.Namespace) -> int:
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
-    from pytest_flamegate.collection import embedded_workloads
+    from pytest_flamegate.embedded.workloads import embedded_workloads
 
     settings = common.settings_of(parsed)
     shelves = _shelves(parsed)

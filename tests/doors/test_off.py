@@ -60,8 +60,6 @@ LIGHT = {
     "pytest_flamegate",
     "pytest_flamegate.plugin",
     "pytest_flamegate.knobs",
-    "pytest_flamegate.settings",
-    "pytest_flamegate.errors",
     "pytest_flamegate.marker",
 }
 HEAVY = ("numpy", "jsonschema", "psutil", "rich", "py_spy")
