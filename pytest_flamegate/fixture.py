@@ -76,6 +76,7 @@ class Gate:
             source=self._item.nodeid,
             directory=self._gating.settings.root,
             target=f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', 'call')}",
+            thresholds=self._gating.settings.thresholds,
         )
         found = self._with_thresholds(workload)
         return self._gating.gate(self._item, found, call).receipt
@@ -117,15 +118,15 @@ class Gate:
     def _with_thresholds(self, workload: Workload) -> Workload:
         options = self._options
         try:
-            given = thresholds(options.tokens_per_second, options.hotspots, self._item.nodeid)
+            found = thresholds(
+                options.tokens_per_second,
+                options.hotspots,
+                f"{self._item.nodeid} ",
+                workload.thresholds,
+            )
         except UsageError as error:
             pytest.fail(f"error: {error}", pytrace=False)
-        own = workload.thresholds
-        if options.tokens_per_second is not None:
-            own = replace(own, tokens_per_second_pct=given.tokens_per_second_pct)
-        if options.hotspots is not None:
-            own = replace(own, hotspots_pp=given.hotspots_pp)
-        return replace(workload, thresholds=own)
+        return replace(workload, thresholds=found)
 
 
 def name_of_test(nodeid: str) -> str:

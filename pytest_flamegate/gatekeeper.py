@@ -45,10 +45,11 @@ class Gatekeeper:
         try:
             self.settings = Settings.from_pytest(config)
             self.file = self.settings.config or _named(config) or find_file(config.rootpath)
-            self.declared = read_file(self.file) if self.file is not None else ()
+            below = self.settings.thresholds
+            self.declared = read_file(self.file, below) if self.file is not None else ()
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
-        self.embedded = embedded_workloads(self.settings.root)
+        self.embedded = embedded_workloads(self.settings.root, self.settings.thresholds)
         self.embedded_wanted = self._take_embedded_arguments()
         self._add_workload_file()
 

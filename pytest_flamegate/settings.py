@@ -12,11 +12,12 @@ from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.workload.injection import parse_injection
+from pytest_flamegate.workload.thresholds import DEFAULTS, hotspots_of, thresholds
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_flamegate.workload.spec import Injection
+    from pytest_flamegate.workload.spec import Injection, Thresholds
 
 _BUDGET_S = (1.0, 86_400.0)
 
@@ -34,6 +35,7 @@ class Settings:
     inject: Injection | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
+    thresholds: Thresholds = DEFAULTS
     ci: bool = False
 
     @classmethod
@@ -83,6 +85,7 @@ class Settings:
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
             strict=bool(values.get("strict")),
             share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
+            thresholds=_thresholds(values.get("tokens_per_second"), values.get("hotspots")),
             ci=ci,
         )
 
@@ -120,6 +123,11 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> Any:
             f"Use one of: {', '.join(choices)}.",
         )
     return value
+
+
+def _thresholds(tokens_per_second: object, hotspots: Any) -> Thresholds:
+    table = hotspots_of(hotspots, "flamegate_hotspots") if hotspots else None
+    return thresholds(tokens_per_second or None, table, "flamegate_")
 
 
 def _budget(value: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.workload.spec import Thresholds, Workload
 
 MODEL_PATH = Path(__file__).with_name("model.gguf")
 ENGINE = "embedded"
@@ -26,8 +26,11 @@ WORKLOADS = (
 )
 
 
-def embedded_workloads(directory: Path) -> tuple[Workload, ...]:
+def embedded_workloads(
+    directory: Path, thresholds: Thresholds | None = None
+) -> tuple[Workload, ...]:
     """Return the three workloads that need no declaration, as of the project ``directory``."""
+    allowed = thresholds or Thresholds()
     return tuple(
         Workload(
             name=name,
@@ -36,6 +39,7 @@ def embedded_workloads(directory: Path) -> tuple[Workload, ...]:
             max_tokens=max_tokens,
             source=ENGINE,
             directory=directory,
+            thresholds=allowed,
         )
         for name, prompt, max_tokens in WORKLOADS
     )

@@ -12,13 +12,14 @@ from pytest_flamegate.paths import is_file
 from pytest_flamegate.workload.engines import ENGINES, engine
 from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 from pytest_flamegate.workload.spec import Workload
-from pytest_flamegate.workload.thresholds import thresholds
+from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
 from pytest_flamegate.workload.toml_file import parse, read_bytes, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.workload.engines.base import Engine
+    from pytest_flamegate.workload.spec import Thresholds
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -70,8 +71,8 @@ def find_file(root: Path) -> Path | None:
     return project if isinstance(tool, dict) and "flamegate" in tool else None
 
 
-def read_file(path: Path) -> tuple[Workload, ...]:
-    """Return the workloads declared in ``path``, in order.
+def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
+    """Return the workloads declared in ``path``, in order; their thresholds over those ``below``.
 
     ``UsageError``: ``E_BAD_TOML`` with line and column, ``E_UNKNOWN_KEY``,
     ``E_MISSING_KEY``, ``E_BAD_VALUE``, ``E_BAD_NAME``, and what the engine refuses.
@@ -81,7 +82,7 @@ def read_file(path: Path) -> tuple[Workload, ...]:
         document = _table(_table(document, "tool", path.name), "flamegate", path.name)
     _known(document, {"workloads"}, path.name)
     tables = _table(document, "workloads", path.name)
-    return tuple(_workload(name, table, path) for name, table in tables.items())
+    return tuple(_workload(name, table, path, below) for name, table in tables.items())
 
 
 def line_of(path: Path, name: str) -> int | None:
@@ -106,7 +107,7 @@ def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     return table
 
 
-def _workload(name: str, table: object, path: Path) -> Workload:
+def _workload(name: str, table: object, path: Path, below: Thresholds) -> Workload:
     where = f"{path.name}: workload {name!r}"
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -137,7 +138,9 @@ def _workload(name: str, table: object, path: Path) -> Workload:
         seed=table.get("seed", 42),
         threads=table.get("threads", 1),
         timeout_s=float(table.get("timeout", 120.0)),
-        thresholds=thresholds(table.get("tokens_per_second"), table.get("hotspots"), where),
+        thresholds=thresholds(
+            table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
+        ),
     )
     chosen.validate(workload)
     return workload

@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, is_on
 from pytest_flamegate.settings import Settings, under_ci
-from pytest_flamegate.workload.spec import Injection
+from pytest_flamegate.workload.spec import Injection, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +106,27 @@ def test_what_may_become_the_baseline(
     with pytest.raises(UsageError) as raised:
         settings(**values)
     assert raised.value.code == code
+
+
+def test_thresholds() -> None:
+    assert settings().thresholds == settings(tokens_per_second="", hotspots="").thresholds
+    found = settings(tokens_per_second="3%", hotspots="matmul_i2s=2pp, *=4pp").thresholds
+    assert found == Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"tokens_per_second": "5"}, "flamegate_tokens_per_second is '5'"),
+        ({"tokens_per_second": "5pp"}, "flamegate_tokens_per_second is '5pp'"),
+        ({"hotspots": "norm"}, "flamegate_hotspots is 'norm'"),
+        ({"hotspots": "norm=3%"}, "flamegate_hotspots.norm is '3%'"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused(values: Mapping[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told) as raised:
+        settings(**values)
+    assert raised.value.code == "E_BAD_THRESHOLD"
 
 
 @pytest.mark.parametrize(
@@ -210,6 +231,10 @@ flamegate_dir = artifacts
 flamegate_config = loads.toml
 flamegate_strict = true
 flamegate_share_drift = strict
+flamegate_tokens_per_second = 3%
+flamegate_hotspots =
+    matmul_i2s = 2pp
+    * = 4pp
 """
 TOML = """\
 flamegate = true
@@ -219,6 +244,8 @@ flamegate_dir = "artifacts"
 flamegate_config = "loads.toml"
 flamegate_strict = true
 flamegate_share_drift = "strict"
+flamegate_tokens_per_second = "3%"
+flamegate_hotspots = "matmul_i2s=2pp, *=4pp"
 """
 NATIVE = pytest.mark.skipif(
     pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
@@ -249,6 +276,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         budget_s=2.0,
         strict=True,
         share_drift="strict",
+        thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),
     )
 
 
@@ -261,6 +289,8 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         ("flamegate_profiler = vtune", "flamegate_profiler"),
         ("flamegate_share_drift = lax", "flamegate_share_drift"),
         ("flamegate_config = missing.toml", "missing.toml"),
+        ("flamegate_tokens_per_second = 5", "flamegate_tokens_per_second"),
+        ("flamegate_hotspots = norm", "flamegate_hotspots"),
     ],
 )
 def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> None:
@@ -271,7 +301,14 @@ def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> N
 
 @NATIVE
 @pytest.mark.parametrize(
-    "line", ['flamegate_budget = "2"', "flamegate_profiler = 3", "flamegate_strict = 1"]
+    "line",
+    [
+        'flamegate_budget = "2"',
+        "flamegate_profiler = 3",
+        "flamegate_strict = 1",
+        "flamegate_tokens_per_second = 5",
+        'flamegate_hotspots = ["a=3pp"]',
+    ],
 )
 def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester, line: str) -> None:
     pytester.makepyprojecttoml(f"[tool.pytest]\n{line}\n")
