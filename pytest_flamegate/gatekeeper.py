@@ -14,7 +14,6 @@ from pytest_flamegate.embedded.workloads import ENGINE as EMBEDDED
 from pytest_flamegate.embedded.workloads import embedded_workloads
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
-from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.marker import is_marked, takes_fixture
 from pytest_flamegate.marker_options import check
 from pytest_flamegate.paths import is_file, real
@@ -57,9 +56,10 @@ class Gatekeeper:
     def session(self) -> Session:
         """The session that gates; made when the first workload runs."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or not reporter.isatty or self._travels:
+        if reporter is None or self._travels:
             return Session(self.settings, NoProgress())
-        return Session(self.settings, LineProgress(self.config, reporter))
+        line = LineProgress(self.config, reporter)
+        return Session(self.settings, line if reporter.isatty else NoProgress(), line.tell)
 
     @property
     def _travels(self) -> bool:
@@ -141,11 +141,7 @@ class Gatekeeper:
         """Measure and gate ``workload`` for ``item``; fail the test where the verdict fails."""
         __tracebackhide__ = True
         item.stash[_GATED] = True
-        try:
-            with machine_lock():
-                outcome = self.session.gate(workload, call)
-        except FlamegateError as error:
-            pytest.fail(f"error: {error}", pytrace=False)
+        outcome = self.session.gate(workload, call)
         shown = show(outcome, item.nodeid, self.settings)
         item.stash.setdefault(_SHOWN, []).append(shown)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))

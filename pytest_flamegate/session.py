@@ -19,6 +19,7 @@ from pytest_flamegate.gate import (
     refused,
     verdict_document,
 )
+from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.profile import Setup, choose
 from pytest_flamegate.receipt import verify_receipt
@@ -81,6 +82,8 @@ class Session:
 
     settings: Settings
     progress: Progress
+    tell: Callable[[str], None] = field(default=lambda _: None)
+    """Hears what a person should know before a workload is measured: that it waits."""
     probes: dict[str, Probe] = field(default_factory=dict)
     _profilers: dict[bool, Profiler | None] = field(default_factory=dict)
 
@@ -139,7 +142,8 @@ class Session:
         """
         directory = self.shelves.latest(workload.name)
         try:
-            return self._gate(self._injected(workload, call), call)
+            with machine_lock(self.tell):
+                return self._gate(self._injected(workload, call), call)
         except FlamegateError as error:
             verdict = _verdict_on(error)
             self._publish_refusal(workload, verdict)
