@@ -15,7 +15,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from pytest_flamegate.collection import embedded_workloads
+from pytest_flamegate.embedded.workloads import embedded_workloads
 from pytest_flamegate.profile import Profiler, Recording, Setup, profilers
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.observation import Run

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.collection import embedded_workloads
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.marker import MarkerOptions
+from pytest_flamegate.marker_options import MarkerOptions
 from pytest_flamegate.workload.declare import NAME
 from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import thresholds
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import NoReturn
 
-    from pytest_flamegate.gatekeeper import Gatekeeper
+    from pytest_flamegate.gating import Gating
     from pytest_flamegate.receipt.types import Receipt
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -30,8 +29,8 @@ _LONGEST_NAME = 90
 class Gate:
     """Measures and gates on behalf of one test."""
 
-    def __init__(self, gatekeeper: Gatekeeper, item: pytest.Item) -> None:
-        self._gatekeeper = gatekeeper
+    def __init__(self, gating: Gating, item: pytest.Item) -> None:
+        self._gating = gating
         self._item = item
         self._options = MarkerOptions.from_item(item)
         self._named: set[str] = set()
@@ -46,7 +45,7 @@ class Gate:
         __tracebackhide__ = True
         name = workload or self._options.workload
         found = self._find(name)
-        return self._gatekeeper.gate(self._item, self._with_thresholds(found)).receipt
+        return self._gating.gate(self._item, self._with_thresholds(found)).receipt
 
     def measure(
         self,
@@ -75,11 +74,12 @@ class Gate:
             prompt=prompt,
             max_tokens=max_tokens,
             source=self._item.nodeid,
-            directory=self._gatekeeper.settings.root,
+            directory=self._gating.settings.root,
             target=f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', 'call')}",
+            thresholds=self._gating.settings.thresholds,
         )
         found = self._with_thresholds(workload)
-        return self._gatekeeper.gate(self._item, found, call).receipt
+        return self._gating.gate(self._item, found, call).receipt
 
     def _name(self, given: str | None) -> str:
         """Return the workload's name: two measurements of one name would share a baseline."""
@@ -100,15 +100,14 @@ class Gate:
         return name
 
     def _find(self, name: str | None) -> Workload:
-        known = {w.name: w for w in embedded_workloads(self._gatekeeper.settings.root)}
-        known.update({w.name: w for w in self._gatekeeper.declared})
+        known = {w.name: w for w in (*self._gating.embedded, *self._gating.declared)}
         if name is None:
             _refuse(
                 "E_UNKNOWN_WORKLOAD",
                 "run() was given no workload, and the test's marker names none.",
                 f"Say which: {', '.join(sorted(known))}.",
             )
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             _refuse(
                 "E_UNKNOWN_WORKLOAD",
                 f"There is no workload {name!r}.",
@@ -119,15 +118,15 @@ class Gate:
     def _with_thresholds(self, workload: Workload) -> Workload:
         options = self._options
         try:
-            given = thresholds(options.tokens_per_second, options.hotspots, self._item.nodeid)
+            found = thresholds(
+                options.tokens_per_second,
+                options.hotspots,
+                f"{self._item.nodeid} ",
+                workload.thresholds,
+            )
         except UsageError as error:
             pytest.fail(f"error: {error}", pytrace=False)
-        own = workload.thresholds
-        if options.tokens_per_second is not None:
-            own = replace(own, tokens_per_second_pct=given.tokens_per_second_pct)
-        if options.hotspots is not None:
-            own = replace(own, hotspots_pp=given.hotspots_pp)
-        return replace(workload, thresholds=own)
+        return replace(workload, thresholds=found)
 
 
 def name_of_test(nodeid: str) -> str:

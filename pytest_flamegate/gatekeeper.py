@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.collection import (
-    EMBEDDED,
-    EmbeddedWorkloads,
-    WorkloadFile,
-    embedded_workloads,
-)
+from pytest_flamegate.collection import EmbeddedWorkloads, WorkloadFile
+from pytest_flamegate.embedded.workloads import ENGINE as EMBEDDED
+from pytest_flamegate.embedded.workloads import embedded_workloads
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
 from pytest_flamegate.hints import pytest_command, relative
-from pytest_flamegate.machine_lock import machine_lock
-from pytest_flamegate.marker import check, is_marked, takes_fixture
+from pytest_flamegate.marker import is_marked, takes_fixture
+from pytest_flamegate.marker_options import check
+from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, append_step_summary, show, workflow_commands
 from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
-from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -48,11 +45,11 @@ class Gatekeeper:
         try:
             self.settings = Settings.from_pytest(config)
             self.file = self.settings.config or _named(config) or find_file(config.rootpath)
-            self.declared = read_file(self.file) if self.file is not None else ()
-            if self.settings.inject is not None:
-                extra_work(self.settings.inject)
+            below = self.settings.thresholds
+            self.declared = read_file(self.file, below) if self.file is not None else ()
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
+        self.embedded = embedded_workloads(self.settings.root, self.settings.thresholds)
         self.embedded_wanted = self._take_embedded_arguments()
         self._add_workload_file()
 
@@ -60,9 +57,10 @@ class Gatekeeper:
     def session(self) -> Session:
         """The session that gates; made when the first workload runs."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or not reporter.isatty or self._travels:
+        if reporter is None or self._travels:
             return Session(self.settings, NoProgress())
-        return Session(self.settings, LineProgress(self.config, reporter))
+        line = LineProgress(self.config, reporter)
+        return Session(self.settings, line if reporter.isatty else NoProgress(), line.tell)
 
     @property
     def _travels(self) -> bool:
@@ -76,7 +74,7 @@ class Gatekeeper:
         if self.file is None or not self.declared or not _same(file_path, self.file):
             return None
         collector = WorkloadFile.from_parent(parent, path=file_path)
-        collector.gatekeeper = self
+        collector.gating = self
         return collector
 
     @pytest.hookimpl(wrapper=True)
@@ -87,7 +85,8 @@ class Gatekeeper:
         report = yield
         if isinstance(collector, pytest.Session) and report.passed and self._embedded_due():
             embedded = EmbeddedWorkloads.from_parent(collector, name=EMBEDDED, nodeid=EMBEDDED)
-            embedded.gatekeeper = self
+            embedded.gating = self
+            embedded.wanted = self.embedded_wanted
             report.result.append(embedded)
         return report
 
@@ -143,11 +142,7 @@ class Gatekeeper:
         """Measure and gate ``workload`` for ``item``; fail the test where the verdict fails."""
         __tracebackhide__ = True
         item.stash[_GATED] = True
-        try:
-            with machine_lock():
-                outcome = self.session.gate(workload, call)
-        except FlamegateError as error:
-            pytest.fail(f"error: {error}", pytrace=False)
+        outcome = self.session.gate(workload, call)
         shown = show(outcome, item.nodeid, self.settings)
         item.stash.setdefault(_SHOWN, []).append(shown)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
@@ -185,7 +180,7 @@ class Gatekeeper:
         """Say what measures, and where."""
         if self.config.getoption("collectonly"):
             return []
-        return [self.session.preamble(self.declared or embedded_workloads(self.settings.root))]
+        return [self.session.preamble(self.declared or self.embedded)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show all verdicts in one table, and tell the CI service in its own words."""
@@ -235,7 +230,7 @@ class Gatekeeper:
             taken += [a for a in self.config.args if a == EMBEDDED]
         if not taken:
             return None
-        known = {workload.name for workload in embedded_workloads(self.config.rootpath)}
+        known = {workload.name for workload in self.embedded}
         names = {argument.partition("::")[2] for argument in taken} - {""}
         if unknown := names - known:
             raise pytest.UsageError(
@@ -252,7 +247,7 @@ class Gatekeeper:
         if self.config.args_source is pytest.Config.ArgsSource.ARGS:
             return
         places = [Path(self.config.invocation_params.dir, arg) for arg in self.config.args]
-        if not any(self.file.resolve().is_relative_to(place.resolve()) for place in places):
+        if not any(real(self.file).is_relative_to(real(place)) for place in places):
             self.config.args.append(str(self.file))
 
 
@@ -263,9 +258,9 @@ def _named(config: pytest.Config) -> Path | None:
         for arg in config.args
         if FILE_NAME in arg
     )
-    return next((path for path in paths if path.name == FILE_NAME and path.is_file()), None)
+    return next((path for path in paths if path.name == FILE_NAME and is_file(path)), None)
 
 
 def _same(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, whatever links lie on the way."""
-    return one.name == other.name and one.resolve() == other.resolve()
+    return one.name == other.name and real(one) == real(other)

@@ -86,6 +86,19 @@ KNOBS = (
         "cost",
         option=False,
     ),
+    Knob(
+        "tokens_per_second",
+        "text",
+        'how much slower is allowed where a workload does not say: "5%"',
+        option=False,
+    ),
+    Knob(
+        "hotspots",
+        "text",
+        "how far shares of the profile may drift where a workload does not say, in one line or "
+        'one line a frame: "rms_norm=3pp, *=5pp"',
+        option=False,
+    ),
 )
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.knobs import KNOBS, is_on
+from pytest_flamegate.marker import NAME, is_marked, takes_fixture
 
 if TYPE_CHECKING:
     from pytest_flamegate.knobs import Knob
 
-MARKER = "flamegate"
 OFF = "needs --flamegate"
 _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float"}
 
@@ -52,16 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test that uses the fixture, so that ``-m flamegate`` selects it."""
-    if MARKER in getattr(item, "fixturenames", ()) and item.get_closest_marker(MARKER) is None:
-        item.add_marker(MARKER)
+    if takes_fixture(item) and not is_marked(item):
+        item.add_marker(NAME)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip gate tests where nothing is gated."""
-    if item.get_closest_marker(MARKER) is None:
-        return
-    if not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
+    if is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
         pytest.skip(OFF)
 
 

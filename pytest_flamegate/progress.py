@@ -27,14 +27,24 @@ class LineProgress:
     def __init__(self, config: pytest.Config, reporter: Any) -> None:
         self._config = config
         self._reporter = reporter
+        self._told: set[str] = set()
 
     def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
         """Show the line, on a line of its own."""
+        self._write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)} ")
+
+    def tell(self, text: str) -> None:
+        """Say ``text`` on a line of its own, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._write(f"flamegate: {text}\n")
+
+    def _write(self, text: str) -> None:
         capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             # Does something only where pytest has begun a line, and so once a workload.
             self._reporter.ensure_newline()
-            self._reporter.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)} ")
+            self._reporter.write(text)
             self._reporter.flush()
 
 
@@ -44,6 +54,7 @@ class StreamProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._workload = ""
+        self._told: set[str] = set()
 
     def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
         """Show the line; that of an earlier workload stays above it."""
@@ -52,6 +63,14 @@ class StreamProgress:
         self._workload = workload
         self._stream.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
         self._stream.flush()
+
+    def tell(self, text: str) -> None:
+        """Say ``text`` on a line of its own, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self.end()
+            self._stream.write(f"flamegate: {text}\n")
+            self._stream.flush()
 
     def end(self) -> None:
         """Leave the line as it is and go to the next one."""

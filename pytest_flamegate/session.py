@@ -28,6 +28,7 @@ from pytest_flamegate.gate import (
 )
 from pytest_flamegate.hints import pytest_command
 from pytest_flamegate.keeping import Keeper
+from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.profile import Setup, choose
 from pytest_flamegate.receipt.compose import Subject
@@ -41,8 +42,6 @@ from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
 from pytest_flamegate.workload.revision import revision
-from pytest_flamegate.workload.spec import Injection
-from pytest_flamegate.workload.thresholds import extra_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -89,6 +88,8 @@ class Session:
 
     settings: Settings
     progress: Progress
+    tell: Callable[[str], None] = field(default=lambda _: None)
+    """Hears what a person should know before a workload is measured: that it waits."""
     probes: dict[str, Probe] = field(default_factory=dict)
     _profilers: dict[bool, Profiler | None] = field(default_factory=dict)
 
@@ -158,7 +159,7 @@ class Session:
             # An earlier result stays: this run neither began nor has a place to say so.
             return self._refused(workload, error)
         try:
-            with system_errors():
+            with system_errors(), machine_lock(self.tell):
                 return self._gate(self._injected(workload, call), call)
         except FlamegateError as error:
             outcome = self._refused(workload, error)
@@ -201,7 +202,6 @@ class Session:
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:
             return workload
-        frame, extra_pct = extra_work(self.settings.inject)
         if workload.engine != "embedded" or call is not None:
             raise UsageError(
                 "E_BAD_INJECTION",
@@ -209,7 +209,7 @@ class Session:
                 "runs on another.",
                 "Deselect it, or drop the option.",
             )
-        return replace(workload, injection=Injection(frame, extra_pct))
+        return replace(workload, injection=self.settings.inject)
 
     def _judge(self, workload: Workload, baseline: Baseline | None, sealed: Sealed) -> Verdict:
         if sealed.verification is not None and not sealed.verification.ok:

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
+from pytest_flamegate.paths import is_file
+from pytest_flamegate.workload.injection import parse_injection
+from pytest_flamegate.workload.thresholds import DEFAULTS, hotspots_of, thresholds
 
 if TYPE_CHECKING:
     import pytest
+
+    from pytest_flamegate.workload.spec import Injection, Thresholds
 
 _BUDGET_S = (1.0, 86_400.0)
 
@@ -27,9 +32,10 @@ class Settings:
     profiler: str = "auto"
     budget_s: float = DEFAULT_BUDGET_S
     update: bool = False
-    inject: str | None = None
+    inject: Injection | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
+    thresholds: Thresholds = DEFAULTS
     ci: bool = False
 
     @classmethod
@@ -42,7 +48,7 @@ class Settings:
         values = {knob.name: value(config, knob) for knob in KNOBS}
         for name in ("config", "dir"):
             if given := config.getoption(f"--flamegate-{name}"):
-                values[name] = str(_under(config.invocation_params.dir, given))
+                values[name] = str(_under(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
@@ -71,14 +77,15 @@ class Settings:
         given = values.get("config")
         return cls(
             root=root,
-            directory=_under(root, values.get("dir") or ".flamegate"),
-            config=_existing(_under(root, given)) if given else None,
+            directory=_under(root, values.get("dir") or ".flamegate", "dir"),
+            config=_existing(_under(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget")),
             update=update,
-            inject=values.get("inject"),
+            inject=parse_injection(values["inject"]) if values.get("inject") else None,
             strict=bool(values.get("strict")),
             share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
+            thresholds=_thresholds(values.get("tokens_per_second"), values.get("hotspots")),
             ci=ci,
         )
 
@@ -88,12 +95,20 @@ def under_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def _under(root: Path, path: str) -> Path:
-    return root / Path(path).expanduser()
+def _under(root: Path, path: str, name: str) -> Path:
+    try:
+        if "\0" not in path:
+            return root / Path(path).expanduser()
+        why = "No path holds a NUL character."
+    except RuntimeError:
+        why = "There is no such user."
+    raise UsageError(
+        "E_BAD_OPTION", f"flamegate_{name} is {path!r}.", f"{why} Give a path that there can be."
+    )
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not is_file(path):
         raise UsageError(
             "E_NO_CONFIG", f"There is no workload file {path}.", "Check --flamegate-config."
         )
@@ -108,6 +123,11 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> Any:
             f"Use one of: {', '.join(choices)}.",
         )
     return value
+
+
+def _thresholds(tokens_per_second: object, hotspots: Any) -> Thresholds:
+    table = hotspots_of(hotspots, "flamegate_hotspots") if hotspots else None
+    return thresholds(tokens_per_second or None, table, "flamegate_")
 
 
 def _budget(value: object) -> float:

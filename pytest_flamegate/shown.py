@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.hints import pytest_command, relative
+from pytest_flamegate.paths import is_file
 from pytest_flamegate.receipt.codec import from_plain, to_plain
 from pytest_flamegate.receipt.shelves import PICTURE, RECEIPT, VERDICT
 from pytest_flamegate.receipt.types import (  # noqa: TC001 - from_plain reads the annotations
@@ -66,7 +67,7 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
     """Return what is shown of ``outcome``, gated as the test ``node``."""
     workload = outcome.workload
     file = workload.directory / workload.source
-    declared = file if file.is_file() else None
+    declared = file if is_file(file) else None
     again = pytest_command(settings, node)
     accept = None
     if outcome.verdict.verdict not in ("dishonest", "error"):
@@ -117,4 +118,4 @@ def append_step_summary(results: Sequence[Shown]) -> None:
 
 def _paths(outcome: Outcome, root: Path) -> list[str]:
     found = [outcome.directory / name for name in (PICTURE, RECEIPT, VERDICT)]
-    return [relative(path, root) for path in found if path.is_file()][:2]
+    return [relative(path, root) for path in found if is_file(path)][:2]

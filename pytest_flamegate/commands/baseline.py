@@ -123,7 +123,7 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
-    from pytest_flamegate.collection import embedded_workloads
+    from pytest_flamegate.embedded.workloads import embedded_workloads
 
     settings = common.settings_of(parsed)
     shelves = _shelves(parsed)

@@ -53,7 +53,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 def declared(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads; the embedded ones where none are declared."""
-    from pytest_flamegate.collection import embedded_workloads
+    from pytest_flamegate.embedded.workloads import embedded_workloads
     from pytest_flamegate.workload.declare import find_file, read_file
 
     file = settings.config or find_file(settings.root)

@@ -39,11 +39,8 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.hints import relative, run_command
     from pytest_flamegate.report.terminal import summary
     from pytest_flamegate.shown import show
-    from pytest_flamegate.workload.thresholds import extra_work
 
     settings = common.settings_of(parsed)
-    if settings.inject is not None:
-        extra_work(settings.inject)
     outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
     shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
@@ -62,19 +59,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
     """Gate one workload after another, showing progress where somebody looks."""
-    from pytest_flamegate.machine_lock import machine_lock
     from pytest_flamegate.progress import NoProgress, StreamProgress
     from pytest_flamegate.session import Session
 
-    line = StreamProgress(sys.stderr) if sys.stderr.isatty() else None
-    session = Session(settings, line or NoProgress())
+    line = StreamProgress(sys.stderr)
+    session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
     common.say(session.preamble(workloads))
     try:
-        with machine_lock():
-            return [session.gate(workload) for workload in workloads]
+        return [session.gate(workload) for workload in workloads]
     finally:
-        if line is not None:
-            line.end()
+        line.end()
 
 
 def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_flamegate.workload.spec import Thresholds, Workload
+
 MODEL_PATH = Path(__file__).with_name("model.gguf")
+ENGINE = "embedded"
 
 
 class EmbeddedWorkload(NamedTuple):
@@ -21,3 +24,22 @@ WORKLOADS = (
     EmbeddedWorkload("10tok", "What is 2+2?", 10),
     EmbeddedWorkload("passage", "The gate", 256),
 )
+
+
+def embedded_workloads(
+    directory: Path, thresholds: Thresholds | None = None
+) -> tuple[Workload, ...]:
+    """Return the three workloads that need no declaration, as of the project ``directory``."""
+    allowed = thresholds or Thresholds()
+    return tuple(
+        Workload(
+            name=name,
+            engine=ENGINE,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            source=ENGINE,
+            directory=directory,
+            thresholds=allowed,
+        )
+        for name, prompt, max_tokens in WORKLOADS
+    )

@@ -16,6 +16,7 @@ from pytest_flamegate.receipt.types import (
     Receipt,
 )
 from pytest_flamegate.workload.clocks import utc_now
+from pytest_flamegate.workload.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +112,7 @@ def recipe(workload: Workload) -> dict[str, object]:
         "timeout_s": workload.timeout_s,
         "command": list(workload.command),
         "build": list(workload.build),
-        "env": dict(workload.env),
+        "env": redacted(workload.env),
     }
     for name in ("target", "model", "tokenizer"):
         if (value := getattr(workload, name)) is not None:

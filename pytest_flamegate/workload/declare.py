@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.paths import is_file
+from pytest_flamegate.workload.engines import ENGINES, engine
+from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 from pytest_flamegate.workload.spec import Workload
-from pytest_flamegate.workload.thresholds import thresholds
+from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
+from pytest_flamegate.workload.toml_file import parse, read_bytes, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_flamegate.workload.engines.base import Engine
+    from pytest_flamegate.workload.spec import Thresholds
+
 FILE_NAME = "flamegate.toml"
+PROJECT_NAME = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What can name a workload: it becomes the name of a directory."""
+_OURS = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
+"""The name as a key of its own: not a dependency on pytest-flamegate, nor ``flamegate_budget``."""
 _MAX_TOKENS = 1_000_000
 _KINDS: dict[str, tuple[type, ...]] = {
     "engine": (str,),
@@ -37,67 +45,69 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tokens_per_second": (str,),
     "hotspots": (dict,),
 }
+_FOR_THE_SYSTEM = ("command", "build", "target", "model", "tokenizer")
 _REQUIRED = ("prompt", "max_tokens")
 
 
 def find_file(root: Path) -> Path | None:
-    """Return the workload file of ``root``: ``flamegate.toml``, else a pyproject that has one."""
+    """Return the workload file of ``root``: ``flamegate.toml``, else a pyproject that has one.
+
+    ``UsageError`` ``E_BAD_TOML`` where a pyproject that cannot be understood speaks of
+    flamegate; one that does not is for others to complain about.
+    """
     own = root / FILE_NAME
-    if own.is_file():
+    if own.exists():
         return own
-    project = root / "pyproject.toml"
-    if project.is_file() and "tool.flamegate" in project.read_text("utf-8", "replace"):
-        return project
-    return None
+    project = root / PROJECT_NAME
+    if not is_file(project):
+        return None
+    data = read_bytes(project)
+    try:
+        tool = parse(project, data).get("tool")
+    except UsageError:
+        if _OURS.search(data):
+            raise
+        return None
+    return project if isinstance(tool, dict) and "flamegate" in tool else None
 
 
-def read_file(path: Path) -> tuple[Workload, ...]:
-    """Return the workloads declared in ``path``, in order.
+def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
+    """Return the workloads declared in ``path``, in order; their thresholds over those ``below``.
 
     ``UsageError``: ``E_BAD_TOML`` with line and column, ``E_UNKNOWN_KEY``,
     ``E_MISSING_KEY``, ``E_BAD_VALUE``, ``E_BAD_NAME``, and what the engine refuses.
     """
-    document = _parse(path)
-    if path.name == "pyproject.toml":
-        document = document.get("tool", {}).get("flamegate", {})
-    _known(document, {"workloads"}, f"{path.name}")
-    tables = document.get("workloads", {})
-    if not isinstance(tables, dict):
-        raise UsageError(
-            "E_BAD_VALUE",
-            f"{path.name}: workloads is no table.",
-            "Declare each workload under its own heading, [workloads.NAME].",
-        )
-    return tuple(_workload(name, table, path) for name, table in tables.items())
+    document = parse(path, read_bytes(path))
+    if path.name == PROJECT_NAME:
+        document = _table(_table(document, "tool", path.name), "flamegate", path.name)
+    _known(document, {"workloads"}, path.name)
+    tables = _table(document, "workloads", path.name)
+    return tuple(_workload(name, table, path, below) for name, table in tables.items())
 
 
 def line_of(path: Path, name: str) -> int | None:
     """Return the line of the heading that declares ``name``, for annotations."""
     heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?workloads\.[\"']?{re.escape(name)}[\"']?\]")
-    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
-        if heading.match(line):
-            return number
-    return None
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    text = ""
     try:
-        text = path.read_bytes().decode("utf-8")
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        # The parser gives line and column except where the document simply ends too early.
-        last = text.rstrip("\n").splitlines() or [""]
-        end = f"at line {len(last)}, column {len(last[-1]) + 1}, the end of the document"
-        what = f"{path} is no valid TOML: {str(error).replace('at end of document', end)}."
-    except UnicodeDecodeError as error:
-        what = f"{path} is not UTF-8: byte {error.start} cannot be read."
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror}."
-    raise UsageError("E_BAD_TOML", what, "Mend the file at that place.")
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return next((number for number, line in enumerate(lines, 1) if heading.match(line)), None)
 
 
-def _workload(name: str, table: object, path: Path) -> Workload:
+def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    table = document.get(key, {})
+    if not isinstance(table, dict):
+        raise UsageError(
+            "E_BAD_VALUE",
+            f"{where}: {key} is no table.",
+            "Declare each workload under its own heading, [workloads.NAME], which is "
+            f"[tool.flamegate.workloads.NAME] in {PROJECT_NAME}.",
+        )
+    return table
+
+
+def _workload(name: str, table: object, path: Path, below: Thresholds) -> Workload:
     where = f"{path.name}: workload {name!r}"
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -109,9 +119,11 @@ def _workload(name: str, table: object, path: Path) -> Workload:
         raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
     _known(table, set(_KINDS), where)
     _kinds(table, where)
+    chosen = engine(table.get("engine", _engine_of(table)))
+    _suits(table, chosen, where)
     workload = Workload(
         name=name,
-        engine=table.get("engine") or _engine_of(table),
+        engine=chosen.name,
         prompt=table["prompt"],
         max_tokens=table["max_tokens"],
         source=path.name,
@@ -126,9 +138,11 @@ def _workload(name: str, table: object, path: Path) -> Workload:
         seed=table.get("seed", 42),
         threads=table.get("threads", 1),
         timeout_s=float(table.get("timeout", 120.0)),
-        thresholds=thresholds(table.get("tokens_per_second"), table.get("hotspots"), where),
+        thresholds=thresholds(
+            table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
+        ),
     )
-    engine(workload.engine).validate(workload)
+    chosen.validate(workload)
     return workload
 
 
@@ -154,7 +168,16 @@ def _kinds(table: dict[str, Any], where: str) -> None:
         if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
             kinds = " or ".join(kind.__name__ for kind in _KINDS[key])
             raise UsageError(
-                "E_BAD_VALUE", f"{where}: {key} is {value!r}.", f"It takes a value of type {kinds}."
+                "E_BAD_VALUE",
+                f"{where}: {key} is {told(value)}.",
+                f"It takes a value of type {kinds}.",
+            )
+    for key in _FOR_THE_SYSTEM:
+        if "\0" in "".join(map(str, table.get(key, ""))):
+            raise UsageError(
+                "E_BAD_VALUE",
+                f"{where}: {key} holds a NUL character.",
+                "Neither a path nor an argument can; take it out.",
             )
     for key, low, high in (
         ("max_tokens", 1, _MAX_TOKENS),
@@ -165,8 +188,20 @@ def _kinds(table: dict[str, Any], where: str) -> None:
         if key in table and not low <= table[key] <= high:
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where}: {key} is {table[key]}.",
+                f"{where}: {key} is {told(table[key])}.",
                 f"It takes a figure from {low} to {high}.",
+            )
+
+
+def _suits(table: dict[str, Any], chosen: Engine, where: str) -> None:
+    """Refuse a key that the engine would silently ignore."""
+    for key in table:
+        if key in ENGINE_KEYS - chosen.keys:
+            takers = " or ".join(name for name, each in ENGINES.items() if key in each.keys)
+            raise UsageError(
+                "E_WRONG_KEY",
+                f"{where} has the engine {chosen.name}, which takes no {key}.",
+                f"Drop it, or choose the engine that takes it: {takers}.",
             )
 
 
@@ -186,7 +221,7 @@ def _environment(table: dict[str, Any], where: str) -> MappingProxyType[str, str
         if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where}: env.{name} is {value!r}.",
+                f"{where}: env.{name} is {told(value)}.",
                 'Environment variables are strings: { BITNET_SEED = "42" }.',
             )
     return MappingProxyType(dict(table))

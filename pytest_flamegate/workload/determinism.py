@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.workload.redaction import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,23 +35,28 @@ _THREADS = (
 
 
 def requested(workload: Workload) -> Mapping[str, str]:
-    """Return the knobs this workload runs with; its own ``env`` wins."""
-    knobs = dict(_FIXED)
-    knobs["BITNET_SEED"] = str(workload.seed)
-    knobs.update({name: str(workload.threads) for name in _THREADS})
-    knobs.update(workload.env)
-    return MappingProxyType(dict(sorted(knobs.items())))
+    """Return the knobs this workload runs with, as they are recorded: without its secrets."""
+    return MappingProxyType(dict(sorted(redacted(_knobs(workload)).items())))
 
 
 def environment(workload: Workload) -> dict[str, str]:
     """Return the whole environment of the child: this process's own, and the knobs."""
-    return {**os.environ, **requested(workload)}
+    return {**os.environ, **_knobs(workload)}
+
+
+def _knobs(workload: Workload) -> dict[str, str]:
+    """Return the knobs themselves; the workload's own ``env`` wins."""
+    knobs = dict(_FIXED)
+    knobs["BITNET_SEED"] = str(workload.seed)
+    knobs.update({name: str(workload.threads) for name in _THREADS})
+    knobs.update(workload.env)
+    return knobs
 
 
 def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     """Return what ``pid`` really got of ``names`` (Linux; elsewhere nothing is known).
 
-    Only the names asked for are kept: an environment holds secrets.
+    Only the names asked for are kept, and secrets not even of those.
     """
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -60,4 +67,4 @@ def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in names:
             found[name] = value
-    return MappingProxyType(dict(sorted(found.items())))
+    return MappingProxyType(dict(sorted(redacted(found).items())))

@@ -42,11 +42,12 @@ def find_model(declared: str | None, directory: Path) -> Path:
 
 def _matches(pattern: str, directory: Path) -> list[Path]:
     exact = directory / pattern
-    if exact.is_file():
-        return [exact]
+    if exact == directory:
+        return []
     try:
-        found = directory.glob(pattern)
-        return sorted(path for path in found if path.is_file())
-    except (NotImplementedError, ValueError):
-        # An absolute path or an empty string is no pattern.
+        if exact.is_file():
+            return [exact]
+        return sorted(path for path in directory.glob(pattern) if path.is_file())
+    except (NotImplementedError, ValueError, OSError, RecursionError):
+        # An absolute path, or a name too long for any file, is no pattern.
         return []

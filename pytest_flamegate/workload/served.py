@@ -6,21 +6,21 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.workload import child as child_side
-from pytest_flamegate.workload import clocks, process, wire
+from pytest_flamegate.workload import clocks, determinism, process, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.readable import readable
+from pytest_flamegate.workload.refusals import check_count, check_output, died, timed_out, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_flamegate.errors import ToolError
     from pytest_flamegate.workload.engines.base import Served
     from pytest_flamegate.workload.spec import Workload
 
-OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 _READ_BYTES = 65536
 _UNTOLD_S = 30.0
 """What a profiled block may take beyond the time-out: its sequences are told at the end."""
@@ -172,7 +172,7 @@ class ServedProcess:
             records = self._parser.feed(data)
             for kind, _, text in records:
                 if kind == wire.FAILED:
-                    raise _told(text, self._child)
+                    raise told(text, self._child)
             if records:
                 return now_ns, records
 
@@ -215,68 +215,6 @@ class _Sequences:
                 self._sink(tuple(self._tokens))
         self._open = False
         self._gaps, self._tokens = [], []
-
-
-def check_count(workload: Workload, count: int) -> None:
-    """Refuse a sequence of no tokens, or of more than were asked for."""
-    if count == 0:
-        raise ToolError(
-            "E_NO_TOKENS",
-            f"The engine of {workload.name!r} generated nothing.",
-            "Run it by itself with the same prompt; an engine that prints nothing proves nothing.",
-        )
-    if count > workload.max_tokens:
-        raise ToolError(
-            "E_TOO_MANY_TOKENS",
-            f"The engine of {workload.name!r} generated {count} tokens or more where "
-            f"{workload.max_tokens} were asked for.",
-            "Check that max_tokens reaches the engine and that token_unit suits its output.",
-        )
-
-
-def check_output(workload: Workload, child: process.Child) -> None:
-    """Refuse a process that floods its output."""
-    if child.output_bytes() > OUTPUT_LIMIT_BYTES:
-        raise flooded(workload)
-
-
-def flooded(workload: Workload) -> ToolError:
-    """Return the refusal of output that has no end."""
-    return ToolError(
-        "E_OUTPUT_FLOOD",
-        f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB of "
-        "messages, or a single token of more than 64 KiB.",
-        "Turn its logging down, and check that token_unit suits its output.",
-    )
-
-
-def timed_out(workload: Workload) -> ToolError:
-    """Return the refusal of a run that took too long."""
-    return ToolError(
-        "E_TIMEOUT",
-        f"A process of {workload.name!r} did not finish within {workload.timeout_s:g} s.",
-        "Raise timeout (seconds) of the workload, or ask for fewer tokens.",
-    )
-
-
-def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
-    """Return the refusal of a process that ended before its work."""
-    ended = "closed its pipe" if status is None else f"ended with status {status}"
-    if status is not None and status < 0:
-        ended = f"was killed by signal {-status}"
-    said = f" Its last words: {stderr.splitlines()[-1]}" if stderr else ""
-    return ToolError(
-        "E_ENGINE_DIED",
-        f"The engine of {workload.name!r} {ended} before it was done.{said}",
-        "Run it by itself with the same prompt to see why.",
-    )
-
-
-def _told(text: str, child: process.Child) -> FlamegateError:
-    failure: dict[str, Any] = json.loads(text)
-    child.wait(1.0)
-    kind = UsageError if failure["usage"] else ToolError
-    return kind(failure["code"], failure["what"], failure["todo"])
 
 
 def _start(
@@ -325,6 +263,9 @@ def _serve_call(
     call = plan.call
     assert call is not None
     read_fd, write_fd = own
+
+    # What is loaded already has read its own; what the callable loads now will read these.
+    os.environ.update(determinism.environment(workload))
 
     def work() -> None:
         child_side.allow_profiler()

@@ -13,7 +13,7 @@ import psutil
 from pytest_flamegate.workload import clocks, determinism, process
 from pytest_flamegate.workload.observation import Interval
 from pytest_flamegate.workload.readable import readable
-from pytest_flamegate.workload.served import (
+from pytest_flamegate.workload.refusals import (
     OUTPUT_LIMIT_BYTES,
     check_count,
     check_output,

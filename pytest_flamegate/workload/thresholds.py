@@ -1,66 +1,74 @@
-"""Thresholds as people write them: "5%" of tokens per second, "3pp" of a share."""
+"""Thresholds as people write them: "5%" of tokens per second, "3pp" of a share.
+
+They are declared in layers: the project's configuration, then the workload's own
+declaration, then a test's marker. What a layer says wins over the layers below it, frame
+by frame; what it does not say stays as it was.
+"""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.spec import DEFAULT_SHARE_PP, Thresholds
+from pytest_flamegate.workload.spec import Thresholds
+from pytest_flamegate.workload.toml_file import told
 
+DEFAULTS = Thresholds()
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|pp)\s*")
-_UPPER = {"%": 100.0, "pp": 100.0}
+_BETWEEN_ENTRIES = re.compile(r"\n|,(?![^<(\[]*[>)\]])")
 
 
-def percent(value: object, where: str) -> float:
-    """Return the figure of ``"5%"``; ``UsageError`` ``E_BAD_THRESHOLD`` names ``where``."""
-    return _figure(value, "%", where)
+def thresholds(
+    tokens_per_second: object, hotspots: object, prefix: str, below: Thresholds = DEFAULTS
+) -> Thresholds:
+    """Return the thresholds of one layer over those of the layers ``below`` it.
 
-
-def points(value: object, where: str) -> float:
-    """Return the figure of ``"3pp"``; ``UsageError`` ``E_BAD_THRESHOLD`` names ``where``."""
-    return _figure(value, "pp", where)
-
-
-def thresholds(tokens_per_second: object, hotspots: object, where: str) -> Thresholds:
-    """Return the thresholds declared; what is None keeps its default."""
-    given: dict[str, object] = {}
+    What is None and the frames that are not named stay as they are below. ``prefix`` is
+    what stands before the name of a wrong key in the ``UsageError`` ``E_BAD_THRESHOLD``.
+    """
+    drop_pct, shares_pp = below.tokens_per_second_pct, below.hotspots_pp
     if tokens_per_second is not None:
-        given["tokens_per_second_pct"] = percent(tokens_per_second, f"{where} tokens_per_second")
+        drop_pct = _figure(tokens_per_second, "%", f"{prefix}tokens_per_second")
     if hotspots is not None:
         if not isinstance(hotspots, Mapping):
             raise UsageError(
                 "E_BAD_THRESHOLD",
-                f"{where} hotspots is {hotspots!r}, not a table of frames.",
+                f"{prefix}hotspots is {told(hotspots)}, not a table of frames.",
                 'Write hotspots = { "rms_norm" = "3pp", "*" = "5pp" }.',
             )
-        shares = {"*": DEFAULT_SHARE_PP}
-        shares.update({str(k): points(v, f"{where} hotspots.{k}") for k, v in hotspots.items()})
-        given["hotspots_pp"] = MappingProxyType(shares)
-    return Thresholds(**given)  # type: ignore[arg-type]
+        named = {str(k): _figure(v, "pp", f"{prefix}hotspots.{k}") for k, v in hotspots.items()}
+        shares_pp = MappingProxyType({**shares_pp, **named})
+    return Thresholds(drop_pct, shares_pp)
 
 
-def extra_work(text: str) -> tuple[str, float]:
-    """Return frame and percent of ``"rms_norm:+10%"``; ``UsageError`` ``E_BAD_INJECTION``."""
-    frame, separator, figure = text.rpartition(":")
-    match = re.fullmatch(r"\+(\d+(?:\.\d+)?)%", figure)
-    if not separator or not frame or match is None or not math.isfinite(float(match[1])):
-        raise UsageError(
-            "E_BAD_INJECTION",
-            f"{text!r} says no frame and extra work.",
-            "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
-        )
-    return frame, float(match[1])
+def hotspots_of(text: str | list[str], key: str) -> dict[str, str]:
+    """Return the table that ``"rms_norm=3pp, *=5pp"`` writes in one text, or one line a frame.
+
+    A comma within brackets belongs to the frame: ``std::map<int, int>::at = 3pp``.
+    ``UsageError`` ``E_BAD_THRESHOLD`` names ``key``.
+    """
+    table: dict[str, str] = {}
+    for entry in _BETWEEN_ENTRIES.split(text) if isinstance(text, str) else text:
+        frame, _, figure = (part.strip() for part in entry.rpartition("="))
+        if frame and frame not in table:
+            table[frame] = figure
+        elif entry.strip():
+            raise UsageError(
+                "E_BAD_THRESHOLD",
+                f"{key} is {told(text)}.",
+                "Write each frame once, with what is allowed: rms_norm=3pp, *=5pp.",
+            )
+    return table
 
 
 def _figure(value: object, unit: str, where: str) -> float:
     match = _FIGURE.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2] != unit or not 0 < float(match[1]) < _UPPER[unit]:
+    if match is None or match[2] != unit or not 0 < float(match[1]) < 100:
         raise UsageError(
             "E_BAD_THRESHOLD",
-            f"{where} is {value!r}.",
+            f"{where} is {told(value)}.",
             f'Write a figure above 0 and below 100 with its unit: "5{unit}".',
         )
     return float(match[1])

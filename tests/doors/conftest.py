@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 # Every test here gets back the modules it found: these are slow, or can be loaded once only.
 import jsonschema.validators  # noqa: F401
+import numpy as np  # noqa: F401
 import pytest
 
 import pytest_flamegate.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
+from pytest_flamegate.machine_lock import DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.tools import require
 
@@ -26,7 +28,7 @@ _BARE = "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark"
 
 @pytest.fixture(scope="session")
 def own_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for temporary files: the lock on the machine in it is nobody else's."""
+    """A directory for temporary files and the lock on the machine: nobody else waits for it."""
     return tmp_path_factory.mktemp("tmp")
 
 
@@ -39,6 +41,7 @@ def environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_
     monkeypatch.setenv("PYTEST_ADDOPTS", _BARE)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TMPDIR", str(own_tmp))
+    monkeypatch.setenv(DIRECTORY, str(own_tmp))
 
 
 @pytest.fixture

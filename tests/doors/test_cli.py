@@ -20,6 +20,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.commands.run import chosen, worst
 from pytest_flamegate.errors import ReceiptError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
+from pytest_flamegate.machine_lock import DIRECTORY
 from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.session import Outcome
 from pytest_flamegate.workload.spec import Workload
@@ -59,7 +60,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory, py_spy: None) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CI", "FLAMEGATE_PROFILER"):
             patch.delenv(name, raising=False)
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        for name in ("TMPDIR", DIRECTORY):
+            patch.setenv(name, str(tmp_path_factory.mktemp("tmp")))
         write_toy(directory)
         (directory / "flamegate.toml").write_text(workload("toy", tokens_per_second='"60%"'))
         done = run(directory, "run", "--budget=1", "--profiler=py-spy", "toy")

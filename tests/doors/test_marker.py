@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.marker import MarkerOptions, check, is_marked, takes_fixture
+from pytest_flamegate.marker import is_marked, takes_fixture
+from pytest_flamegate.marker_options import MarkerOptions, check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -60,8 +60,6 @@ LIGHT = {
     "pytest_flamegate",
     "pytest_flamegate.plugin",
     "pytest_flamegate.knobs",
-    "pytest_flamegate.settings",
-    "pytest_flamegate.errors",
     "pytest_flamegate.marker",
 }
 HEAVY = ("numpy", "jsonschema", "psutil", "rich", "py_spy")
@@ -184,6 +182,8 @@ def test_marker_and_keys_are_known_to_strict_pytest(project: Project) -> None:
         "flamegate_config": "other.toml",
         "flamegate_strict": "true",
         "flamegate_share_drift": "strict",
+        "flamegate_tokens_per_second": "3%",
+        "flamegate_hotspots": "rms_norm=3pp",
     }
     lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
     project.write("pytest.ini", f"[pytest]\n{lines}")

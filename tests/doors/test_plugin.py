@@ -211,6 +211,9 @@ import toy
 def test_unknown(flamegate):
     flamegate.run("tyo")
 
+def test_no_name(flamegate):
+    flamegate.run(["toy"])
+
 def test_unnamed(flamegate):
     flamegate.run()
 
@@ -253,6 +256,7 @@ class TestUnit(unittest.TestCase):
 """
 MISUSED = {
     "test_unknown": "error: E_UNKNOWN_WORKLOAD: *'tyo'*Known: 10tok, 1tok, passage, toy;*",
+    "test_no_name": "error: E_UNKNOWN_WORKLOAD: There is no workload ?'toy'?*",
     "test_unnamed": "error: E_UNKNOWN_WORKLOAD: run() was given no workload*",
     "test_marked_unknown": "error: E_UNKNOWN_WORKLOAD: There is no workload 'tyo'*",
     "test_threshold": "error: E_BAD_THRESHOLD: *tokens_per_second is '5'*",

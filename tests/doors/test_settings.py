@@ -10,6 +10,7 @@ import pytest
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, is_on
 from pytest_flamegate.settings import Settings, under_ci
+from pytest_flamegate.workload.spec import Injection, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +108,54 @@ def test_what_may_become_the_baseline(
     assert raised.value.code == code
 
 
+def test_thresholds() -> None:
+    assert settings().thresholds == settings(tokens_per_second="", hotspots="").thresholds
+    found = settings(tokens_per_second="3%", hotspots="matmul_i2s=2pp, *=4pp").thresholds
+    assert found == Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"tokens_per_second": "5"}, "flamegate_tokens_per_second is '5'"),
+        ({"tokens_per_second": "5pp"}, "flamegate_tokens_per_second is '5pp'"),
+        ({"hotspots": "norm"}, "flamegate_hotspots is 'norm'"),
+        ({"hotspots": "norm=3%"}, "flamegate_hotspots.norm is '3%'"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused(values: Mapping[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told) as raised:
+        settings(**values)
+    assert raised.value.code == "E_BAD_THRESHOLD"
+
+
+@pytest.mark.parametrize(
+    ("text", "frame", "extra_pct"),
+    [("rms_norm:+10%", "rms_norm", 10.0), ("std::exp:+2.5%", "std::exp", 2.5), (None, None, None)],
+)
+def test_injection(text: str | None, frame: str | None, extra_pct: float | None) -> None:
+    found = settings(inject=text).inject
+    assert found == (Injection(frame, extra_pct) if frame and extra_pct else None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rms_norm",
+        "rms_norm:10%",
+        ":+10%",
+        "rms_norm:+10",
+        "rms_norm:+0%",
+        f"x:+{'9' * 400}%",
+        "x:+-1%",
+    ],
+)
+def test_an_injection_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="Write FRAME") as raised:
+        settings(inject=text)
+    assert raised.value.code == "E_BAD_INJECTION"
+
+
 @pytest.mark.parametrize(
     ("given", "directory"),
     [
@@ -125,11 +174,21 @@ def test_directory_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings(dir="~/perf").directory == Path("/home/somebody/perf")
 
 
+@pytest.mark.parametrize("key", ["dir", "config"])
+@pytest.mark.parametrize(
+    ("given", "why"), [("~no-such-user/x", "no such user"), ("a\0b", "NUL character")]
+)
+def test_a_path_that_there_cannot_be(key: str, given: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"flamegate_{key}.*{why}") as raised:
+        settings(**{key: given})
+    assert raised.value.code == "E_BAD_OPTION"
+
+
 def test_the_workload_file_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "there.toml").touch()
     found = Settings.from_values({"config": "there.toml"}, root=tmp_path)
     assert found.config == tmp_path / "there.toml"
-    for missing in ("missing.toml", "."):
+    for missing in ("missing.toml", ".", "x" * 300):
         with pytest.raises(UsageError) as raised:
             Settings.from_values({"config": missing}, root=tmp_path)
         assert raised.value.code == "E_NO_CONFIG"
@@ -172,6 +231,10 @@ flamegate_dir = artifacts
 flamegate_config = loads.toml
 flamegate_strict = true
 flamegate_share_drift = strict
+flamegate_tokens_per_second = 3%
+flamegate_hotspots =
+    matmul_i2s = 2pp
+    * = 4pp
 """
 TOML = """\
 flamegate = true
@@ -181,6 +244,8 @@ flamegate_dir = "artifacts"
 flamegate_config = "loads.toml"
 flamegate_strict = true
 flamegate_share_drift = "strict"
+flamegate_tokens_per_second = "3%"
+flamegate_hotspots = "matmul_i2s=2pp, *=4pp"
 """
 NATIVE = pytest.mark.skipif(
     pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
@@ -211,6 +276,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         budget_s=2.0,
         strict=True,
         share_drift="strict",
+        thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),
     )
 
 
@@ -223,6 +289,8 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         ("flamegate_profiler = vtune", "flamegate_profiler"),
         ("flamegate_share_drift = lax", "flamegate_share_drift"),
         ("flamegate_config = missing.toml", "missing.toml"),
+        ("flamegate_tokens_per_second = 5", "flamegate_tokens_per_second"),
+        ("flamegate_hotspots = norm", "flamegate_hotspots"),
     ],
 )
 def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> None:
@@ -233,7 +301,14 @@ def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> N
 
 @NATIVE
 @pytest.mark.parametrize(
-    "line", ['flamegate_budget = "2"', "flamegate_profiler = 3", "flamegate_strict = 1"]
+    "line",
+    [
+        'flamegate_budget = "2"',
+        "flamegate_profiler = 3",
+        "flamegate_strict = 1",
+        "flamegate_tokens_per_second = 5",
+        'flamegate_hotspots = ["a=3pp"]',
+    ],
 )
 def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester, line: str) -> None:
     pytester.makepyprojecttoml(f"[tool.pytest]\n{line}\n")

@@ -101,6 +101,14 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert found.evidence.runs == ()
 
 
+def test_a_source_too_long_for_any_file(tmp_path: Path) -> None:
+    """The node id of a test whose parameters are long."""
+    settings = Settings(root=tmp_path, directory=tmp_path / ("x" * 300))
+    node = f"test_a.py::test_b[{'x' * 300}]"
+    found = show(outcome(tmp_path, full(), source=node), node, settings)
+    assert (found.file, found.line) == ("test_a.py", None)
+
+
 def test_what_is_an_error_cannot_be_accepted(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
     verdict = refused("error", [Reason("E_TIMEOUT", "It took too long.")], grade="SELF_REPORTED")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.declare import find_file, line_of, read_file
+from pytest_flamegate.workload import engines
+from pytest_flamegate.workload.declare import _KINDS, find_file, line_of, read_file
+from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 
 FULL = """\
 [workloads.decode-10tok]
@@ -54,6 +56,41 @@ def test_the_engine_follows_from_the_keys(tmp_path: Path, extra: str, engine: st
     assert workload.engine == engine
 
 
+NEEDED = {"embedded": "", "command": "command = ['x']\n", "python": "target = 'm:f'\n"}
+TAKEN = {
+    "command = ['x']\n": {"command"},
+    "target = 'm:f'\n": {"python"},
+    "model = 'm.gguf'\n": {"embedded", "command", "python"},
+    "tokenizer = 't.json'\n": {"command"},
+    "token_unit = 'byte'\n": {"command"},
+    "build = ['make']\n": {"embedded", "command", "python"},
+}
+
+
+@pytest.mark.parametrize("engine", NEEDED)
+@pytest.mark.parametrize("line", TAKEN)
+def test_a_key_that_the_engine_would_ignore_is_refused(
+    tmp_path: Path, engine: str, line: str
+) -> None:
+    """Even where it says no more than the default."""
+    others = f"engine = '{engine}'\n" + NEEDED[engine].replace(line, "")
+    path = write(tmp_path, MINIMAL + others + line)
+    if engine in TAKEN[line]:
+        (workload,) = read_file(path)
+        assert workload.engine == engine
+        return
+    key = line.partition(" ")[0]
+    with pytest.raises(UsageError, match=f"the engine {engine}, which takes no {key}") as raised:
+        read_file(path)
+    assert raised.value.code == "E_WRONG_KEY"
+    assert raised.value.todo.endswith(f"takes it: {', '.join(TAKEN[line])}.")
+
+
+def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:
+    assert set(_KINDS) >= ENGINE_KEYS
+    assert all(each.keys <= ENGINE_KEYS for each in engines.ENGINES.values())
+
+
 def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
     text = MINIMAL.replace("[workloads.w]", "[tool.flamegate.workloads.w]")
     path = write(tmp_path, "[project]\nname='x'\n" + text, "pyproject.toml")
@@ -71,8 +108,73 @@ def test_flamegate_toml_wins_over_pyproject(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     assert find_file(tmp_path) is None
-    write(tmp_path, "[project]\n", "pyproject.toml")
+    (tmp_path / "pyproject.toml").mkdir()
     assert find_file(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("[project]\n", False),
+        ("# tool.flamegate is not used here\n", False),
+        ("tool = 1\n", False),
+        ("[tool.other]\nx = 'tool.flamegate'\n", False),
+        ("[tool.flamegate-extra]\n", False),
+        ("[project]\ndependencies = ['pytest-flamegate']\nx =\n", False),
+        ("[tool.pytest.ini_options]\nflamegate_budget = 3\nx =\n", False),
+        ("[tool]\nflamegate = {}\n", True),
+        ("[tool]\nflamegate = 3\n", True),
+        ('[ tool . "flamegate".workloads]\n', True),
+    ],
+)
+def test_which_pyproject_is_the_workload_file(tmp_path: Path, text: str, ours: bool) -> None:
+    path = write(tmp_path, text, "pyproject.toml")
+    assert find_file(tmp_path) == (path if ours else None)
+
+
+def test_a_broken_pyproject_is_told_of_where_it_speaks_of_flamegate(tmp_path: Path) -> None:
+    path = write(tmp_path, "[tool.flamegate]\nx =\n", "pyproject.toml")
+    with pytest.raises(
+        UsageError, match=r"pyproject.toml is no valid TOML.*line 2, column"
+    ) as told:
+        find_file(tmp_path)
+    assert told.value.code == "E_BAD_TOML"
+    path.write_bytes(b"[tool.flamegate]\nx = '\xff'\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        find_file(tmp_path)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permission denied cannot be had where tests run as root."""
+
+    def denied(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    project = write(tmp_path, "[project]\n", "pyproject.toml")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", denied)
+        for read in (lambda: find_file(tmp_path), lambda: read_file(project)):
+            with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+                read()
+    (tmp_path / "flamegate.toml").mkdir()
+    found = find_file(tmp_path)
+    assert found is not None
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_file(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [("tool = 1\n", "tool"), ("[tool]\nflamegate = 3\n", "flamegate")]
+)
+def test_a_pyproject_whose_tables_are_none(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(UsageError, match=f"pyproject.toml: {key} is no table") as told:
+        read_file(write(tmp_path, text, "pyproject.toml"))
+    assert told.value.code == "E_BAD_VALUE"
+
+
+def test_an_annotation_has_no_line_where_the_file_cannot_be_read(tmp_path: Path) -> None:
+    assert line_of(tmp_path, "w") is None
+    assert line_of(tmp_path / "missing", "w") is None
 
 
 BAD = [
@@ -102,6 +204,14 @@ BAD = [
     (MINIMAL + "tokens_per_second = '0%'\n", "E_BAD_THRESHOLD", "above 0"),
     (MINIMAL + "tokens_per_second = '100%'\n", "E_BAD_THRESHOLD", "below 100"),
     (MINIMAL + "hotspots = { x = '3%' }\n", "E_BAD_THRESHOLD", "3%"),
+    (MINIMAL + "engine = ''\n", "E_UNKNOWN_ENGINE", "''"),
+    (MINIMAL + "command = ['a\\u0000b']\n".replace("'", '"'), "E_BAD_VALUE", "command holds a NUL"),
+    (MINIMAL + 'model = "a\\u0000b"\n', "E_BAD_VALUE", "model holds a NUL"),
+    ("x = " + "[" * 5000, "E_BAD_TOML", "nested too deeply"),
+    ("x = 1" + "0" * 5000, "E_BAD_TOML", "digits"),
+    (MINIMAL.replace("= 1", "= 0x" + "f" * 5000), "E_BAD_VALUE", "too large to show"),
+    (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", "too large to show"),
+    (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "…"),
     ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
     ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
 ]

@@ -41,7 +41,10 @@ def test_several_candidates_are_listed(tmp_path: Path) -> None:
     assert refused.value.code == "E_MODEL_AMBIGUOUS"
 
 
-@pytest.mark.parametrize("declared", [None, "no/such/*.gguf", "/no/such/model.gguf", ""])
+@pytest.mark.parametrize(
+    "declared",
+    [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "./", "x" * 300, "a\0b", "**/" * 2000],
+)
 def test_nothing_found_says_where_it_looked(tmp_path: Path, declared: str | None) -> None:
     with pytest.raises(ToolError, match=r"looked for") as refused:
         find_model(declared, tmp_path)

@@ -129,6 +129,17 @@ def test_a_callable_of_this_process_is_measured_in_a_fork(tmp_path: Path) -> Non
     assert_nothing_left()
 
 
+def test_what_a_callable_loads_in_the_fork_finds_the_knobs(tmp_path: Path) -> None:
+    def generate(prompt: str, max_tokens: int) -> Iterator[str]:
+        yield os.environ["OPENBLAS_NUM_THREADS"]
+
+    workload = python_workload(tmp_path, "four", threads=3)
+    watched = Observer(workload, Served({}, generate))
+    watched.timed(0.01)
+    assert watched.observation().tokens == ("3",)
+    assert os.environ.get("OPENBLAS_NUM_THREADS") != "3"
+
+
 def test_output_that_differs_between_processes_is_seen(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "random"))
     watched.timed(0.02)

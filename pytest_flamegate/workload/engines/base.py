@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 
+ENGINE_KEYS = frozenset({"command", "target", "model", "tokenizer", "token_unit"})
+"""The keys of a declaration that mean something to some engines only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A process that loads once and then generates on command.
@@ -46,6 +50,8 @@ class Engine(Protocol):
     name: str
     python_frames: bool
     """Whether the frames worth seeing are Python's."""
+    keys: frozenset[str]
+    """Which of ``ENGINE_KEYS`` a declaration for it may hold."""
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` where the declaration lacks or contradicts something."""

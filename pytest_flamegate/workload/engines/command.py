@@ -24,6 +24,7 @@ class Command:
 
     name = "command"
     python_frames = False
+    keys = frozenset({"command", "model", "tokenizer", "token_unit"})
 
     def validate(self, workload: Workload) -> None:
         """Refuse an empty command, an unknown placeholder and an unknown token unit."""

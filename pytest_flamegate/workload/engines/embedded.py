@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.errors import UsageError
 from pytest_flamegate.workload.discover import find_model
 from pytest_flamegate.workload.engines.base import Plan, Served
 
@@ -21,16 +20,10 @@ class Embedded:
 
     name = "embedded"
     python_frames = True
+    keys = frozenset({"model"})
 
     def validate(self, workload: Workload) -> None:
-        """Refuse what only other engines understand."""
-        if workload.command or workload.target:
-            raise UsageError(
-                "E_WRONG_KEY",
-                f"Workload {workload.name!r} has the engine embedded, which takes neither "
-                "command nor target.",
-                'Set engine = "command" or engine = "python", or drop the key.',
-            )
+        """Take every workload: there is nothing to lack."""
 
     def model(self, workload: Workload) -> Path:
         """Return the declared model, else the shipped one."""

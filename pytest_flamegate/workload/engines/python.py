@@ -24,6 +24,7 @@ class Python:
 
     name = "python"
     python_frames = True
+    keys = frozenset({"target", "model"})
 
     def validate(self, workload: Workload) -> None:
         """Refuse a missing or misspelt target."""

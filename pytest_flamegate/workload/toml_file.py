@@ -1,0 +1,58 @@
+"""Read a TOML file of somebody else's making: every way it can fail is one coded refusal."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LONGEST_SHOWN = 80
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of ``path``; ``UsageError`` ``E_BAD_TOML`` where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "E_BAD_TOML",
+            f"{path} cannot be read: {error.strerror}.",
+            "Make it a file that this user may read.",
+        ) from None
+
+
+def parse(path: Path, data: bytes) -> dict[str, Any]:
+    """Return the document that ``data``, the content of ``path``, holds.
+
+    ``UsageError`` ``E_BAD_TOML``, with line and column where the parser knows them.
+    """
+    text = ""
+    try:
+        text = data.decode("utf-8")
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # The parser gives line and column except where the document simply ends too early.
+        last = text.rstrip("\n").splitlines() or [""]
+        end = f"at line {len(last)}, column {len(last[-1]) + 1}, the end of the document"
+        what = f"{path} is no valid TOML: {str(error).replace('at end of document', end)}."
+    except UnicodeDecodeError as error:
+        what = f"{path} is not UTF-8: byte {error.start} cannot be read."
+    except RecursionError:
+        what = f"{path} is no usable TOML: its values are nested too deeply."
+    except ValueError as error:
+        # Python's own limit on the digits of a number.
+        what = f"{path} is no usable TOML: {error}."
+    raise UsageError("E_BAD_TOML", what, "Mend the file at that place.")
+
+
+def told(value: object) -> str:
+    """Return ``value`` as a message shows it: short, and never a failure of its own."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"

@@ -1,0 +1,85 @@
+"""Every key of the configuration file, where it takes effect: in a run, not in the settings."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_flamegate.knobs import KNOBS
+from tests.doors.project import Project, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEYS: Mapping[str, object] = {
+    "flamegate": True,
+    "flamegate_budget": 1.5,
+    "flamegate_profiler": "none",
+    "flamegate_dir": "artifacts",
+    "flamegate_config": "loads.toml",
+    "flamegate_strict": True,
+    "flamegate_share_drift": "strict",
+    "flamegate_tokens_per_second": "3%",
+    "flamegate_hotspots": "hash_round=2pp, *=4pp",
+}
+INI = "[pytest]\n" + "".join(f"{key} = {value}\n" for key, value in KEYS.items())
+# JSON writes these values as TOML does.
+TOML = "".join(f"{key} = {json.dumps(value)}\n" for key, value in KEYS.items())
+WATCHES = """
+import json
+from pathlib import Path
+from pytest_flamegate import session
+
+seen = {}
+judge, measuring = session.judge, session.Measuring
+
+def judging(old, new, thresholds, **options):
+    seen["share_drift"] = options["share_drift"]
+    seen["tokens_per_second"] = thresholds.tokens_per_second_pct
+    seen["hotspots"] = dict(thresholds.hotspots_pp)
+    Path("seen.json").write_text(json.dumps(seen))
+    return judge(old, new, thresholds, **options)
+
+def measured(workload, plan, profiler, budget_s, *rest):
+    seen["profiler"] = profiler
+    seen["budget"] = budget_s
+    return measuring(workload, plan, profiler, budget_s, *rest)
+
+session.judge, session.Measuring = judging, measured
+"""
+
+
+def test_there_is_no_other_key() -> None:
+    assert set(KEYS) == {knob.ini_name for knob in KNOBS if knob.ini}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", INI),
+        ("pyproject.toml", "[tool.pytest]\n" + TOML),
+    ],
+)
+def test_every_key_takes_effect(project: Project, name: str, text: str) -> None:
+    if name == "pyproject.toml" and pytest.version_tuple < (9,):
+        pytest.skip("[tool.pytest] came with pytest 9")
+    project.write(name, text)
+    project.write("loads.toml", workload("toy"))
+    project.write("conftest.py", WATCHES)
+    result = project.run()
+    # Where undecided verdicts are to fail, a first run does: there is no baseline.
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["flamegate: profiling off*", "FAILED loads.toml::toy - no baseline: *"]
+    )
+    assert json.loads((project.path / "seen.json").read_text()) == {
+        "share_drift": "strict",
+        "tokens_per_second": 3.0,
+        "hotspots": {"hash_round": 2.0, "*": 4.0},
+        "profiler": None,
+        "budget": 1.5,
+    }
+    assert (project.path / "artifacts" / "latest" / "toy" / "verdict.json").is_file()
+    assert not project.artifacts.exists()

@@ -1,0 +1,86 @@
+"""Thresholds from the project's configuration, the workload's declaration and the marker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.gatekeeper import Gatekeeper
+from pytest_flamegate.workload.spec import Thresholds, Workload
+from tests.doors.project import workload
+
+if TYPE_CHECKING:
+    from tests.doors.project import Project
+
+KEYS = "[pytest]\nflamegate_tokens_per_second = 7%\nflamegate_hotspots = a=1pp, *=4pp\n"
+OF_THE_PROJECT = Thresholds(7.0, {"a": 1.0, "*": 4.0})
+OF_THE_MARKER = Thresholds(2.0, {"a": 1.0, "*": 4.0, "b": 3.0})
+TESTS = """
+import pytest
+import toy
+
+def test_measured(flamegate):
+    flamegate.measure(toy.generate, prompt="x", max_tokens=1, name="measured")
+
+def test_run(flamegate):
+    flamegate.run("own")
+
+@pytest.mark.flamegate(tokens_per_second="2%", hotspots={"b": "3pp"})
+class TestMarked:
+    def test_measured(self, flamegate):
+        flamegate.measure(toy.generate, prompt="x", max_tokens=1, name="measured-marked")
+
+    def test_run(self, flamegate):
+        flamegate.run("silent")
+"""
+
+
+@dataclass
+class Recorder:
+    """Stands in for the session: nothing is measured, only asked for."""
+
+    receipt: None = None
+    gated: list[Workload] = field(default_factory=list)
+
+    def gate(self, item: pytest.Item, workload: Workload, call: Any = None) -> Recorder:
+        self.gated.append(workload)
+        return self
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    found = Recorder()
+    monkeypatch.setattr(Gatekeeper, "gate", lambda _, *given: found.gate(*given))
+    # Nothing was gated, and nobody is to complain of it.
+    monkeypatch.setattr(Gatekeeper, "pytest_runtest_call", lambda _: None)
+    return found
+
+
+def test_items_have_those_of_the_project_where_they_declare_none(
+    project: Project, recorder: Recorder
+) -> None:
+    project.write("pytest.ini", KEYS)
+    own = workload("own", tokens_per_second='"9%"', hotspots='{ a = "2pp" }')
+    project.declare(workload("silent"), own)
+    project.ask("--flamegate", "flamegate.toml", "embedded::1tok").assert_outcomes(passed=3)
+    assert {each.name: each.thresholds for each in recorder.gated} == {
+        "silent": OF_THE_PROJECT,
+        "own": Thresholds(9.0, {"a": 2.0, "*": 4.0}),
+        "1tok": OF_THE_PROJECT,
+    }
+
+
+def test_the_marker_wins_over_both(project: Project, recorder: Recorder) -> None:
+    project.write("pytest.ini", KEYS)
+    own = workload("own", tokens_per_second='"9%"')
+    project.declare(workload("silent", tokens_per_second='"8%"'), own)
+    project.write("test_a.py", TESTS)
+    project.ask("--flamegate", "test_a.py").assert_outcomes(passed=4)
+    assert {each.name: each.thresholds for each in recorder.gated} == {
+        "measured": OF_THE_PROJECT,
+        "own": Thresholds(9.0, OF_THE_PROJECT.hotspots_pp),
+        "measured-marked": OF_THE_MARKER,
+        "silent": OF_THE_MARKER,
+    }
