@@ -273,9 +273,8 @@ class Session:
 
 
 def _verdict_on(error: FlamegateError) -> Verdict:
-    kind = "inconclusive" if isinstance(error, UndecidedError) else "error"
     return refused(
-        "inconclusive" if kind == "inconclusive" else "error",
+        "inconclusive" if isinstance(error, UndecidedError) else "error",
         [Reason(error.code, f"{error.what} {error.todo}")],
         grade="SELF_REPORTED",
     )
