@@ -63,14 +63,14 @@ def _inconclusive(verdict: Verdict, rate: Signal) -> str:
     if pressure is not None and pressure >= _BUSY_PCT:
         parts.append(f"something waited for a CPU {pressure:.0f} % of the time")
     smallest = rate.smallest_detectable_pct
-    if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
-        parts.append(f"on this machine ask for ≥ {math.ceil(smallest)} %")
-    parts.append(
-        "or give it more time (--flamegate-budget)"
+    todo = (
+        "give it more time (--flamegate-budget)"
         if "timed" in verdict.helped_by
-        else "or accept a baseline of more processes"
+        else "accept a baseline of more processes"
     )
-    return "; ".join(parts[:-1]) + (" " if len(parts) > 2 else "; ") + parts[-1]
+    if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
+        todo = f"on this machine ask for ≥ {math.ceil(smallest)} % or {todo}"
+    return "; ".join([*parts, todo])
 
 
 def _passed(verdict: Verdict, rate: Signal) -> str:
