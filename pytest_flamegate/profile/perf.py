@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.process import Child
 
 EVENT = "cpu-clock"
-RATE_HZ = 199
+RATE_HZ = 99
 """More copies so much of the stack that it costs more than 2 % of CPU time."""
 CALL_GRAPH_PYTHON = "dwarf,32768"
 CALL_GRAPH_NATIVE = "dwarf,65528"

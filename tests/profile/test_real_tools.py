@@ -151,7 +151,7 @@ def test_perf_finds_where_native_code_spends_its_time(
     require_samples(profile, 50)
     assert profile.completeness >= 0.9
     assert perf.OLD_PYTHON in profile.degraded
-    assert (profile.rate_hz, profile.call_graph) == (199, "dwarf,32768")
+    assert (profile.rate_hz, profile.call_graph) == (99, "dwarf,32768")
     matmul = sum(spot.self_share for spot in hotspots(profile) if spot.category == "matmul")
     assert matmul > 0.1
     assert unfold(fold(profile)) == profile.stacks
