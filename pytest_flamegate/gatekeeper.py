@@ -50,6 +50,8 @@ class Gatekeeper:
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
         self.embedded = embedded_workloads(self.settings.root, self.settings.thresholds)
+        asked = config.args_source is pytest.Config.ArgsSource.ARGS
+        self.arguments = tuple(config.args) if asked else ()
         self.embedded_wanted = self._take_embedded_arguments()
         self._add_workload_file()
 
@@ -209,7 +211,7 @@ class Gatekeeper:
     def _accept_command(self) -> str | None:
         """Return how to accept these runs, where any of them waits for it."""
         if any(one.verdict.verdict == "no_baseline" and not one.accepted for one in self.results):
-            return f"{pytest_command(self.settings)} --flamegate-update"
+            return f"{pytest_command(self.settings, *self.arguments)} --flamegate-update"
         return None
 
     # What to collect

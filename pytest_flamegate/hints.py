@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pytest_flamegate.settings import Settings
 
 
-def pytest_command(settings: Settings, node: str | None = None) -> str:
-    """Return what measures again: the test ``node``, or everything."""
-    words = ["pytest", *([node] if node is not None else []), "--flamegate"]
+def pytest_command(settings: Settings, *nodes: str) -> str:
+    """Return what measures again: the tests ``nodes``, or everything."""
+    words = ["pytest", *nodes, "--flamegate"]
     return shlex.join([*words, *_options(settings, "--flamegate-")])
 
 

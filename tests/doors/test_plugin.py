@@ -35,7 +35,7 @@ def test_an_embedded_workload_with_nothing_configured(project: Project) -> None:
             "*= flamegate =*",
             "1tok *no baseline*",
             "receipts OBSERVED*flame graphs in .flamegate/latest",
-            "accept these as the baseline:  pytest --flamegate --flamegate-profiler=py-spy "
+            "accept these as the baseline:  pytest embedded::1tok --flamegate --flamegate-profiler=py-spy "
             "--flamegate-update",
         ]
     )
