@@ -35,8 +35,8 @@ def test_an_embedded_workload_with_nothing_configured(project: Project) -> None:
             "*= flamegate =*",
             "1tok *no baseline*",
             "receipts OBSERVED*flame graphs in .flamegate/latest",
-            "accept these as the baseline:  pytest embedded::1tok --flamegate --flamegate-profiler=py-spy "
-            "--flamegate-update",
+            "accept these as the baseline:  pytest embedded::1tok --flamegate "
+            "--flamegate-profiler=py-spy --flamegate-update",
         ]
     )
     assert project.latest("1tok") == FILES
