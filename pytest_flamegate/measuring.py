@@ -28,6 +28,7 @@ MOST_FOR_SAMPLES = 200
 """Processes at most where each is over so soon that their samples are few even together."""
 _TIMED_PART, _PROFILED_PART = 1 / 40, 1 / 20
 _SECONDS = (0.2, 3.0)
+_ENOUGH = 1.25
 
 
 class Progress(Protocol):
@@ -155,8 +156,11 @@ class Measuring:
             directory = Path(name)
             if isinstance(self.plan, Streamed):
                 return self._profiled_program(self.plan, profiler, directory)
+            # However small the budget, the least number of processes should do.
+            enough_s = _ENOUGH * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
             _, raw = self._observer.profiled(
-                self._seconds(_PROFILED_PART), lambda pid: profiler.attach(pid, directory)
+                max(self._seconds(_PROFILED_PART), enough_s),
+                lambda pid: profiler.attach(pid, directory),
             )
             return cut(profiler.parse(raw))
 

@@ -48,7 +48,7 @@ class Settings:
         values = {knob.name: value(config, knob) for knob in KNOBS}
         for name in ("config", "dir"):
             if given := config.getoption(f"--flamegate-{name}"):
-                values[name] = str(_under(config.invocation_params.dir, given, name))
+                values[name] = str(under(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
@@ -77,8 +77,8 @@ class Settings:
         given = values.get("config")
         return cls(
             root=root,
-            directory=_under(root, values.get("dir") or ".flamegate", "dir"),
-            config=_existing(_under(root, given, "config")) if given else None,
+            directory=under(root, values.get("dir") or ".flamegate", "dir"),
+            config=_existing(under(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget")),
             update=update,
@@ -95,7 +95,11 @@ def under_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def _under(root: Path, path: str, name: str) -> Path:
+def under(root: Path, path: str, name: str) -> Path:
+    """Return ``path``, given for the knob ``name``, from ``root`` on; ``UsageError`` if it is none.
+
+    A leading ``~`` is somebody's home.
+    """
     try:
         if "\0" not in path:
             return root / Path(path).expanduser()

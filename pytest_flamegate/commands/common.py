@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import ini
 from pytest_flamegate.knobs import KNOBS
-from pytest_flamegate.settings import Settings
+from pytest_flamegate.settings import Settings, under
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     for knob in KNOBS:
         given = getattr(parsed, knob.name, None)
         if given and knob.name in ("config", "dir"):
-            given = str(Path.cwd() / Path(given).expanduser())
+            given = str(under(Path.cwd(), given, knob.name))
         if not given and knob.env:
             given = os.environ.get(knob.env)
         if given:
@@ -57,8 +57,8 @@ def declared(settings: Settings) -> tuple[Workload, ...]:
     from pytest_flamegate.workload.declare import find_file, read_file
 
     file = settings.config or find_file(settings.root)
-    found = read_file(file) if file is not None else ()
-    return found or embedded_workloads(settings.root)
+    found = read_file(file, settings.thresholds) if file is not None else ()
+    return found or embedded_workloads(settings.root, settings.thresholds)
 
 
 def say(text: str) -> None:

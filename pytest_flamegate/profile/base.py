@@ -86,6 +86,10 @@ class Profiler(Protocol):
         """The name users type."""
 
     @property
+    def rate_hz(self) -> int:
+        """Samples a second."""
+
+    @property
     def python_flags(self) -> tuple[str, ...]:
         """Flags a Python child must be started with before ``attach`` can see its frames."""
 

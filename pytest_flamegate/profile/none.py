@@ -22,6 +22,7 @@ class NoProfiler:
 
     name: str = "none"
     python_flags: tuple[str, ...] = ()
+    rate_hz: int = 0
 
     def probe(self) -> Probe:
         """Say that profiling was turned off."""

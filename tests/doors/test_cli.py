@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import pytest
 
 from pytest_flamegate import __version__
 from pytest_flamegate.cli import main
+from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import chosen, worst
 from pytest_flamegate.errors import ReceiptError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
@@ -308,6 +310,28 @@ def test_a_baseline_that_was_tampered_with(home: Path) -> None:
     done = run(home, "run", "--budget=1", "--profiler=none")
     assert done.returncode == 3, done.stdout
     assert "E_BASELINE_CORRUPT" in done.stdout
+
+
+def test_the_project_s_thresholds_are_those_of_the_command_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_toy(tmp_path)
+    (tmp_path / "flamegate.toml").write_text(
+        '[workloads.a]\ntarget = "toy:generate"\nprompt = "p"\nmax_tokens = 4\n'
+        '[workloads.b]\ntarget = "toy:generate"\nprompt = "p"\nmax_tokens = 4\n'
+        'tokens_per_second = "3%"\n'
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nflamegate_tokens_per_second = 90%\n")
+    monkeypatch.chdir(tmp_path)
+    found = common.declared(common.settings_of(argparse.Namespace()))
+    assert [each.thresholds.tokens_per_second_pct for each in found] == [90.0, 3.0]
+
+
+def test_the_home_of_nobody(home: Path) -> None:
+    done = run(home, "run", "--dir=~nobody-of-this-name/x")
+    assert done.returncode == 2
+    assert "E_BAD_OPTION" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # flamegraph
