@@ -22,7 +22,7 @@ def settings(**given: str) -> Settings:
     [
         *((name, text.format(lines=LINES)) for name, text in FILES.items()),
         ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
-        (".pytest.ini", ""),
+        pytest.param(".pytest.ini", "", marks=NATIVE),
         ("tox.ini", "[tox]\n"),
         ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget='"2"')),
         ("pyproject.toml", "[tool.other]\n"),

@@ -15,7 +15,7 @@ from pytest_flamegate.workload.spec import Injection, Thresholds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT = Path("/root/of/project")
+ROOT = Path("/home/of/project")
 
 
 def settings(**values: Any) -> Settings:
