@@ -115,13 +115,8 @@ def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
         after = repr(new[index]) if index < len(new) else "the end"
         if before != after:
             yield Difference(f"token {index}", _shortened(before), _shortened(after), code)
-            return
-    yield Difference(
-        "token digest (after an equal first sequence)",
-        baseline.token_digest[:12],
-        current.token_digest[:12],
-        code,
-    )
+            break
+    yield Difference("token digest", baseline.token_digest[:12], current.token_digest[:12], code)
 
 
 def _machine(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
@@ -181,12 +176,12 @@ def _formulas(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
         before = old.get(metric.name)
         if before is None:
             continue
-        for name in ("formula", "unit", "direction", "clock"):
+        for name in ("direction", "formula", "unit", "clock"):
             yield from _field(
                 f"{name} of {metric.name}",
                 getattr(before, name),
                 getattr(metric, name),
-                "E_FORMULA_DIFFERS",
+                "E_DIRECTION_DIFFERS" if name == "direction" else "E_FORMULA_DIFFERS",
             )
 
 

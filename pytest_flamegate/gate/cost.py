@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WAITING = "(waiting)"
 """Quiet time off the CPU: sleeps, locks, input and output."""
+MOST = 0.8
+"""The part of a change that has to be explained before the frames behind it are named."""
 _WAITING_WORTH_SAYING = 0.01
 _US_PER_S = 1e6
 
@@ -56,15 +58,18 @@ def cost_changes(
     rates: ErrorRates,
     *,
     whole_changed: bool,
+    cpu: Estimate | None = None,
 ) -> tuple[CostChange, ...]:
     """Return the cost of every row of ``shares``, and of waiting where there is any.
 
-    Largest change first. ``whole_changed`` says whether tokens per second certainly changed.
+    Largest change first. ``whole_changed`` says whether tokens per second certainly changed;
+    ``cpu`` is the change of log CPU time per token where pairs told it, else the two sides do.
     ValueError below two timed processes a side.
     """
-    cpu = _between(
-        views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
-    )
+    if cpu is None:
+        cpu = _between(
+            views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
+        )
     cpu_us = baseline.cpu_s_per_token * _US_PER_S
     rows = [_hotspot(share, cpu_us, cpu) for share in shares]
     waiting = _waiting(baseline, current)
@@ -88,6 +93,26 @@ def cost_changes(
     if whole_changed and total != 0.0:
         changes = [replace(change, explains=change.change_us / total) for change in changes]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.name)))
+
+
+def explained_by(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, ...]:
+    """Return the fewest rows that together explain ``part`` of the change of the whole.
+
+    The one that explains most comes first; none where the whole did not certainly change,
+    or all of them together explain less.
+    """
+    rows = sorted(
+        (cost for cost in costs if (cost.explains or 0.0) > 0.0),
+        key=lambda cost: (-(cost.explains or 0.0), cost.name),
+    )
+    chosen: list[str] = []
+    explained = 0.0
+    for row in rows:
+        chosen.append(row.name)
+        explained += row.explains or 0.0
+        if explained >= part:
+            return tuple(chosen)
+    return ()
 
 
 def _between(seen: Views) -> Estimate:

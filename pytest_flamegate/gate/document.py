@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.comparability import Difference
     from pytest_flamegate.gate.cost import CostChange
     from pytest_flamegate.gate.hotspots import Hotspot
+    from pytest_flamegate.gate.phases import PhaseChange
     from pytest_flamegate.gate.signals import Reason, Signal
     from pytest_flamegate.gate.verdict import Verdict
 
@@ -27,7 +28,12 @@ def verdict_document(verdict: Verdict) -> Plain:
         "signals": [_signal(signal) for signal in verdict.signals],
         "smallest_detectable_pct": verdict.smallest_detectable_pct,
         "false_alarm_rate": verdict.false_alarm_rate,
+        "miss_rate": verdict.miss_rate,
         "error_rate_basis": verdict.error_rate_basis,
+        "method": "stored" if verdict.pairs is None else "pairs",
+        "pairs": verdict.pairs,
+        "looks": list(verdict.looks),
+        "against": verdict.against,
         "comparability": {
             "comparable": verdict.comparability.comparable,
             "differences": [_difference(each) for each in verdict.comparability.differences],
@@ -40,6 +46,8 @@ def verdict_document(verdict: Verdict) -> Plain:
         "cpu_pressure_pct": verdict.cpu_pressure_pct,
         "hotspots": [_hotspot(hotspot) for hotspot in verdict.hotspots],
         "attribution": [_cost(cost) for cost in verdict.attribution],
+        "explained_by": list(verdict.explained_by),
+        "phases": [_phase(phase) for phase in verdict.phases],
     }
 
 
@@ -84,6 +92,18 @@ def _hotspot(hotspot: Hotspot) -> Plain:
         "p_adjusted": share.p_adjusted,
         "finding": hotspot.finding,
         "decision": hotspot.decision,
+    }
+
+
+def _phase(phase: PhaseChange) -> Plain:
+    return {
+        "name": phase.name,
+        "baseline_ms": phase.baseline_ms,
+        "current_ms": phase.current_ms,
+        "change_pct": phase.change_pct,
+        "ci_low_pct": phase.ci_low_pct,
+        "ci_high_pct": phase.ci_high_pct,
+        "certain": phase.certain,
     }
 
 

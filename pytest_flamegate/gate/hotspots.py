@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.rule import RateVerdict
     from pytest_flamegate.gate.signals import Decision, ErrorRates, Helper
+    from pytest_flamegate.gate.stats import Estimate
     from pytest_flamegate.workload.spec import Thresholds
 
 ShareDrift = Literal["cost", "strict"]
@@ -78,8 +79,11 @@ def judge_shares(
     rate: RateVerdict | None,
     rates: ErrorRates,
     drift: ShareDrift,
+    cpu: Estimate | None = None,
 ) -> Shares:
     """Judge every hotspot's share; ``rate`` is what tokens per second said (None if refused).
+
+    ``cpu`` is the change of log CPU time per token where pairs told it.
 
     Where shares cannot be judged the reason says why: ``E_NO_PROFILE`` (a frame's share
     is declared and nothing was profiled), ``E_FEW_PROFILES`` (below three profiled
@@ -100,6 +104,7 @@ def judge_shares(
             current,
             rates,
             whole_changed=rate is not None and (rate.slower or rate.faster),
+            cpu=cpu,
         )
     by_name = {cost.name: cost for cost in costs}
     allowed = thresholds.tokens_per_second_pct / 100.0

@@ -18,8 +18,9 @@ import math
 from typing import TYPE_CHECKING, get_args
 
 from pytest_flamegate.errors import UndecidedError, UsageError
-from pytest_flamegate.gate.comparability import Comparability, compare
+from pytest_flamegate.gate.comparability import Comparability, Difference, compare
 from pytest_flamegate.gate.conditions import condition_differences
+from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
@@ -53,37 +54,40 @@ def judge(
     Raises UsageError ``E_THRESHOLD``, ``E_SHARE_DRIFT`` or ``E_LOOKS`` for settings that
     mean nothing. Anything wrong with the evidence is a verdict, never an exception.
     """
-    _check_settings(thresholds, share_drift, looks)
+    check_settings(thresholds, share_drift, looks)
     if baseline is None:
         return no_baseline(current, grade=grade)
-    copied = _copied(baseline, current)
-    if copied is not None:
-        return refused("dishonest", [copied], grade=grade)
-    comparability = compare(baseline, current)
+    refusal = copied(baseline, current)
+    if refusal is not None:
+        return refused("dishonest", [refusal], grade=grade)
+    differences = (*_later(baseline, current), *compare(baseline, current).differences)
+    comparability = Comparability(differences)
     if not comparability.comparable:
-        return _not_comparable(comparability, grade)
+        return not_comparable(comparability, grade)
     try:
         old, new = measurement_of(baseline), measurement_of(current)
-    except UndecidedError as refusal:
-        return refused("inconclusive", [Reason.of(refusal)], grade=grade)
+    except UndecidedError as error:
+        return refused("inconclusive", [Reason.of(error)], grade=grade)
     comparability = Comparability(condition_differences(old, new))
     if not comparability.comparable:
-        return _not_comparable(comparability, grade, old, new)
+        return not_comparable(comparability, grade, old, new)
     rates = ErrorRates(looks=looks)
     rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates)
     shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
-    name = _combined(rate_signal, shares)
+    name = combined(rate_signal, shares)
     return Verdict(
         verdict=name,
-        reasons=_ordered(name, rate_signal, shares),
+        reasons=ordered(name, rate_signal, shares),
         grade=grade,
-        signals=(rate_signal, wall_signal(old, new), *map(_share_signal, shares.hotspots)),
+        signals=(rate_signal, wall_signal(old, new), *map(share_signal, shares.hotspots)),
         smallest_detectable_pct=rate_signal.smallest_detectable_pct,
         false_alarm_rate=rates.false_alarm,
+        miss_rate=rates.miss,
         error_rate_basis=_basis(rates),
         hotspots=shares.hotspots,
         attribution=shares.costs,
-        helped_by=_helped_by(rate_signal, shares),
+        explained_by=explained_by(shares.costs),
+        helped_by=helped_by(rate_signal, shares),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
@@ -121,7 +125,8 @@ def no_baseline(current: Evidence, *, grade: str) -> Verdict:
     )
 
 
-def _check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None:
+def check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None:
+    """Raise UsageError for settings that mean nothing."""
     drop = thresholds.tokens_per_second_pct
     if not (math.isfinite(drop) and 0.0 < drop < 100.0):
         raise UsageError(
@@ -148,7 +153,7 @@ def _check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> Non
         )
 
 
-def _copied(baseline: Evidence, current: Evidence) -> Reason | None:
+def copied(baseline: Evidence, current: Evidence) -> Reason | None:
     """Refuse a comparison of something with itself: it can only pass."""
     times = {run.blocks for run in baseline.runs if run.blocks}
     shared = [run.pid for run in current.runs if run.blocks in times]
@@ -166,12 +171,22 @@ def _copied(baseline: Evidence, current: Evidence) -> Reason | None:
     )
 
 
-def _not_comparable(
+def _later(baseline: Evidence, current: Evidence) -> tuple[Difference, ...]:
+    """Refuse a baseline younger than what it is to judge: the two were exchanged."""
+    # Both are written alike, in UTC to the millisecond: their order is that of the text.
+    if baseline.created <= current.created:
+        return ()
+    when = (baseline.created, current.created)
+    return (Difference("order of the two (the baseline must be older)", *when, "E_SIDES_SWAPPED"),)
+
+
+def not_comparable(
     comparability: Comparability,
     grade: str,
     baseline: Measurement | None = None,
     current: Measurement | None = None,
 ) -> Verdict:
+    """Return the verdict on two sides that must not be compared, with every difference."""
     return Verdict(
         verdict="not_comparable",
         reasons=tuple(
@@ -201,7 +216,8 @@ def _shown(
     return quiet, wall_signal(baseline, current)
 
 
-def _share_signal(hotspot: Hotspot) -> Signal:
+def share_signal(hotspot: Hotspot) -> Signal:
+    """Return one judged share as a signal, in percent of the samples."""
     share = hotspot.share
     return Signal(
         name=f"share:{share.name}",
@@ -220,7 +236,8 @@ def _share_signal(hotspot: Hotspot) -> Signal:
     )
 
 
-def _combined(rate: Signal, shares: Shares) -> VerdictName:
+def combined(rate: Signal, shares: Shares) -> VerdictName:
+    """Return the verdict that the rate and the shares make together."""
     decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
     if "regressed" in decisions:
         return "regressed"
@@ -229,7 +246,7 @@ def _combined(rate: Signal, shares: Shares) -> VerdictName:
     return "improved" if "improved" in decisions else "pass"
 
 
-def _ordered(name: VerdictName, rate: Signal, shares: Shares) -> tuple[Reason, ...]:
+def ordered(name: VerdictName, rate: Signal, shares: Shares) -> tuple[Reason, ...]:
     """Put the reasons that decided first; tokens per second leads among equals."""
     judged: list[tuple[bool, Sequence[Reason]]] = [(rate.decision == name, rate.reasons)]
     judged += [
@@ -245,7 +262,8 @@ def _ordered(name: VerdictName, rate: Signal, shares: Shares) -> tuple[Reason, .
     return tuple(deciding + beside)
 
 
-def _helped_by(rate: Signal, shares: Shares) -> tuple[Helper, ...]:
+def helped_by(rate: Signal, shares: Shares) -> tuple[Helper, ...]:
+    """Return of which processes more could settle what is open."""
     wanted: set[Helper] = {*rate.helped_by, *shares.helped_by}
     for hotspot in shares.hotspots:
         wanted.update(hotspot.helped_by)

@@ -3,11 +3,16 @@
 With the threshold τ as log time, d the estimate, and bounds at 1 % (false alarms) and
 5 % (misses), each spent evenly over the planned looks:
 
-* pass: the upper bound is below τ. Proven to be within what is allowed, so it comes
-  before `regressed` even where the slowdown itself is certain.
 * regressed: the lower bound is above 0 and d > τ/2.
-* improved: the upper bound is below 0 and d < -τ/2. It is also a pass, and named first.
+* improved: the mirror of it: the upper bound is below 0 and d < -τ/2.
+* pass: the upper bound is below τ. It outweighs the other two where even the stricter bound
+  (that of false alarms) shows a change of less than τ: a slowdown that is certain, and
+  certainly within what is allowed, is no regression.
 * inconclusive: anything else.
+
+So what did not change is called `regressed` with less than 1 % probability, what slowed by
+τ or more is called `pass` with less, and between the two τ/2 is where one becomes likelier
+than the other. Swapping the sides turns `regressed` into `improved` and back.
 
 `decide` needs an `Estimate` and nothing else, however the estimate was made.
 """
@@ -55,13 +60,14 @@ def decide(estimate: Estimate, threshold: float, rates: ErrorRates) -> RateVerdi
     surely_below = estimate.upper(rates.alpha)
     low, high = surely_above, estimate.upper(rates.beta)
     decision: RateDecision = "inconclusive"
-    if surely_below < 0.0 and estimate.mean_diff < -0.5 * threshold:
-        decision = "improved"
-        low, high = estimate.lower(rates.beta), surely_below
+    if surely_above > 0.0 and estimate.mean_diff > 0.5 * threshold:
+        high = surely_below
+        decision = "pass" if high < threshold else "regressed"
+    elif surely_below < 0.0 and estimate.mean_diff < -0.5 * threshold:
+        high = surely_below
+        decision = "pass" if low > -threshold else "improved"
     elif high < threshold:
         decision = "pass"
-    elif surely_above > 0.0 and estimate.mean_diff > 0.5 * threshold:
-        decision = "regressed"
     return RateVerdict(
         decision=decision,
         low=low,

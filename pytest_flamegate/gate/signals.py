@@ -58,6 +58,18 @@ class ErrorRates:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a rule's error rates, and how: calibrated here, or simulated elsewhere.
+
+    Both rates are 0 to 1; ``basis`` is a sentence without its full stop.
+    """
+
+    false_alarm: float
+    miss: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """One figure that was judged, or is shown beside those that were.
 

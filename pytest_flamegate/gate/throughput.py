@@ -39,6 +39,8 @@ TOKENS_PER_SECOND = "tokens_per_second"
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
 
 _REFERENCE_WORTH_SAYING = 0.01
+WAITING_WORTH_SAYING = 0.2
+"""Part of the quiet time off the CPU from which on the verdict says so."""
 
 
 def views_of_log_time(baseline: Measurement, current: Measurement) -> Views:
@@ -96,9 +98,10 @@ def judge_throughput(
         threshold_pct=allowed_drop_pct,
         smallest_detectable_pct=-rate_change_pct(verdict.detectable),
         reasons=(
-            _reason(verdict, change_pct, allowed_drop_pct),
+            rate_reason(verdict, change_pct, allowed_drop_pct),
             *_baseline_too_wide(verdict.decision, helped=helped),
             *_reference_speed(baseline, current, seen),
+            *waiting_reason(baseline, current),
         ),
         helped_by=("timed",) if helped else (),
     )
@@ -117,6 +120,23 @@ def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
         direction="higher_is_better",
         decision="not_gated",
         change_pct=100.0 * (new / old - 1.0) if old else None,
+    )
+
+
+def waiting_reason(baseline: Measurement, current: Measurement) -> tuple[Reason, ...]:
+    """Say how much of the judged time was no computing, where that is worth saying."""
+    share = max(
+        side.waiting_s_per_token * side.quiet_tokens_per_second for side in (baseline, current)
+    )
+    if share < WAITING_WORTH_SAYING:
+        return ()
+    return (
+        Reason(
+            "I_WAITING",
+            f"{100 * share:.0f} % of the quiet time was spent waiting for something else "
+            "(a server, a device, a disk), whose speed no clock of this process can tell from the "
+            "machine's: what could have been seen is that much less.",
+        ),
     )
 
 
@@ -151,7 +171,8 @@ def _more_would_help(seen: Views, threshold: float, rates: ErrorRates) -> bool:
     return any(agreed(best).decision != "inconclusive" for best in (unchanged, as_seen))
 
 
-def _reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float) -> Reason:
+def rate_reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float) -> Reason:
+    """Return why the rate was judged as it was, as one sentence with its interval."""
     change = in_words(change_pct)
     between = (
         f"between {in_words(rate_change_pct(verdict.low))} "

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.comparability import Comparability
     from pytest_flamegate.gate.cost import CostChange
     from pytest_flamegate.gate.hotspots import Hotspot
+    from pytest_flamegate.gate.phases import PhaseChange
     from pytest_flamegate.gate.signals import Helper, Reason, Signal
 
 VerdictName = Literal[
@@ -53,7 +54,11 @@ class Verdict:
     ``regressed`` where nothing changed, for tokens per second and for all shares
     together each; ``error_rate_basis`` says what that figure rests on.
     ``attribution`` holds the cost of each function per token, largest change first.
-    ``baseline_processes`` and ``current_processes`` count the timed ones.
+    ``baseline_processes`` and ``current_processes`` count the timed ones. ``miss_rate`` is the
+    chance of `pass` where tokens per second fell by the threshold or more.
+    ``explained_by`` are the fewest frames that explain four fifths of a certain change.
+    Measured in pairs, ``pairs`` counts those that decided, ``looks`` are the numbers of pairs
+    at which an answer was allowed, and ``against`` is the commit of the base.
     """
 
     verdict: VerdictName
@@ -62,10 +67,16 @@ class Verdict:
     signals: tuple[Signal, ...] = ()
     smallest_detectable_pct: float | None = None
     false_alarm_rate: float | None = None
+    miss_rate: float | None = None
     error_rate_basis: str = ""
     comparability: Comparability = COMPARABLE
     hotspots: tuple[Hotspot, ...] = ()
     attribution: tuple[CostChange, ...] = ()
+    explained_by: tuple[str, ...] = ()
+    phases: tuple[PhaseChange, ...] = ()
+    pairs: int | None = None
+    looks: tuple[int, ...] = ()
+    against: str | None = None
     helped_by: tuple[Helper, ...] = ()
     baseline_processes: int = 0
     current_processes: int = 0

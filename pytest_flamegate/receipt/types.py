@@ -112,6 +112,7 @@ class Evidence:
 
     ``workload`` is the recipe (engine, prompt, command, …) as plain data; ``machine``
     the identity that comparisons hold on to; ``tokens`` the output of one sequence.
+    ``side`` is that of a comparison in pairs, None where it was measured alone.
     """
 
     nonce: str
@@ -134,4 +135,5 @@ class Evidence:
     metrics: tuple[Metric, ...]
     profile: ProfileRecord | None
     kernels: tuple[KernelSighting, ...]
+    side: Literal["base", "head"] | None = None
     schema_version: str = SCHEMA_VERSION

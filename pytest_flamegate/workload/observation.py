@@ -93,6 +93,8 @@ class Run:
     which does not tell when it has loaded: its first token waits for start, load and
     prefill together. ``peak_rss_bytes`` is the peak of a served process before the
     reference kernel allocates its matrices, of a program up to its first token.
+    ``pair`` is the number, from 0, of the pair it ran in beside a process of the other
+    side; ``cpu`` the one core that it was bound to.
     """
 
     role: Role
@@ -109,6 +111,8 @@ class Run:
     voluntary_switches: int | None
     involuntary_switches: int | None
     cpu_pressure_pct: float | None
+    pair: int | None = None
+    cpu: int | None = None
 
     @property
     def tokens(self) -> int:

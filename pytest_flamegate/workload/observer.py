@@ -45,6 +45,17 @@ class Window(Protocol[T_co]):
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a timed run has its place: in which pair, and bound to which core."""
+
+    pair: int | None = None
+    cpu: int | None = None
+
+
+ALONE = Place()
+
+
 class _Common(TypedDict):
     token_digest: str
     tokens_per_sequence: int
@@ -82,9 +93,45 @@ class Observer:
         process of its own the kernel varied by 15 % where the program varied by 2 %.
         """
         if isinstance(self.plan, Served):
-            run = self._timed_served(self.plan, seconds)
-        else:
-            run, _ = self._answer("timed", self.plan.argv, self.plan.token_unit)
+            return self._timed_served(self.plan, seconds)
+        return self.answer(ALONE)
+
+    def answer(self, place: Place) -> Run:
+        """Run the program once, unprofiled."""
+        assert not isinstance(self.plan, Served)
+        run, _ = self._answer("timed", self.plan.argv, self.plan.token_unit, place=place)
+        self._runs.append(run)
+        return run
+
+    def serve(self, place: Place = ALONE, python_flags: Sequence[str] = ()) -> ServedProcess:
+        """Start a process that generates on command; the caller closes it."""
+        assert isinstance(self.plan, Served)
+        served = ServedProcess(
+            self.plan, self.workload, self._environment(), self._saw, python_flags, place.cpu
+        )
+        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
+        return served
+
+    def keep(
+        self,
+        role: Role,
+        served: ServedProcess,
+        blocks: Sequence[Block],
+        counted: clocks.Counters,
+        place: Place = ALONE,
+    ) -> Run:
+        """Write down what a served process did; it still runs."""
+        run = Run(
+            role=role,
+            pid=served.pid,
+            started_ticks=clocks.started_ticks(served.pid),
+            started_at=served.started_at,
+            load_ns=served.load_ns,
+            blocks=tuple(blocks),
+            pair=place.pair,
+            cpu=place.cpu,
+            **self._last(counted),
+        )
         self._runs.append(run)
         return run
 
@@ -94,8 +141,8 @@ class Observer:
         The watch begins after load and warm-up and ends before the process does.
         """
         assert isinstance(self.plan, Served)
-        with self._serve(self.plan, self.python_flags) as served:
-            sequences = self._warm(served, seconds)
+        with self.serve(python_flags=self.python_flags) as served:
+            sequences = self.warm(served, seconds)
             window = attach(served.pid)
             blocks: list[Block] = []
             try:
@@ -106,9 +153,7 @@ class Observer:
                 window.close()
                 raise
             seen = window.stop()
-            run = self._run("profiled", served, tuple(blocks), served.counters())
-        self._runs.append(run)
-        return run, seen
+            return self.keep("profiled", served, blocks, served.counters()), seen
 
     def wrapped(self, argv: tuple[str, ...], clean: Clean | None = None) -> Answer:
         """Run the program once as ``argv``, its command line with a profiler around it.
@@ -123,7 +168,7 @@ class Observer:
     def warm_up(self) -> None:
         """Run once, unrecorded: the first process finds cold caches and a slow clock."""
         if isinstance(self.plan, Served):
-            with self._serve(self.plan, ()) as served:
+            with self.serve() as served:
                 served.warm_up(WARM_TOKENS)
                 served.reference(1)
         else:
@@ -147,19 +192,19 @@ class Observer:
         )
 
     def _timed_served(self, plan: Served, seconds: float) -> Run:
-        with self._serve(plan, ()) as served:
-            sequences = self._warm(served, seconds / BLOCKS)
+        with self.serve() as served:
+            sequences = self.warm(served, seconds / BLOCKS)
             end_s = time.monotonic() + seconds
             peak_rss_bytes = served.counters().peak_rss_bytes
             served.reference(1)
             blocks: list[Block] = []
             if plan.stands_still and self.workload.max_tokens > PART_TOKENS:
                 while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
-                    blocks.append(served.interleaved(PART_TOKENS, PART_REFERENCE_TIMES))
+                    blocks.append(_beside_reference(served))
             else:
                 blocks = self._blocks(served, sequences, end_s)
             counted = replace(served.counters(), peak_rss_bytes=peak_rss_bytes)
-            return self._run("timed", served, tuple(blocks), counted)
+            return self.keep("timed", served, blocks, counted)
 
     def _blocks(self, served: ServedProcess, sequences: int, end_s: float) -> list[Block]:
         """Run blocks with the reference kernel on both sides of each."""
@@ -172,12 +217,7 @@ class Observer:
             before = after
         return blocks
 
-    def _serve(self, plan: Served, python_flags: Sequence[str]) -> ServedProcess:
-        served = ServedProcess(plan, self.workload, self._environment(), self._saw, python_flags)
-        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
-        return served
-
-    def _warm(self, served: ServedProcess, block_s: float) -> int:
+    def warm(self, served: ServedProcess, block_s: float) -> int:
         """Warm the process up; return how many sequences fill about ``block_s``."""
         served.warm_up(WARM_TOKENS)
         began = time.monotonic()
@@ -192,6 +232,7 @@ class Observer:
         argv: tuple[str, ...],
         token_unit: str,
         clean: Clean | None = None,
+        place: Place = ALONE,
     ) -> tuple[Run, Answer]:
         started_at = clocks.utc_now()
         seen = streamed.answer(
@@ -201,6 +242,7 @@ class Observer:
             self._environment(),
             wrapped=role == "profiled",
             clean=clean,
+            cpu=place.cpu,
         )
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
@@ -212,25 +254,10 @@ class Observer:
             started_at=started_at,
             load_ns=None,
             blocks=(block,),
+            pair=place.pair,
+            cpu=place.cpu,
             **self._last(seen.counters),
         ), seen
-
-    def _run(
-        self,
-        role: Role,
-        served: ServedProcess,
-        blocks: tuple[Block, ...],
-        counted: clocks.Counters,
-    ) -> Run:
-        return Run(
-            role=role,
-            pid=served.pid,
-            started_ticks=clocks.started_ticks(served.pid),
-            started_at=served.started_at,
-            load_ns=served.load_ns,
-            blocks=blocks,
-            **self._last(counted),
-        )
 
     def _last(self, counted: clocks.Counters) -> _Common:
         """Return what is said alike of every run, of the one that has just ended."""
@@ -265,6 +292,16 @@ class Observer:
 
     def _environment(self) -> dict[str, str]:
         return determinism.environment(self.workload)
+
+
+def _beside_reference(served: ServedProcess) -> Block:
+    """Generate one sequence in parts, the reference kernel before, between and after them."""
+    sequence = served.parted()
+    references = [served.reference(PART_REFERENCE_TIMES)]
+    while not sequence.ended:
+        sequence.part(PART_TOKENS)
+        references.append(served.reference(PART_REFERENCE_TIMES))
+    return sequence.block(total(references))
 
 
 def _first_difference(one: tuple[str, ...], other: tuple[str, ...]) -> int:

@@ -28,6 +28,7 @@ import psutil
 
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import subreaper
+from pytest_flamegate.workload.placement import filled, on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,12 +201,13 @@ def start(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     stdout_fd: int | None = None,
+    cpu: int | None = None,
 ) -> Child:
     """Start ``argv`` without a shell, in a session of its own, with empty standard input.
 
     Output goes to unlinked temporary files, standard output to ``stdout_fd`` instead
-    where one is given. Raises ``ToolError`` ``E_CANNOT_START`` when the program is
-    missing or may not run.
+    where one is given. ``cpu`` binds the process to one core. Raises ``ToolError``
+    ``E_CANNOT_START`` when the program is missing or may not run.
     """
     marker = secrets.token_hex(8)
     environment = {**(os.environ if env is None else env), MARKER: marker}
@@ -215,23 +217,24 @@ def start(
         streams.insert(0, tempfile.TemporaryFile())  # noqa: SIM115
     subreaper.acquire()
     try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=streams[0] if stdout_fd is None else stdout_fd,
-            stderr=stderr,
-            env=environment,
-            cwd=cwd,
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-        )
+        with on_cpu(cpu):
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=streams[0] if stdout_fd is None else stdout_fd,
+                stderr=stderr,
+                env=filled(argv, environment),
+                cwd=cwd,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+            )
     except (OSError, ValueError) as error:
         _give_up(streams)
         raise _cannot_start(repr(argv[0]), error) from None
     return Child(process.pid, marker, streams, process)
 
 
-def fork(target: Callable[[], None]) -> Child:
+def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
     """Run ``target`` in a forked copy of this process, in a session of its own.
 
     This is how a callable that lives in a test runs apart from it. The copy ends
@@ -258,6 +261,8 @@ def fork(target: Callable[[], None]) -> Child:
             raise _cannot_start("a copy of this process", error) from None
     if pid == 0:
         os.environ[MARKER] = marker
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
         _run_forked(target, stdout.fileno(), stderr.fileno())
     return Child(pid, marker, (stdout, stderr))
 

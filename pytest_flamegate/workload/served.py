@@ -31,7 +31,8 @@ _LEAVE_S = 1.0
 class ServedProcess:
     """One child that loads once and then obeys. Use it as a context manager.
 
-    ``sink(tokens)`` is called with the tokens of every whole sequence.
+    ``sink(tokens)`` is called with the tokens of every whole sequence. ``cpu`` is the one
+    core it is bound to, if any.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ServedProcess:
         env: Mapping[str, str],
         sink: Callable[[tuple[str, ...]], None],
         python_flags: Sequence[str] = (),
+        cpu: int | None = None,
     ) -> None:
         self._workload = workload
         self._sink = sink
@@ -49,7 +51,7 @@ class ServedProcess:
         self._parser = wire.Parser()
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
-        self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags)
+        self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags, cpu)
         try:
             self._await_ready()
         except BaseException:
@@ -86,20 +88,9 @@ class ServedProcess:
         interval, sequences_ns = self._command(wire.BLOCK, sequences)
         return Block(interval, sequences_ns)
 
-    def interleaved(self, part_tokens: int, reference_times: int) -> Block:
-        """Generate one sequence in parts, the reference kernel before, between and after them.
-
-        Noise comes in bursts shorter than a long sequence: only what runs close beside
-        it can tell how fast the machine was. For engines that stand still between tokens.
-        """
-        taken = _Sequences(self._workload, self._sink)
-        references = [self.reference(reference_times)]
-        parts: list[Interval] = []
-        while not taken.ended:
-            parts.append(self._exchange(wire.PART, part_tokens, taken))
-            references.append(self.reference(reference_times))
-        taken.finish()
-        return Block(total(parts), tuple(taken.sequences_ns), total(references))
+    def parted(self) -> Parted:
+        """Begin one sequence that is generated in parts."""
+        return Parted(self, _Sequences(self._workload, self._sink))
 
     def untold_block(self, sequences: int) -> Block:
         """Do the same with the tokens told at the end, so their times mean nothing."""
@@ -113,6 +104,10 @@ class ServedProcess:
     def counters(self) -> clocks.Counters:
         """Read the process's counters."""
         return clocks.counters(self.pid)
+
+    def part(self, tokens: int, taken: _Sequences) -> Interval:
+        """Generate ``tokens`` more of the sequence that is open; return what they took."""
+        return self._exchange(wire.PART, tokens, taken)
 
     def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
         taken = _Sequences(self._workload, None if kind == wire.WARM else self._sink)
@@ -181,6 +176,34 @@ class ServedProcess:
         return died(self._workload, status, self._child.stderr_text())
 
 
+class Parted:
+    """One sequence, generated in parts with other work between them.
+
+    Noise comes in bursts shorter than a long sequence: only what runs close beside it
+    can tell how fast the machine was. For engines that stand still between tokens.
+    """
+
+    def __init__(self, served: ServedProcess, taken: _Sequences) -> None:
+        self._served = served
+        self._taken = taken
+        self._parts: list[Interval] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sequence is whole."""
+        return self._taken.ended
+
+    def part(self, tokens: int) -> Interval:
+        """Generate ``tokens`` more, or what is left; return what they took."""
+        self._parts.append(self._served.part(tokens, self._taken))
+        return self._parts[-1]
+
+    def block(self, reference: Interval | None = None) -> Block:
+        """Return the whole sequence, with what the reference kernel took between its parts."""
+        self._taken.finish()
+        return Block(total(self._parts), tuple(self._taken.sequences_ns), reference)
+
+
 class _Sequences:
     """The tokens of one command as they come in."""
 
@@ -218,7 +241,11 @@ class _Sequences:
 
 
 def _start(
-    plan: Served, workload: Workload, env: Mapping[str, str], python_flags: Sequence[str]
+    plan: Served,
+    workload: Workload,
+    env: Mapping[str, str],
+    python_flags: Sequence[str],
+    cpu: int | None,
 ) -> tuple[process.Child, int, int]:
     command_read, command_write = os.pipe()
     report_read, report_write = os.pipe()
@@ -229,12 +256,14 @@ def _start(
                 env=env,
                 cwd=workload.directory,
                 pass_fds=(command_read, report_write),
+                cpu=cpu,
             )
         else:
             started = process.fork(
                 lambda: _serve_call(
                     plan, workload, (command_read, report_write), (command_write, report_read)
-                )
+                ),
+                cpu=cpu,
             )
     except BaseException:
         os.close(command_write)

@@ -65,18 +65,19 @@ def answer(
     *,
     wrapped: bool = False,
     clean: Clean | None = None,
+    cpu: int | None = None,
 ) -> Answer:
     """Run ``argv`` once and clock it.
 
     ``wrapped`` says that ``argv`` is a profiler with the program below it: the clocks are
     then the program's, except for ``interval``. With ``clean`` the output is split into
     tokens only when it is whole, after ``clean`` has taken out what is not the
-    program's own; then there is no decode to tell apart.
+    program's own; then there is no decode to tell apart. ``cpu`` binds it to one core.
     """
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
     try:
-        child = process.start(argv, env=env, cwd=workload.directory, stdout_fd=write_fd)
+        child = process.start(argv, env=env, cwd=workload.directory, stdout_fd=write_fd, cpu=cpu)
     except BaseException:
         os.close(read_fd)
         raise

@@ -21,9 +21,12 @@ TAU = log_time_of_drop(5.0)
         # Tight: the decision is the estimate's.
         (0.0, 0.001, "pass"),
         (0.9 * TAU, 0.001, "pass"),  # certainly slower, certainly by less than allowed
-        (0.6 * TAU, 0.2 * TAU, "pass"),  # lower > 0, above half, upper below the threshold
+        (0.6 * TAU, 0.15 * TAU, "pass"),  # lower > 0, above half, upper below the threshold
+        (0.6 * TAU, 0.2 * TAU, "regressed"),  # below it only by the bound of misses
         (1.1 * TAU, 0.001, "regressed"),
-        (-0.51 * TAU, 0.0001, "improved"),
+        (-0.51 * TAU, 0.0001, "pass"),  # certainly faster, certainly by less than the threshold
+        (-0.6 * TAU, 0.2 * TAU, "improved"),
+        (-1.1 * TAU, 0.001, "improved"),
         (-0.49 * TAU, 0.001, "pass"),  # certainly faster, not by enough to call it so
         # Around zero.
         (0.0, TAU / 1.645, "pass"),
@@ -61,9 +64,11 @@ def test_slower_and_faster_need_the_strict_bound() -> None:
 def test_the_interval_shown_is_the_one_decided_by() -> None:
     rates = ErrorRates()
     slow = decide(Estimate(4.0, 1.0, math.inf), 1.0, rates)
-    assert (slow.low, slow.high) == pytest.approx((4.0 - Z99, 4.0 + Z95))
+    assert (slow.low, slow.high) == pytest.approx((4.0 - Z99, 4.0 + Z99))
     fast = decide(Estimate(-4.0, 1.0, math.inf), 1.0, rates)
-    assert (fast.low, fast.high) == pytest.approx((-4.0 - Z95, -4.0 + Z99))
+    flat = decide(Estimate(0.0, 0.1, math.inf), 1.0, rates)
+    assert (flat.low, flat.high) == pytest.approx((-0.1 * Z99, 0.1 * Z95))
+    assert (fast.low, fast.high) == pytest.approx((-4.0 - Z99, -4.0 + Z99))
 
 
 def test_a_regression_mirrors_an_improvement() -> None:

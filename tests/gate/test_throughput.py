@@ -27,7 +27,7 @@ def judged(factor: float, drop_pct: float = 5.0) -> Signal:
     [
         (1.0, 5.0, "pass", "I_WITHIN_THRESHOLD"),
         (1.03, 5.0, "pass", "I_SLOWER_WITHIN_THRESHOLD"),
-        (1.04, 5.0, "pass", "I_SLOWER_WITHIN_THRESHOLD"),
+        (1.035, 5.0, "pass", "I_SLOWER_WITHIN_THRESHOLD"),
         (1.048, 5.0, "regressed", "E_SLOWER"),
         (1.2, 5.0, "regressed", "E_SLOWER"),
         (0.95, 5.0, "improved", "I_FASTER"),

@@ -1,0 +1,183 @@
+"""Two sides measured in pairs: the differences, and the looks at which they may decide.
+
+The unit of evidence is the pair of fresh processes. Its difference is the mean over
+its blocks of ln(time per token of head / that of base), so what slowed both cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.rule import RateVerdict, decide
+from pytest_flamegate.gate.stats import Estimate, mean, sample_variance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_flamegate.gate.signals import ErrorRates
+    from pytest_flamegate.workload.observation import Block, Run
+
+FIRST_LOOKS = (5, 7, 10, 14, 20, 28)
+"""Pairs at which an answer may be given; each further look waits for 40 % more."""
+_GROWTH = math.sqrt(2.0)
+
+
+class Side(Protocol):
+    """What was seen of one side: an observation, or the evidence made of it."""
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All its runs."""
+
+    @property
+    def clock_scope(self) -> str:
+        """``sequence`` or ``process``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairDifference:
+    """One pair: how much longer head took per token than base, as natural logarithms.
+
+    ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token
+    and ``decode`` that between further ones, on the wall clock. They are None where a
+    phase is not told apart (a program's start and load are in its first token) or has no
+    token.
+    """
+
+    quiet: float
+    cpu: float
+    wall: float
+    prefill: float | None
+    decode: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the first ``pairs`` pairs said."""
+
+    pairs: int
+    estimate: Estimate
+    verdict: RateVerdict
+
+
+def planned_looks(most: int) -> tuple[int, ...]:
+    """Return the looks for at most ``most`` pairs: the first six, or more of the same growth.
+
+    The plan is made before anything is measured: the error rates are spent over all of it.
+    """
+    looks = list(FIRST_LOOKS)
+    while (following := round(looks[-1] * _GROWTH)) <= most:
+        looks.append(following)
+    return tuple(looks)
+
+
+def pair_differences(base: Side, head: Side) -> tuple[PairDifference, ...]:
+    """Return the difference of every pair, in the order in which they ran.
+
+    Raises UndecidedError ``E_UNPAIRED`` where the runs of the two sides do not belong
+    together.
+    """
+    old, new = _blocks_by_pair(base), _blocks_by_pair(head)
+    if old.keys() != new.keys():
+        odd = sorted(old.keys() ^ new.keys())
+        raise _unpaired(f"Pair {odd[0]} has a process on one side only.")
+    served = base.clock_scope == head.clock_scope == "sequence"
+    return tuple(_difference(number, old[number], new[number], served) for number in sorted(old))
+
+
+def estimate_of(differences: Sequence[float]) -> Estimate:
+    """Return the mean of paired differences with its t statistics (n - 1 df).
+
+    ValueError below two.
+    """
+    error = math.sqrt(sample_variance(differences) / len(differences))
+    return Estimate(mean(differences), error, len(differences) - 1.0)
+
+
+def looks_at(
+    differences: Sequence[float],
+    threshold: float,
+    rates: ErrorRates,
+    looks: Sequence[int],
+    *,
+    ended: bool,
+) -> tuple[Look, ...]:
+    """Return every look that was taken, the last of which decides if any does.
+
+    ``rates.looks`` must be the number of planned looks. Nothing is looked at after a decision,
+    so further pairs change nothing that was decided. ``ended`` says that no more pairs will
+    come: then what there is takes the place of the next look, if it is enough for the first.
+    """
+    taken: list[Look] = []
+    count = len(differences)
+    due = [pairs for pairs in looks if pairs <= count]
+    if ended and looks[0] <= count < looks[-1] and count not in due:
+        due.append(count)
+    for pairs in due:
+        estimate = estimate_of(differences[:pairs])
+        verdict = decide(estimate, threshold, rates)
+        taken.append(Look(pairs, estimate, verdict))
+        if verdict.decision != "inconclusive":
+            break
+    return tuple(taken)
+
+
+def _blocks_by_pair(side: Side) -> Mapping[int, list[Block]]:
+    found: dict[int, list[Block]] = defaultdict(list)
+    for run in side.runs:
+        if run.role != "timed":
+            continue
+        if run.pair is None:
+            raise _unpaired(f"Process {run.pid} ran in no pair.")
+        found[run.pair] += run.blocks
+    return found
+
+
+def _difference(
+    number: int, old: Sequence[Block], new: Sequence[Block], served: bool
+) -> PairDifference:
+    if len(old) != len(new):
+        raise _unpaired(f"Pair {number} has {len(old)} blocks at the base and {len(new)} now.")
+
+    def over(value: Callable[[Block], float | None]) -> float | None:
+        logs = [
+            math.log(after / before)
+            for before, after in ((value(a), value(b)) for a, b in zip(old, new, strict=True))
+            if before and after
+        ]
+        return mean(logs) if logs else None
+
+    quiet = over(lambda block: block.judged.quiet_ns / block.judged_tokens)
+    cpu = over(lambda block: block.judged.cpu_ns / block.judged_tokens)
+    wall = over(lambda block: block.judged.wall_ns / block.judged_tokens)
+    assert quiet is not None
+    assert cpu is not None
+    assert wall is not None
+    return PairDifference(
+        quiet,
+        cpu,
+        wall,
+        over(first_gap_ns) if served else None,
+        over(further_gap_ns) if served else None,
+    )
+
+
+def first_gap_ns(block: Block) -> float | None:
+    """Return the mean time to the first token of the block's sequences."""
+    return mean([float(gaps[0]) for gaps in block.sequences_ns])
+
+
+def further_gap_ns(block: Block) -> float | None:
+    """Return the mean time between further tokens; None where there are none."""
+    gaps = [float(gap) for sequence in block.sequences_ns for gap in sequence[1:]]
+    return mean(gaps) if gaps else None
+
+
+def _unpaired(what: str) -> UndecidedError:
+    return UndecidedError(
+        "E_UNPAIRED", what, "Measure again: both sides of a comparison must be whole."
+    )
