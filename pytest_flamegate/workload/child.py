@@ -151,7 +151,24 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
 
 
 def load(spec: dict[str, Any]) -> Generate:
-    """Return the ``generate`` that the factory named in ``spec`` (``module:function``) makes."""
+    """Return the ``generate`` that the factory named in ``spec`` (``module:function``) makes.
+
+    Where ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the latter.
+    """
+    if "checkout" not in spec:
+        return _made(spec)
+    from pathlib import Path
+
+    from pytest_flamegate.workload import relocation
+
+    project, checkout = Path(spec["project"]), Path(spec["checkout"])
+    relocation.relocate(project, checkout)
+    generate = _made(spec)
+    relocation.check_side(project, checkout)
+    return generate
+
+
+def _made(spec: dict[str, Any]) -> Generate:
     module, _, function = spec["factory"].partition(":")
     generate: Generate = getattr(importlib.import_module(module), function)(spec)
     return generate

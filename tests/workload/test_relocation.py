@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_flamegate
+from pytest_flamegate.workload.sides import Sides
+from tests.workload.repositories import write
+
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.workload.relocation import check_side, relocate
+project, checkout, before, after = sys.argv[1:]
+exec(before)
+told = {}
+try:
+    relocate(Path(project), Path(checkout))
+    exec(after)
+    check_side(Path(project), Path(checkout))
+except FlamegateError as error:
+    told["refused"] = [error.code, str(error)]
+except ImportError as error:
+    told["missing"] = str(error)
+print(json.dumps(told))
+"""
+
+
+class Trees:
+    """A project and a checkout of it, and a Python that is relocated from the one to the other."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.project = tmp_path / "my proj ü"
+        self.checkout = tmp_path / "tmp/flamegate-x/my proj ü"
+        for each in (self.project, self.checkout):
+            each.mkdir(parents=True)
+
+    def both(self, name: str, text: str = "") -> None:
+        """Write one file on both sides; SIDE in it says which side it is."""
+        write(self.project, {name: text.replace("SIDE", "project")})
+        write(self.checkout, {name: text.replace("SIDE", "checkout")})
+
+    def run(
+        self,
+        after: str,
+        before: str = "",
+        path: tuple[Path, ...] = (),
+        env: dict[str, str] | None = None,
+        project: Path | None = None,
+        checkout: Path | None = None,
+    ) -> dict[str, Any]:
+        """Run ``after`` relocated; what it puts into ``told`` comes back."""
+        arguments = [str(project or self.project), str(checkout or self.checkout), before, after]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", CHILD, *arguments],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(str, path)),
+                "PYTHONIOENCODING": "utf-8",
+                **(env or {}),
+            },
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        told: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
+        return told
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    return Trees(tmp_path)
+
+
+EDITABLE = """
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+class EditableFinder:
+    mapping = {mapping}
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        for name, place in cls.mapping.items():
+            if fullname == name or fullname.startswith(name + "."):
+                base = Path(place, *fullname.removeprefix(name).split(".")[1:])
+                for file in (base / "__init__.py", *(Path(f"{{base}}{{s}}") for s in {suffixes})):
+                    if file.exists():
+                        return spec_from_file_location(fullname, file)
+        return None
+
+sys.meta_path.append(EditableFinder)
+"""
+
+
+def editable(mapping: dict[str, Path]) -> str:
+    """Return code that makes these names importable the way setuptools' editable installs do."""
+    places = {name: str(place) for name, place in mapping.items()}
+    return EDITABLE.format(mapping=places, suffixes=[".py", SUFFIX])
+
+
+def test_a_source_directory_on_the_path(trees: Trees) -> None:
+    trees.both("src/pkg/__init__.py", "from pkg.sub import side\nfrom . import deep")
+    trees.both("src/pkg/sub.py", "side = 'SIDE'")
+    trees.both("src/pkg/deep/__init__.py", "side = 'SIDE'")
+    told = trees.run(
+        "import pkg; told.update(side=pkg.side, deep=pkg.deep.side, file=pkg.__file__)",
+        path=(trees.project / "src",),
+    )
+    assert told["side"] == told["deep"] == "checkout"
+    assert told["file"] == str(trees.checkout / "src/pkg/__init__.py")
+
+
+def test_a_path_file_of_an_editable_install(trees: Trees, tmp_path: Path) -> None:
+    trees.both("src/pkg.py", "side = 'SIDE'")
+    write(tmp_path / "installed", {"pkg.pth": f"{trees.project / 'src'}\n"})
+    before = f"import site; site.addsitedir({str(tmp_path / 'installed')!r})"
+    assert trees.run("import pkg; told['side'] = pkg.side", before)["side"] == "checkout"
+
+
+def test_a_finder_of_an_editable_install(trees: Trees) -> None:
+    trees.both("lib/__init__.py", "from pkg.sub import side")
+    trees.both("lib/sub.py", "side = 'SIDE'")
+    trees.both("single.py", "side = 'SIDE'")
+    before = editable({"pkg": trees.project / "lib", "single": trees.project / "single"})
+    told = trees.run(
+        "import pkg, single; told.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
+        before,
+    )
+    assert (told["one"], told["two"]) == ("checkout", "checkout")
+    assert told["path"] == [str(trees.checkout / "lib")]
+
+
+def test_a_namespace_package(trees: Trees, tmp_path: Path) -> None:
+    trees.both("src/space/mine.py", "side = 'SIDE'")
+    write(tmp_path / "other", {"space/theirs.py": "side = 'theirs'"})
+    told = trees.run(
+        "import space.mine, space.theirs\ntold.update(m=space.mine.side, t=space.theirs.side)",
+        path=(trees.project / "src", tmp_path / "other"),
+    )
+    assert (told["m"], told["t"]) == ("checkout", "theirs")
+
+
+NAMESPACE_FINDER = """
+import sys
+from importlib.machinery import ModuleSpec
+class Finder:
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        if fullname == "space":
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [sys.argv[1] + "/ns", "__editable__.placeholder"]
+            return spec
+sys.meta_path.append(Finder)
+"""
+
+
+def test_a_namespace_package_that_a_finder_gives(trees: Trees) -> None:
+    trees.both("ns/mine.py", "side = 'SIDE'")
+    told = trees.run("import space.mine; told['side'] = space.mine.side", NAMESPACE_FINDER)
+    assert told["side"] == "checkout"
+    (trees.checkout / "ns/mine.py").unlink()
+    (trees.checkout / "ns").rmdir()
+    assert "No module named 'space'" in trees.run("import space", NAMESPACE_FINDER)["missing"]
+
+
+def test_a_plain_script_beside_its_module(trees: Trees) -> None:
+    trees.both("bench.py", "import helper; side = helper.side")
+    trees.both("helper.py", "side = 'SIDE'")
+    insert = f"import sys; sys.path.insert(0, {str(trees.project)!r}); "
+    told = trees.run(f"{insert}import bench; told['side'] = bench.side")
+    assert told["side"] == "checkout"
+
+
+def test_a_module_that_only_one_side_has(trees: Trees) -> None:
+    trees.both("src/pkg/__init__.py")
+    write(trees.checkout, {"src/pkg/old.py": "side = 'old'", "src/old.py": "side = 'old'"})
+    write(trees.project, {"src/pkg/new.py": "", "src/new.py": ""})
+    src = trees.project / "src"
+    told = trees.run("import old, pkg.old; told['side'] = old.side + pkg.old.side", path=(src,))
+    assert told["side"] == "oldold"
+    for name in ("new", "pkg.new"):
+        assert "No module named" in trees.run(f"import {name}", path=(src,))["missing"]
+
+
+def test_a_name_that_an_editable_install_does_not_know_any_more(trees: Trees) -> None:
+    trees.both("src/pkg/__init__.py")
+    write(trees.checkout, {"src/old.py": "side = 'old'"})
+    write(trees.project, {"src/new.py": ""})
+    src = trees.project / "src"
+    before = editable({"pkg": src / "pkg", "new": src / "new"})
+    assert trees.run("import pkg, old; told['side'] = old.side", before)["side"] == "old"
+    assert "not at the revision" in trees.run("import new", before)["missing"]
+
+
+def test_a_module_that_became_a_package(trees: Trees) -> None:
+    write(trees.project, {"one/__init__.py": "side = 'project'", "two.py": "side = 'project'"})
+    write(trees.checkout, {"one.py": "side = 'checkout'", "two/__init__.py": "side = 'checkout'"})
+    before = editable({"one": trees.project / "one", "two": trees.project / "two"})
+    told = trees.run("import one, two; told['side'] = one.side + two.side", before)
+    assert told["side"] == "checkoutcheckout"
+
+
+def test_data_comes_from_the_side_of_its_code(trees: Trees) -> None:
+    trees.both("src/pkg/__init__.py")
+    trees.both("src/pkg/data.txt", "SIDE")
+    told = trees.run(
+        "import pkg, importlib.resources as r\n"
+        "told['resource'] = r.files('pkg').joinpath('data.txt').read_text()\n"
+        "told['beside'] = Path(pkg.__file__).with_name('data.txt').read_text()\n"
+        "import pkgutil; told['get'] = pkgutil.get_data('pkg', 'data.txt').decode()",
+        path=(trees.project / "src",),
+    )
+    assert told == {"resource": "checkout", "beside": "checkout", "get": "checkout"}
+
+
+def test_an_environment_in_the_project_is_shared(trees: Trees) -> None:
+    write(
+        trees.project,
+        {
+            ".venv/lib/python3/site-packages/installed.py": "side = 'installed'",
+            ".env/pyvenv.cfg": "home = /usr/bin",
+            ".env/lib/plain.py": "side = 'plain'",
+        },
+    )
+    trees.both("mine.py", "side = 'SIDE'")
+    told = trees.run(
+        "import installed, plain, mine\ntold.update(i=installed.side, p=plain.side, m=mine.side)",
+        path=(
+            trees.project / ".venv/lib/python3/site-packages",
+            trees.project / ".env/lib",
+            trees.project,
+        ),
+    )
+    assert told == {"i": "installed", "p": "plain", "m": "checkout"}
+
+
+def test_a_project_that_lies_in_the_prefix_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    sides = Sides.of(tmp_path / "src/app", tmp_path / "checkout")
+    moved = sides.moved(tmp_path / "src/app/pkg.py")
+    assert moved == (tmp_path / "checkout/pkg.py").resolve()
+
+
+def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
+    package = Path(pytest_flamegate.__file__).resolve().parent
+    sides = Sides.of(package.parent, tmp_path)
+    assert sides.moved(package / "errors.py") is None
+    assert sides.moved(package / "workload/child.py") is None
+    assert sides.moved(package / "embedded_not.py") is None
+    assert sides.moved(package / "embedded/kernels.py") == (
+        tmp_path.resolve() / "pytest_flamegate/embedded/kernels.py"
+    )
+
+
+def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
+    package = Path(pytest_flamegate.__file__).resolve().parent
+    write(trees.checkout, {"pytest_flamegate/embedded/__init__.py": "side = 'checkout'"})
+    told = trees.run(
+        "import pytest_flamegate.embedded as e, pytest_flamegate.workload.gguf as g\n"
+        "told.update(side=e.side, tool=g.__file__)",
+        project=package.parent,
+    )
+    assert told == {"side": "checkout", "tool": str(package / "workload/gguf.py")}
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+@pytest.mark.parametrize("how", ["path", "finder"])
+def test_a_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow: bool) -> None:
+    trees.both("pkg/__init__.py")
+    write(trees.project, {f"pkg/fast{SUFFIX}": "", f"top{SUFFIX}": ""})
+    for name in ("pkg.fast", "top"):
+        places = {"pkg": trees.project / "pkg", "top": trees.project / "top"}
+        code = f"try: import {name}\nexcept Exception: pass" if swallow else f"import {name}"
+        told = trees.run(
+            f"import pkg\n{code}",
+            before=editable(places) if how == "finder" else "",
+            path=(trees.project,) if how == "path" else (),
+        )
+        code, said = told["refused"]
+        assert code == "E_BASE_NOT_BUILT"
+        assert str(trees.project / name.replace(".", "/")) in said
+        assert "build" in said
+
+
+def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
+    trees.both("pkg/__init__.py")
+    trees.both("pkg/hot.py", "side = 'SIDE'")
+    write(trees.project, {f"pkg/hot{SUFFIX}": ""})
+    told = trees.run("import pkg.hot", path=(trees.project,))
+    assert told["refused"][0] == "E_BASE_NOT_BUILT"
+    (trees.project / "pkg/hot.py").unlink()
+    rewritten = trees.run("import pkg.hot; told['side'] = pkg.hot.side", path=(trees.project,))
+    assert rewritten == {"side": "checkout"}
+
+
+def test_a_compiled_module_that_the_checkout_has(trees: Trees) -> None:
+    trees.both("pkg/__init__.py")
+    trees.both(f"pkg/fast{SUFFIX}")
+    told = trees.run("import pkg.fast", path=(trees.project,))
+    assert "refused" not in told
+    assert str(trees.checkout) in told["missing"], "the loader of the checkout's file was asked"
+
+
+def test_a_module_imported_too_early_is_the_wrong_side(trees: Trees) -> None:
+    trees.both("early.py", "side = 'SIDE'")
+    told = trees.run("", before="import early", path=(trees.project,))
+    assert told["refused"][0] == "E_WRONG_SIDE"
+    assert "early" in told["refused"][1]
+
+
+def test_a_module_that_goes_around_the_finder_is_the_wrong_side(trees: Trees) -> None:
+    trees.both("mine.py", "side = 'SIDE'")
+    told = trees.run(
+        "import mine, importlib.util as u\n"
+        "s = u.spec_from_file_location('around', sys.argv[1] + '/mine.py')\n"
+        "sys.modules['around'] = m = u.module_from_spec(s); s.loader.exec_module(m)",
+        path=(trees.project,),
+    )
+    assert told["refused"][0] == "E_WRONG_SIDE"
+    assert "around" in told["refused"][1]
+
+
+def test_a_base_that_loads_nothing_of_the_checkout_proves_nothing(trees: Trees) -> None:
+    told = trees.run("import json.tool")
+    assert told["refused"][0] == "E_SAME_CODE"
+
+
+def test_an_installed_copy_of_the_project_is_refused(trees: Trees, tmp_path: Path) -> None:
+    trees.both("src/pkg/__init__.py")
+    trees.both("bench.py", "import pkg")
+    packages = tmp_path / "env/site-packages"
+    write(packages, {"pkg/__init__.py": "", "other/__init__.py": ""})
+    told = trees.run("import bench", path=(trees.project, packages))
+    assert told["refused"][0] == "E_INSTALLED_COPY"
+    trees.both("bench.py", "import other")
+    assert trees.run("import bench", path=(trees.project, packages)) == {}
+
+
+ODD_LOADER = """
+import sys
+from importlib.machinery import ModuleSpec
+class Odd:
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        if fullname == "odd":
+            return ModuleSpec(fullname, cls(), origin=sys.argv[1] + "/odd.py")
+sys.meta_path.append(Odd)
+"""
+
+
+def test_a_loader_that_cannot_be_moved_is_refused(trees: Trees) -> None:
+    trees.both("odd.py")
+    told = trees.run("import odd", before=ODD_LOADER)
+    assert told["refused"][0] == "E_CANNOT_RELOCATE"
+    assert "Odd" in told["refused"][1]
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_byte_code_is_each_sides_own(trees: Trees, tmp_path: Path, prefix: bool) -> None:
+    trees.both("mine.py", "side = 'SIDE'")
+    # Byte code is trusted by its source's time and size.
+    padding = len("checkout") - len("project")
+    (trees.project / "mine.py").write_text("side = 'project'" + " " * padding)
+    for each in (trees.project, trees.checkout):
+        os.utime(each / "mine.py", (1_000_000_000, 1_000_000_000))
+    env = {"PYTHONDONTWRITEBYTECODE": ""}
+    if prefix:
+        env["PYTHONPYCACHEPREFIX"] = str(tmp_path / "cache")
+    show = "import mine; told['side'] = mine.side; told['at'] = mine.__cached__"
+    one = trees.run(show, path=(trees.project,), env=env, checkout=trees.project)
+    for _ in range(2):
+        other = trees.run(show, path=(trees.project,), env=env)
+        assert (one["side"], other["side"]) == ("project", "checkout")
+    assert one["at"] != other["at"]
+    assert Path(one["at"]).exists()
+    assert Path(other["at"]).exists()
+
+
+def test_a_link_to_the_project_on_the_path(trees: Trees, tmp_path: Path) -> None:
+    trees.both("src/pkg.py", "side = 'SIDE'")
+    (tmp_path / "alias").symlink_to(trees.project)
+    show = "import pkg; told['side'] = pkg.side"
+    link = tmp_path / "alias"
+    assert trees.run(show, path=(link / "src",)) == {"side": "checkout"}
+    assert trees.run(show, path=(trees.project / "src",), project=link) == {"side": "checkout"}
+    (tmp_path / "inner").symlink_to(trees.project / "src")
+    assert trees.run(show, path=(tmp_path / "inner",)) == {"side": "checkout"}
+
+
+def test_a_checkout_inside_the_project(trees: Trees) -> None:
+    inside = trees.project / "tmp/flamegate-x/base"
+    write(trees.project, {"pkg.py": "side = 'project'"})
+    write(inside, {"pkg.py": "side = 'checkout'"})
+    show = "import pkg; told['side'] = pkg.side"
+    assert trees.run(show, path=(trees.project,), checkout=inside) == {"side": "checkout"}
+    back = trees.run(show, path=(inside,), project=inside, checkout=trees.project)
+    assert back == {"side": "project"}
+
+
+def test_the_same_tree_twice_changes_nothing(trees: Trees) -> None:
+    trees.both("pkg.py", "side = 'SIDE'")
+    told = trees.run(
+        "import pkg; told['side'] = pkg.side",
+        before="import pkg",
+        path=(trees.project,),
+        checkout=trees.project,
+    )
+    assert told == {"side": "project"}
+
+
+def test_a_python_that_the_engine_starts_is_on_the_same_side(trees: Trees) -> None:
+    trees.both("src/pkg.py", "side = 'SIDE'")
+    told = trees.run(
+        "import pkg, subprocess\n"
+        "command = [sys.executable, '-c', 'import pkg; print(pkg.side)']\n"
+        "told['side'] = subprocess.check_output(command, text=True).strip()",
+        path=(trees.project / "src",),
+    )
+    assert told == {"side": "checkout"}
