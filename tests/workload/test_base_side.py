@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.workload import determinism
+from pytest_flamegate.workload.base_side import at_base, workload_at_base
+from pytest_flamegate.workload.build import build
+from pytest_flamegate.workload.checkout import Checkout, open_checkout
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Plan, Served, Streamed
+from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.workload.streamed import answer
+from tests.workload.repositories import repository, write
+
+ENGINE = """
+from pathlib import Path
+from pkg.words import SIDE
+def generate(prompt, max_tokens):
+    from pkg import late
+    yield SIDE
+    yield late.SIDE
+    yield (Path(__file__).parent / "data.txt").read_text()
+"""
+
+
+def sources(side: str) -> dict[str, str]:
+    return {
+        "sub/bench.py": ENGINE,
+        "sub/data.txt": f"data of {side}",
+        "sub/pkg/__init__.py": "",
+        "sub/pkg/words.py": f"SIDE = {side!r}",
+        "sub/pkg/late.py": f"SIDE = 'late ' + {side!r}",
+        "sub/run.sh": f"#!/bin/sh\necho {side}\n",
+    }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Checkout]:
+    """Give a project in a monorepo whose last commit is ``base`` and whose files say ``now``."""
+    project = repository(tmp_path / "proj ü", sources("base"))
+    write(project, sources("now"))
+    with open_checkout(project, "HEAD") as found:
+        yield found
+
+
+def workload(checkout: Checkout, **given: object) -> Workload:
+    values: dict[str, object] = {
+        "name": "w",
+        "engine": "python",
+        "prompt": "p",
+        "max_tokens": 4,
+        "source": "flamegate.toml",
+        "directory": checkout.project / "sub",
+        "target": "bench:generate",
+        **given,
+    }
+    return Workload(**values)  # type: ignore[arg-type]
+
+
+def plan_of(declared: Workload) -> Plan:
+    kind = engine(declared.engine)
+    kind.validate(declared)
+    return kind.plan(declared, kind.model(declared))
+
+
+def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
+    assert isinstance(plan, Served)
+    taken: list[tuple[str, ...]] = []
+    env = determinism.environment(declared)
+    with ServedProcess(plan, declared, env, taken.append) as served:
+        served.block(1)
+    return taken[0]
+
+
+def refusal(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:
+    with pytest.raises(FlamegateError) as refused:
+        at_base(plan, declared, checkout)
+    return refused.value
+
+
+def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
+    declared = workload(checkout)
+    plan = plan_of(declared)
+    base_plan, base = at_base(plan, declared, checkout)
+    assert tokens(plan, declared) == ("now", "late now", "data of now")
+    assert tokens(base_plan, base) == ("base", "late base", "data of base")
+    assert base.directory == checkout.root / "sub"
+    assert dataclasses.replace(base, directory=declared.directory) == declared
+
+
+def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Checkout) -> None:
+    declared = workload(checkout, env={"PYTHONPATH": str(checkout.project / "sub")})
+    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    assert isinstance(base_plan, Served)
+    # Even where nobody maps the path, the import does.
+    unmapped = dataclasses.replace(
+        base_plan, load={**base_plan.load, "directory": str(checkout.project / "sub")}
+    )
+    env = dataclasses.replace(base, env=declared.env)
+    assert tokens(base_plan, base)[0] == "base"
+    assert tokens(unmapped, env)[0] == "base"
+
+
+def test_the_embedded_engine_comes_from_its_package(checkout: Checkout) -> None:
+    declared = workload(checkout, engine="embedded", target=None)
+    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    with pytest.raises(ToolError) as refused:
+        tokens(base_plan, base)
+    assert refused.value.code == "E_SAME_CODE"
+
+
+def test_a_target_that_the_revision_lacks(checkout: Checkout) -> None:
+    write(checkout.project, {"sub/new.py": ENGINE})
+    declared = workload(checkout, target="new:generate")
+    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    with pytest.raises(ToolError) as refused:
+        tokens(base_plan, base)
+    assert refused.value.code == "E_TARGET_NOT_FOUND"
+    assert str(checkout.root) in str(refused.value)
+
+
+def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
+    write(checkout.project, {"new/bench.py": ENGINE})
+    declared = workload(checkout, directory=checkout.project / "new")
+    error = refusal(plan_of(declared), declared, checkout)
+    assert error.code == "E_NOT_AT_REVISION"
+    assert checkout.commit[:12] in error.what
+
+
+def test_a_callable_of_a_test_cannot_be_had(checkout: Checkout) -> None:
+    plan = Served({}, call=lambda prompt, max_tokens: [prompt])
+    error = refusal(plan, workload(checkout, source="test_a.py::test_b"), checkout)
+    assert isinstance(error, UsageError)
+    assert error.code == "E_CALL_AT_REVISION"
+    assert "test_a.py::test_b" in error.what
+
+
+def test_tracked_models_are_each_sides_own_and_untracked_ones_are_shared(
+    checkout: Checkout,
+) -> None:
+    write(checkout.project, {"sub/untracked.gguf": "m"})
+    tracked, untracked = checkout.project / "sub/data.txt", checkout.project / "sub/untracked.gguf"
+    for model, expected in (
+        (tracked, checkout.root / "sub/data.txt"),
+        (untracked, untracked),
+        (Path("/elsewhere/m.gguf"), Path("/elsewhere/m.gguf")),
+    ):
+        declared = workload(checkout, model=str(model), tokenizer=str(model))
+        plan, base = at_base(Served({"factory": "f", "model": str(model)}), declared, checkout)
+        assert isinstance(plan, Served)
+        assert plan.load["model"] == base.model == base.tokenizer == str(expected)
+    pattern = workload(checkout, model="*.gguf")
+    assert workload_at_base(pattern, checkout).model == "*.gguf"
+
+
+def test_paths_in_the_environment_are_mapped_as_whole_components(checkout: Checkout) -> None:
+    top = checkout.project
+    env = {
+        "LD_LIBRARY_PATH": f"/usr/lib:{top}/build:relative:",
+        "FLAGS": f"-I{top}/include",
+        "PATH": f"{top}/.venv/bin",
+        "SEED": "42",
+        "TOP": str(top),
+    }
+    write(top, {".venv/pyvenv.cfg": ""})
+    declared = workload(checkout, env=MappingProxyType(env))
+    assert dict(workload_at_base(declared, checkout).env) == {
+        **env,
+        "LD_LIBRARY_PATH": f"/usr/lib:{checkout.root}/build:relative:",
+        "TOP": str(checkout.root),
+    }
+
+
+def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
+    binary = checkout.project / "sub/out/program"
+    declared = workload(
+        checkout,
+        engine="command",
+        target=None,
+        build=("/bin/sh", "-c", "mkdir -p out; cp run.sh out/program; chmod +x out/program"),
+        command=(str(binary), f"--data={checkout.project}/sub/data.txt", "--flag=x", "{prompt}"),
+        token_unit="word",
+    )
+    build(declared)
+    plan = plan_of(declared)
+    error = refusal(plan, declared, checkout)
+    assert error.code == "E_BASE_NOT_BUILT"
+    assert str(binary) in error.what
+    build(workload_at_base(declared, checkout))
+    base_plan, base = at_base(plan, declared, checkout)
+    assert isinstance(plan, Streamed)
+    assert isinstance(base_plan, Streamed)
+    assert base_plan.argv == (
+        str(checkout.root / "sub/out/program"),
+        f"--data={checkout.root}/sub/data.txt",
+        "--flag=x",
+        "p",
+    )
+    env = dict(os.environ)
+    assert answer(plan.argv, declared, "word", env, {}).tokens == ("now",)
+    assert answer(base_plan.argv, base, "word", env, {}).tokens == ("base",)
+
+
+def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
+    declared = workload(
+        checkout, engine="command", target=None, command=("sh", "run.sh"), token_unit="word"
+    )
+    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    assert isinstance(base_plan, Streamed)
+    assert base_plan.argv == ("sh", "run.sh")
+    assert answer(base_plan.argv, base, "word", dict(os.environ), {}).tokens == ("base",)
+
+
+def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Checkout) -> None:
+    write(checkout.project, {".venv/pyvenv.cfg": ""})
+    python = checkout.project / ".venv/bin/python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    declared = workload(checkout)
+    base_plan, _ = at_base(Streamed((str(python), "run.py"), "byte"), declared, checkout)
+    assert isinstance(base_plan, Streamed)
+    assert base_plan.argv == (str(python), "run.py")
+
+
+def test_an_untracked_file_that_is_no_program_is_shared(checkout: Checkout) -> None:
+    write(checkout.project, {"sub/untracked.gguf": "GGUF"})
+    model = checkout.project / "sub/untracked.gguf"
+    model.chmod(0o755)
+    plan = Streamed(("sh", f"--model={model}", str(model)), "byte")
+    base_plan, _ = at_base(plan, workload(checkout), checkout)
+    assert base_plan == plan
