@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -264,6 +265,25 @@ def test_what_a_build_leaves_goes_too(project: Path) -> None:
         built.parent.chmod(0o000)
     assert not checkout.root.parent.exists()
     assert (project / "a.txt").exists()
+
+
+def test_directories_that_may_not_be_written_are_opened_first(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rmtree = shutil.rmtree
+
+    def as_a_user(path: Path, *, ignore_errors: bool) -> None:
+        """Remove as one who is not root: where a directory may not be written, nothing goes."""
+        below = (Path(directory) for directory, _, _ in os.walk(path))
+        if all(each.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU for each in below):
+            rmtree(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr("shutil.rmtree", as_a_user)
+    with open_checkout(project, "HEAD") as checkout:
+        write(checkout.root, {"target/deep/object.o": "o"})
+        (checkout.root / "target/deep").chmod(0o500)
+        (checkout.root / "target").chmod(0o000)
+    assert not checkout.root.parent.exists()
 
 
 def test_a_worktree_that_is_already_gone(project: Path) -> None:
