@@ -27,7 +27,7 @@ from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.outcome import Outcome
     from pytest_flamegate.workload.spec import Workload
 
 _SHOWN = pytest.StashKey[list[Shown]]()
@@ -213,6 +213,11 @@ class Gatekeeper:
         if any(one.verdict.verdict == "no_baseline" and not one.accepted for one in self.results):
             return f"{pytest_command(self.settings, *self.arguments)} --flamegate-update"
         return None
+
+    def pytest_unconfigure(self) -> None:
+        """Leave nothing behind: neither after Ctrl-C nor after a failure."""
+        if "session" in self.__dict__:
+            self.session.close()
 
     # What to collect
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.outcome import Outcome
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
 

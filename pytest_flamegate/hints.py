@@ -29,6 +29,8 @@ def _options(settings: Settings, prefix: str) -> list[str]:
         told["config"] = relative(settings.config, settings.root)
     if settings.directory != settings.root / ".flamegate":
         told["dir"] = relative(settings.directory, settings.root)
+    if settings.against is not None:
+        told["against"] = settings.against
     if settings.profiler != "auto":
         told["profiler"] = settings.profiler
     return [f"{prefix}{name}={value}" for name, value in told.items()]

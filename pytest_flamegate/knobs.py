@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PROFILERS = ("auto", "perf", "py-spy", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
+COMPARE_BUDGET_S = 60.0
 
 Kind = Literal["flag", "text", "number"]
 
@@ -47,6 +48,13 @@ KNOBS = (
     Knob("update", "flag", "accept this run's honest measurements as the baseline", ini=False),
     Knob("update_in_ci", "flag", "let --flamegate-update work under CI", ini=False),
     Knob(
+        "against",
+        "text",
+        "compare with that revision: build and run it and the working tree in interleaved pairs",
+        None,
+        "REV",
+    ),
+    Knob(
         "profiler",
         "text",
         f"which profiler: {', '.join(PROFILERS)}",
@@ -57,8 +65,9 @@ KNOBS = (
     Knob(
         "budget",
         "number",
-        f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g})",
-        DEFAULT_BUDGET_S,
+        f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g}; against a "
+        f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest)",
+        None,
         "SECONDS",
     ),
     Knob(

@@ -14,6 +14,8 @@ from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.observation import Observation, Role, Run
@@ -34,8 +36,8 @@ _ENOUGH = 1.25
 class Progress(Protocol):
     """Told about every process that is measured."""
 
-    def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
-        """``spent`` is the part of the budget used so far, 0 to 1."""
+    def step(self, workload: str, told: str, spent: float) -> None:
+        """``told`` says what was done; ``spent`` is the part of the budget used, 0 to 1."""
 
 
 @dataclass(slots=True)
@@ -47,18 +49,32 @@ class Measuring:
     profiler: Profiler | None
     budget_s: float
     progress: Progress
+    told_paths: tuple[Path, Path] | None = None
+    """Paths below the first are written down as below the second: a checkout's as the project's."""
     profiles: list[Profile] = field(default_factory=list)
-    _observer: Observer = field(init=False)
+    observer: Observer = field(init=False)
     _began_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         flags = self.profiler.python_flags if self.profiler and self._served else ()
-        self._observer = Observer(self.workload, self.plan, flags)
+        self.observer = Observer(self.workload, self.plan, flags)
 
     @property
     def observation(self) -> Observation:
         """All runs so far."""
-        return self._observer.observation()
+        seen = self.observer.observation()
+        if self.told_paths is None:
+            return seen
+        return replace(
+            seen,
+            requested_environment=self._told(seen.requested_environment),
+            effective_environment=self._told(seen.effective_environment),
+        )
+
+    @property
+    def samples(self) -> int:
+        """Samples taken so far."""
+        return sum(profile.samples for profile in self.profiles)
 
     @property
     def pool(self) -> list[Profile]:
@@ -88,7 +104,7 @@ class Measuring:
 
     def first(self) -> None:
         """Measure what every verdict needs."""
-        self._observer.warm_up()
+        self.observer.warm_up()
         self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE)
         if self.profiler is not None:
             self._profiled_until(self.spent + PROFILED_SHARE, self.profiler)
@@ -117,56 +133,68 @@ class Measuring:
         )
         return 100.0 * (profiled / timed - 1.0)
 
-    def _count(self, role: Role) -> int:
-        return sum(run.role == role for run in self._observer.runs)
+    def count(self, role: Role) -> int:
+        """Return how many processes have run in that role."""
+        return sum(run.role == role for run in self.observer.runs)
 
     @property
     def _served(self) -> bool:
         return isinstance(self.plan, Served)
 
     def _timed_until(self, spent: float, at_least: int = MIN_TIMED) -> None:
-        done = self._count("timed")
+        done = self.count("timed")
         wanted = done + at_least
         while done < MAX_TIMED and (done < wanted or self.spent < spent):
-            self._observer.timed(self._seconds(_TIMED_PART))
+            self.observer.timed(self._seconds(_TIMED_PART))
             done += 1
             self._tell()
 
     def _profiled_until(
         self, spent: float, profiler: Profiler, at_least: int = MIN_PROFILED
     ) -> None:
-        wanted = self._count("profiled") + at_least
+        wanted = self.count("profiled") + at_least
         while True:
-            done, few = self._count("profiled"), self._few_samples()
+            done, few = self.count("profiled"), self.few_samples
             if done >= (MOST_FOR_SAMPLES if few else MAX_PROFILED):
                 break
             if done >= wanted and self.spent > (2 * max(spent, 1.0) if few else spent):
                 break
-            profile = self._profiled(profiler)
-            # The whole life of a short process may pass between two samples.
-            if profile.samples:
-                self.profiles.append(profile)
+            self.profile_once(profiler, self._seconds(_PROFILED_PART))
             self._tell()
 
-    def _few_samples(self) -> bool:
+    def profile_once(self, profiler: Profiler, seconds: float) -> None:
+        """Sample one more process: a served one for about ``seconds``, a program once."""
+        profile = self._profiled(profiler, seconds)
+        # The whole life of a short process may pass between two samples.
+        if profile.samples:
+            self.profiles.append(profile)
+
+    def _told(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        assert self.told_paths is not None
+        seen, told = map(str, self.told_paths)
+        return {name: value.replace(seen, told) for name, value in environment.items()}
+
+    @property
+    def few_samples(self) -> bool:
+        """Whether the samples so far name no hotspot."""
         return sum(profile.samples for profile in self.pool) < SAMPLE_FLOOR
 
-    def _profiled(self, profiler: Profiler) -> Profile:
+    def _profiled(self, profiler: Profiler, seconds: float) -> Profile:
         with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
             directory = Path(name)
             if isinstance(self.plan, Streamed):
                 return self._profiled_program(self.plan, profiler, directory)
             # However small the budget, the least number of processes should do.
             enough_s = _ENOUGH * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
-            _, raw = self._observer.profiled(
-                max(self._seconds(_PROFILED_PART), enough_s),
+            _, raw = self.observer.profiled(
+                max(seconds, enough_s),
                 lambda pid: profiler.attach(pid, directory),
             )
             return cut(profiler.parse(raw))
 
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
-        seen = self._observer.wrapped(wrapped.argv, wrapped.clean)
+        seen = self.observer.wrapped(wrapped.argv, wrapped.clean)
         profile = cut(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
         covers = "process" if profile.covers == "sequence" else profile.covers
         return replace(profile, covers=covers, pids=(seen.pid,))
@@ -175,8 +203,10 @@ class Measuring:
         return min(max(self.budget_s * part, _SECONDS[0]), _SECONDS[1])
 
     def _tell(self) -> None:
-        samples = sum(profile.samples for profile in self.profiles)
-        self.progress.step(self.workload.name, self._count("timed"), samples, min(self.spent, 1.0))
+        timed = self.count("timed")
+        processes = "1 process" if timed == 1 else f"{timed} processes"
+        told = f"{processes}, {self.samples:,} samples"
+        self.progress.step(self.workload.name, told, min(self.spent, 1.0))
 
 
 def _cpu_per_token(run: Run) -> float:

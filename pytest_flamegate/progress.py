@@ -14,7 +14,7 @@ _WIDTH = 14
 class NoProgress:
     """Logs are read afterwards: nothing moves in them."""
 
-    def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
+    def step(self, workload: str, told: str, spent: float) -> None:
         """Say nothing."""
 
 
@@ -29,9 +29,9 @@ class LineProgress:
         self._reporter = reporter
         self._told: set[str] = set()
 
-    def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
+    def step(self, workload: str, told: str, spent: float) -> None:
         """Show the line, on a line of its own."""
-        self._write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)} ")
+        self._write(f"\r\x1b[K{progress_line(workload, told, spent)} ")
 
     def tell(self, text: str) -> None:
         """Say ``text`` on a line of its own, once."""
@@ -56,12 +56,12 @@ class StreamProgress:
         self._workload = ""
         self._told: set[str] = set()
 
-    def step(self, workload: str, timed: int, samples: int, spent: float) -> None:
+    def step(self, workload: str, told: str, spent: float) -> None:
         """Show the line; that of an earlier workload stays above it."""
         if self._workload not in ("", workload):
             self.end()
         self._workload = workload
-        self._stream.write(f"\r\x1b[K{progress_line(workload, timed, samples, spent)}")
+        self._stream.write(f"\r\x1b[K{progress_line(workload, told, spent)}")
         self._stream.flush()
 
     def tell(self, text: str) -> None:
@@ -80,9 +80,8 @@ class StreamProgress:
         self._workload = ""
 
 
-def progress_line(workload: str, timed: int, samples: int, spent: float) -> str:
-    """Return the line: name, a bar, processes timed, samples taken."""
+def progress_line(workload: str, told: str, spent: float) -> str:
+    """Return the line: name, a bar for the part ``spent`` (0 to 1), and what is ``told``."""
     full = round(_WIDTH * spent)
     bar = "━" * full + "╌" * (_WIDTH - full)
-    processes = "1 process" if timed == 1 else f"{timed} processes"
-    return f"{workload:<18} {bar} {processes}, {samples:,} samples"
+    return f"{workload:<18} {bar} {told}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
+from pytest_flamegate.against import Bases, importable, prepare
+from pytest_flamegate.comparing import Comparison, Measured
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
@@ -15,10 +18,10 @@ from pytest_flamegate.errors import (
     UsageError,
     system_errors,
 )
+from pytest_flamegate.escalation import buildable, not_compared, suspected, with_reason
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
-    exit_code,
     fails_test,
     judge,
     machine_id,
@@ -30,9 +33,19 @@ from pytest_flamegate.hints import pytest_command
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring, Progress
+from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.profile import Setup, choose
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.receipt.shelves import RECEIPT, VERDICT, Baseline, Shelves
+from pytest_flamegate.receipt.shelves import (
+    BASE_EVIDENCE,
+    BASE_FOLDED,
+    EVIDENCE,
+    FOLDED,
+    RECEIPT,
+    VERDICT,
+    Baseline,
+    Shelves,
+)
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.receipt.types import Commit
 from pytest_flamegate.report import preamble
@@ -48,7 +61,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.profile import Probe, Profiler
-    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
 
@@ -56,30 +69,6 @@ if TYPE_CHECKING:
 
 LOOKS = 2
 _UNACCEPTABLE = frozenset({"dishonest", "error"})
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one workload. ``directory`` holds the files named in the contract.
-
-    ``warnings`` say what went wrong beside it, one sentence each.
-    """
-
-    workload: Workload
-    verdict: Verdict
-    directory: Path
-    receipt: Receipt | None = None
-    evidence: Evidence | None = None
-    baseline: Evidence | None = None
-    accepted: Path | None = None
-    fails: bool = False
-    error: FlamegateError | None = None
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command line: what was raised decides, else the verdict."""
-        return self.error.exit_code if self.error is not None else exit_code(self.verdict)
 
 
 @dataclass
@@ -91,7 +80,8 @@ class Session:
     tell: Callable[[str], None] = field(default=lambda _: None)
     """Hears what a person should know before a workload is measured: that it waits."""
     probes: dict[str, Probe] = field(default_factory=dict)
-    _profilers: dict[bool, Profiler | None] = field(default_factory=dict)
+    bases: Bases = field(default_factory=Bases)
+    _profilers: dict[tuple[bool, Path], Profiler | None] = field(default_factory=dict)
 
     @cached_property
     def shelves(self) -> Shelves:
@@ -108,17 +98,22 @@ class Session:
         """What keeps the runs of this machine."""
         return Keeper(self.shelves, machine_id(self.machine))
 
-    def profiler(self, workload: Workload) -> Profiler | None:
+    def close(self) -> None:
+        """Remove the revisions that were checked out."""
+        self.bases.close()
+
+    def profiler(self, workload: Workload, project: Path | None = None) -> Profiler | None:
         """Return the profiler that suits the workload; None where profiling is off.
 
+        ``project`` is the tree that the workload's code lies in, where it is not the root.
         ``ToolError`` with each profiler's own words where none can be used.
         """
-        python = engine(workload.engine).python_frames
-        if python not in self._profilers:
-            setup = Setup(python_engine=python, project=self.settings.root)
+        key = engine(workload.engine).python_frames, project or self.settings.root
+        if key not in self._profilers:
+            setup = Setup(python_engine=key[0], project=key[1])
             chosen = choose(self.settings.profiler, setup, self.probes)
-            self._profilers[python] = None if chosen.name == "none" else chosen
-        return self._profilers[python]
+            self._profilers[key] = None if chosen.name == "none" else chosen
+        return self._profilers[key]
 
     def preamble(self, workloads: Iterable[Workload]) -> str:
         """Return the line that says what measures, and where."""
@@ -160,7 +155,11 @@ class Session:
             return self._refused(workload, error)
         try:
             with system_errors(), machine_lock(self.tell):
-                return self._gate(self._injected(workload, call), call)
+                injected = self._injected(workload, call)
+                if self.settings.against is not None:
+                    self.shelves.clear(workload.name)
+                    return self._against(injected, call, self.settings.against)
+                return self._gate(injected, call)
         except FlamegateError as error:
             outcome = self._refused(workload, error)
             # The directory may be what failed; the verdict is still shown and fails.
@@ -197,7 +196,60 @@ class Session:
             measuring.more(timed=more.timed, profiled=more.profiled)
             sealed = seal(subject, measuring)
             verdict = self._judge(workload, baseline, sealed)
-        return self._publish(workload, sealed, verdict, baseline)
+        rev = buildable(workload, baseline, subject.commit, verdict)
+        if rev is not None and not self.settings.update:
+            try:
+                return self._against(workload, call, rev, suspicion=verdict)
+            except FlamegateError as error:
+                verdict = with_reason(verdict, not_compared(rev, error))
+        return self._publish(workload, sealed, verdict, baseline.evidence if baseline else None)
+
+    def _against(
+        self, workload: Workload, call: Call | None, rev: str, suspicion: Verdict | None = None
+    ) -> Outcome:
+        """Compare with ``rev`` in pairs; ``suspicion`` is what the stored baseline said."""
+        workload = importable(workload, call)
+        checkout = self.bases.checkout(workload.directory, rev)
+        base, head = prepare(workload, checkout, self.bases)
+        sides = []
+        for prepared, name, project, commit in (
+            (base, "base", checkout.root, Commit(checkout.commit, rev, 0)),
+            (head, "head", None, _commit(workload.directory)),
+        ):
+            subject = Subject(
+                workload=prepared.told,
+                model=prepared.model,
+                machine=self.machine,
+                commit=commit,
+                flamegate_version=__version__,
+                prompt_tokens=engine(workload.engine).prompt_tokens(workload),
+                side="base" if name == "base" else "head",
+            )
+            measuring = Measuring(
+                prepared.workload,
+                prepared.plan,
+                self.profiler(workload, project),
+                self.settings.compare_budget_s,
+                self.progress,
+                told_paths=(checkout.root, checkout.project) if project else None,
+            )
+            sides.append(Measured(subject, measuring))
+        old, new, verdict = Comparison(
+            sides[0],
+            sides[1],
+            workload.thresholds,
+            self.settings.share_drift,
+            self.settings.compare_budget_s,
+            self.progress,
+        ).run()
+        if suspicion is not None:
+            verdict = with_reason(verdict, suspected(suspicion, checkout.commit))
+        for note in checkout.notes:
+            verdict = with_reason(verdict, Reason("I_CHECKOUT", note))
+        beside = {BASE_EVIDENCE: old.files[EVIDENCE]}
+        if FOLDED in old.files:
+            beside[BASE_FOLDED] = old.files[FOLDED]
+        return self._publish(workload, new, verdict, old.evidence, beside)
 
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:
@@ -234,13 +286,19 @@ class Session:
             raise
 
     def _publish(
-        self, workload: Workload, sealed: Sealed, verdict: Verdict, baseline: Baseline | None
+        self,
+        workload: Workload,
+        sealed: Sealed,
+        verdict: Verdict,
+        baseline: Evidence | None,
+        beside: Mapping[str, bytes] = MappingProxyType({}),
     ) -> Outcome:
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
         files = {
             **sealed.files,
             **pictures(workload, sealed, verdict, again=again),
+            **beside,
             VERDICT: dumps(verdict_document(verdict)),
         }
         if verdict.verdict == "dishonest":
@@ -256,7 +314,7 @@ class Session:
             directory=kept.directory,
             receipt=receipt,
             evidence=sealed.evidence,
-            baseline=baseline.evidence if baseline else None,
+            baseline=baseline,
             accepted=kept.accepted,
             fails=self._fails(verdict) and kept.accepted is None,
             error=kept.error,

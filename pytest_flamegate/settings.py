@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, PROFILERS, SHARE_DRIFT, value
+from pytest_flamegate.knobs import (
+    COMPARE_BUDGET_S,
+    DEFAULT_BUDGET_S,
+    KNOBS,
+    PROFILERS,
+    SHARE_DRIFT,
+    value,
+)
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.workload.injection import parse_injection
 from pytest_flamegate.workload.thresholds import DEFAULTS, hotspots_of, thresholds
@@ -31,6 +38,8 @@ class Settings:
     config: Path | None = None
     profiler: str = "auto"
     budget_s: float = DEFAULT_BUDGET_S
+    compare_budget_s: float = COMPARE_BUDGET_S
+    against: str | None = None
     update: bool = False
     inject: Injection | None = None
     strict: bool = False
@@ -74,13 +83,22 @@ class Settings:
                 "A run with injected work cannot become the baseline.",
                 "Drop --flamegate-inject or --flamegate-update.",
             )
+        against = values.get("against") or None
+        if against and update:
+            raise UsageError(
+                "E_AGAINST_UPDATE",
+                "What was measured against a revision is no baseline: it ran beside that revision.",
+                "Drop --flamegate-against or --flamegate-update.",
+            )
         given = values.get("config")
         return cls(
             root=root,
             directory=under(root, values.get("dir") or ".flamegate", "dir"),
             config=_existing(under(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
-            budget_s=_budget(values.get("budget")),
+            budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
+            compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
+            against=against,
             update=update,
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
             strict=bool(values.get("strict")),
@@ -134,9 +152,9 @@ def _thresholds(tokens_per_second: object, hotspots: Any) -> Thresholds:
     return thresholds(tokens_per_second or None, table, "flamegate_")
 
 
-def _budget(value: object) -> float:
+def _budget(value: object, default_s: float) -> float:
     try:
-        budget_s = DEFAULT_BUDGET_S if value in (None, "") else float(str(value))
+        budget_s = default_s if value in (None, "") else float(str(value))
     except ValueError:
         budget_s = math.nan
     if not _BUDGET_S[0] <= budget_s <= _BUDGET_S[1]:

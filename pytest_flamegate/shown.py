@@ -27,7 +27,7 @@ from pytest_flamegate.workload.declare import line_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.outcome import Outcome
     from pytest_flamegate.settings import Settings
 
 
@@ -69,9 +69,11 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
     file = workload.directory / workload.source
     declared = file if is_file(file) else None
     again = pytest_command(settings, node)
+    if outcome.verdict.against is not None and settings.against is None:
+        again += f" --flamegate-against={outcome.verdict.against[:12]}"
     accept = None
     if outcome.verdict.verdict not in ("dishonest", "error"):
-        accept = f"{again} --flamegate-update"
+        accept = f"{pytest_command(replace(settings, against=None), node)} --flamegate-update"
     slim = None
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pytest_flamegate.outcome import Outcome
     from pytest_flamegate.report.guide import GuideEntry
-    from pytest_flamegate.session import Outcome
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
 

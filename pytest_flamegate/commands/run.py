@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.session import Outcome
+    from pytest_flamegate.outcome import Outcome
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
 
@@ -29,7 +29,7 @@ def add(subparsers: common.Subparsers) -> None:
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     common.add_knobs(
-        parser, "update", "update_in_ci", "profiler", "budget", "config", "dir", "inject"
+        parser, "update", "update_in_ci", "against", "profiler", "budget", "config", "dir", "inject"
     )
     parser.set_defaults(run=run)
 
@@ -69,6 +69,7 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
         return [session.gate(workload) for workload in workloads]
     finally:
         line.end()
+        session.close()
 
 
 def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:

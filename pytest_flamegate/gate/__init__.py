@@ -3,9 +3,11 @@
 No clock, file, process or environment is read here, so every rule is a table in a
 test. `judge` goes from two evidences to a `Verdict`; `decide` is the bare rule for a
 rate, for any way of estimating its change; `machine_id` names the class of machine
-that a baseline belongs to.
+that a baseline belongs to. `judge_pairs` does what `judge` does for two sides that were
+measured in interleaved pairs.
 """
 
+from pytest_flamegate.gate.against import judge_pairs, last_look
 from pytest_flamegate.gate.comparability import Comparability, Difference, compare
 from pytest_flamegate.gate.cost import WAITING, CostChange
 from pytest_flamegate.gate.document import verdict_document
@@ -13,9 +15,10 @@ from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift
 from pytest_flamegate.gate.judgement import judge, no_baseline
 from pytest_flamegate.gate.machine import MACHINE_ID_FIELDS, machine_id
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, measurement_of
+from pytest_flamegate.gate.pairs import FIRST_LOOKS, Look, planned_looks
 from pytest_flamegate.gate.rule import RateVerdict, decide
 from pytest_flamegate.gate.shares import OTHER, ShareChange
-from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
+from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Known, Reason, Signal
 from pytest_flamegate.gate.stats import Estimate
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import (
@@ -32,6 +35,7 @@ from pytest_flamegate.gate.words import headline
 
 __all__ = [
     "EXIT_CODES",
+    "FIRST_LOOKS",
     "MACHINE_ID_FIELDS",
     "MIN_PROCESSES",
     "OTHER",
@@ -44,6 +48,8 @@ __all__ = [
     "ErrorRates",
     "Estimate",
     "Hotspot",
+    "Known",
+    "Look",
     "Measurement",
     "More",
     "RateVerdict",
@@ -60,10 +66,13 @@ __all__ = [
     "fails_test",
     "headline",
     "judge",
+    "judge_pairs",
+    "last_look",
     "machine_id",
     "measurement_of",
     "needs_more",
     "no_baseline",
+    "planned_looks",
     "refused",
     "verdict_document",
 ]

@@ -51,6 +51,11 @@ class Hotspot:
         """The function's name, or the bucket of the rest."""
         return self.share.name
 
+    @property
+    def coarse(self) -> bool:
+        """Whether a drift as large as the threshold could have been missed."""
+        return self.decision == "pass" and self.share.detectable_pp > self.threshold_pp
+
 
 @dataclass(frozen=True, slots=True)
 class Shares:
@@ -109,12 +114,13 @@ def judge_shares(
     by_name = {cost.name: cost for cost in costs}
     allowed = thresholds.tokens_per_second_pct / 100.0
     context = _Context(rate, allowed * 1e6 / baseline.quiet_tokens_per_second, rates, drift)
+    hotspots = tuple(
+        _judge_one(share, by_name.get(share.name), thresholds, context) for share in shares
+    )
     return Shares(
-        hotspots=tuple(
-            _judge_one(share, by_name.get(share.name), thresholds, context) for share in shares
-        ),
+        hotspots=hotspots,
         costs=costs,
-        reasons=_unknown(declared, baseline, current),
+        reasons=(*_unknown(declared, baseline, current), *_coarse(hotspots)),
     )
 
 
@@ -138,6 +144,25 @@ def _too_few(baseline: int, current: int) -> Shares:
     )
     # No time spent now adds a process to the baseline.
     return Shares(reasons=(reason,), helped_by=("profiled",) if baseline >= MIN_PROCESSES else ())
+
+
+def _coarse(hotspots: tuple[Hotspot, ...]) -> tuple[Reason, ...]:
+    """Say for which functions the samples were too few for the threshold asked for."""
+    rows = [hotspot for hotspot in hotspots if hotspot.coarse]
+    if not rows:
+        return ()
+    told = ", ".join(
+        f"{hotspot.name} {hotspot.share.detectable_pp:.1f} pp of {hotspot.threshold_pp:g}"
+        for hotspot in rows[:_FRAMES_NAMED]
+    )
+    return (
+        Reason(
+            "I_SHARES_COARSE",
+            f"Drifts of a share that could have been seen for certain: {told}"
+            f"{', …' * (len(rows) > _FRAMES_NAMED)}. More time takes more samples "
+            "(--flamegate-budget sets the seconds).",
+        ),
+    )
 
 
 def _unknown(

@@ -58,19 +58,25 @@ def _rate_alone(rate: Signal, processes: int) -> str:
 def _inconclusive(verdict: Verdict, rate: Signal) -> str:
     if rate.decision != "inconclusive":
         return f"{verdict.reasons[0].message} Tokens per second: {_range(rate)}."
-    parts = [f"{_range(rate)} after {verdict.current_processes} processes"]
+    parts = [f"{_range(rate)} after {_measured(verdict)}"]
     pressure = verdict.cpu_pressure_pct
     if pressure is not None and pressure >= _BUSY_PCT:
         parts.append(f"something waited for a CPU {pressure:.0f} % of the time")
     smallest = rate.smallest_detectable_pct
     todo = (
         "give it more time (--flamegate-budget)"
-        if "timed" in verdict.helped_by
+        if "timed" in verdict.helped_by or verdict.pairs is not None
         else "accept a baseline of more processes"
     )
     if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
         todo = f"on this machine ask for ≥ {math.ceil(smallest)} % or {todo}"
     return "; ".join([*parts, todo])
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.pairs is not None:
+        return f"{verdict.pairs} pairs"
+    return f"{verdict.current_processes} processes"
 
 
 def _passed(verdict: Verdict, rate: Signal) -> str:

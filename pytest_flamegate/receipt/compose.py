@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.profile import fold, hotspots
 from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
@@ -41,6 +41,7 @@ class Subject:
     commit: Commit | None
     flamegate_version: str
     prompt_tokens: int | None
+    side: Literal["base", "head"] | None = None
 
 
 def compose(
@@ -83,6 +84,7 @@ def compose(
         metrics=found,
         profile=record,
         kernels=sightings,
+        side=subject.side,
     )
     if not sightings:
         return None, evidence

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 VERDICT = "verdict.json"
+BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
+"""What was seen of the other side, where a run was compared in pairs."""
 FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, VERDICT)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.gate.cost import MOST
 from pytest_flamegate.gate.signals import in_words
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.words import MOST_OF_IT, headline
@@ -50,7 +51,9 @@ def failure_section(
     answer = visible(headline(verdict), _LONG)
     lines = [paint(answer, colour_of(verdict)) if colour else answer]
     lines += columns(list(_rates(verdict)), indent=2, gap=2)
+    lines += _phases(verdict)
     lines += _where(verdict)
+    lines += _explained(verdict)
     lines += _shares(verdict)
     lines += _reasons(verdict)
     if verdict.error_rate_basis:
@@ -87,12 +90,16 @@ def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:
     if signal.decision == "not_gated":
         yield "shown, not gated"
         return
-    if verdict.baseline_processes:
+    if verdict.pairs is not None:
+        yield figures.plural(verdict.pairs, "pair")
+    elif verdict.baseline_processes:
         yield f"{verdict.baseline_processes} and {verdict.current_processes} processes"
     if signal.smallest_detectable_pct is not None:
         yield f"could have seen {figures.percent(signal.smallest_detectable_pct)}"
     if verdict.false_alarm_rate is not None:
         yield f"false alarms ≤ {figures.percent(100 * verdict.false_alarm_rate)}"
+    if verdict.miss_rate is not None:
+        yield f"misses ≤ {figures.percent(100 * verdict.miss_rate)}"
 
 
 def _where(verdict: Verdict) -> list[str]:
@@ -109,6 +116,29 @@ def _where(verdict: Verdict) -> list[str]:
         said = ", ".join(_told_of(verdict, cost))
         rows.append((label, visible(name), before, "→", after, change, said))
     return columns(rows, right=(2, 4, 5), indent=2, gap=2)
+
+
+def _phases(verdict: Verdict) -> list[str]:
+    """Say whether prefill or decode changed, where the two are told apart."""
+    rows: list[tuple[str, ...]] = []
+    for phase in verdict.phases:
+        label = "phase (ms/token)" if not rows else ""
+        ends = sorted((phase.ci_low_pct, phase.ci_high_pct))
+        interval = " … ".join(f"{end:+.1f}" for end in ends)
+        said = f"{in_words(phase.change_pct)} ({interval})" if phase.certain else "no change seen"
+        before, after = (
+            figures.significant(value) for value in (phase.baseline_ms, phase.current_ms)
+        )
+        rows.append((label, phase.name, before, "→", after, said))
+    return columns(rows, right=(2, 4), indent=2, gap=2)
+
+
+def _explained(verdict: Verdict) -> list[str]:
+    """Name the fewest frames behind most of the change, where it takes more than one."""
+    if len(verdict.explained_by) < 2:
+        return []
+    names = ", ".join(visible(name) for name in verdict.explained_by)
+    return [f"  {100 * MOST:.0f} % of it explained by  {names}"]
 
 
 def _told_of(verdict: Verdict, cost: CostChange) -> Iterator[str]:

@@ -16,12 +16,13 @@ _TIMEOUT_S = 3600.0
 _LAST_LINES = 15
 
 
-def build(workload: Workload) -> None:
+def build(workload: Workload, *, always: bool = False) -> None:
     """Run the workload's ``build``, unless it has none or ``FLAMEGATE_SKIP_BUILD=1``.
 
+    ``always`` builds all the same: a fresh checkout holds nothing that was built before.
     ``ToolError`` ``E_BUILD_FAILED`` carries the last lines the build wrote.
     """
-    if not workload.build or os.environ.get(SKIP) == "1":
+    if not workload.build or (os.environ.get(SKIP) == "1" and not always):
         return
     result = process.run(
         workload.build,

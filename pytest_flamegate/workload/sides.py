@@ -16,7 +16,7 @@ from pytest_flamegate.paths import real
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _TOOL = os.path.dirname(os.path.realpath(pytest_flamegate.__file__))  # noqa: PTH120
-_UNDER_TEST = os.path.join(_TOOL, "embedded")  # noqa: PTH118
+UNDER_TEST = Path(_TOOL, "embedded")
 """The one part of this package that is measured; the rest is the same on both sides."""
 
 
@@ -99,7 +99,7 @@ def _installed(path: Path) -> bool:
     """Whether ``path`` belongs to the running Python's installation or to this package."""
     followed = Path(os.path.realpath(path.parent), path.name)
     if followed.is_relative_to(_TOOL):
-        return not followed.is_relative_to(_UNDER_TEST)
+        return not followed.is_relative_to(UNDER_TEST)
     return any(followed.is_relative_to(directory) for directory in _installation())
 
 

@@ -20,7 +20,8 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.build import encode_evidence
 from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.report.terminal import summary
-from pytest_flamegate.session import Outcome, Session
+from pytest_flamegate.outcome import Outcome
+from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import show
 from pytest_flamegate.workload.spec import Workload

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.gate import Comparability, Difference, Reason, Verdict, refused
 from pytest_flamegate.hints import pytest_command, relative, run_command
-from pytest_flamegate.session import Outcome
+from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, show, workflow_commands
 from pytest_flamegate.workload.spec import Workload

@@ -1,0 +1,136 @@
+"""The two sides of a comparison: the project at a revision, and as it stands here."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.sealing import model_facts
+from pytest_flamegate.workload.base_side import at_base, workload_at_base
+from pytest_flamegate.workload.build import build
+from pytest_flamegate.workload.checkout import Checkout, open_checkout
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.sides import UNDER_TEST, Sides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.spec import Workload
+
+
+@dataclass
+class Bases:
+    """Revisions that were checked out: each once, and built once by each command."""
+
+    _open: dict[tuple[Path, str], Checkout] = field(default_factory=dict)
+    _built: set[tuple[Path, tuple[str, ...]]] = field(default_factory=set)
+
+    def checkout(self, directory: Path, rev: str) -> Checkout:
+        """Return ``rev`` of the repository around ``directory``, checked out."""
+        key = (directory.absolute(), rev)
+        if key not in self._open:
+            known = [each for (where, _), each in self._open.items() if where == key[0]]
+            found = open_checkout(directory, rev)
+            same = next((each for each in known if each.commit == found.commit), None)
+            if same is not None:
+                found.close()
+            self._open[key] = same or found
+        return self._open[key]
+
+    def build(self, workload: Workload, checkout: Checkout) -> None:
+        """Build ``workload`` at the base, whatever ``FLAMEGATE_SKIP_BUILD`` says of this side.
+
+        ``ToolError`` ``E_BASE_BUILD_FAILED``: what is wrong there is no fault of the change.
+        """
+        based = workload_at_base(workload, checkout)
+        key = (based.directory, based.build)
+        if key in self._built:
+            return
+        try:
+            build(based, always=True)
+        except ToolError as error:
+            raise ToolError(
+                "E_BASE_BUILD_FAILED",
+                f"The base {checkout.commit[:12]} does not build, which says nothing of the "
+                f"change. {error.what}",
+                "Compare with a revision that builds here, or correct the workload's build.",
+            ) from None
+        self._built.add(key)
+
+    def close(self) -> None:
+        """Remove all of them."""
+        with ExitStack() as stack:
+            for checkout in {id(each): each for each in self._open.values()}.values():
+                stack.callback(checkout.close)
+        self._open.clear()
+        self._built.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One side, ready to run. ``told`` is the workload as it is written down."""
+
+    told: Workload
+    workload: Workload
+    plan: Plan
+    model: Mapping[str, str | int]
+
+
+def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepared, Prepared]:
+    """Build both sides of ``workload`` and return base and head.
+
+    Injected work is head's alone: it is what the comparison is to find.
+    """
+    chosen = engine(workload.engine)
+    chosen.validate(workload)
+    _refuse_nothing(workload, checkout)
+    unchanged = replace(workload, injection=None)
+    build(workload)
+    bases.build(unchanged, checkout)
+    model = chosen.model(workload)
+    plan, based = at_base(chosen.plan(unchanged, model), unchanged, checkout)
+    base_model = model
+    if model is not None and checkout.path(model).exists():
+        base_model = checkout.path(model)
+    return (
+        Prepared(unchanged, based, plan, model_facts(base_model, based)),
+        Prepared(workload, workload, chosen.plan(workload, model), model_facts(model, workload)),
+    )
+
+
+def importable(workload: Workload, call: Callable[..., Any] | None) -> Workload:
+    """Return the workload of a declared engine that is the same as ``call``, a test's callable.
+
+    ``UsageError`` ``E_CALL_AT_REVISION`` where it has no name under which another
+    process could import it.
+    """
+    if call is None:
+        return workload
+    name = getattr(call, "__qualname__", "<unnamed>")
+    if "<" in name or getattr(call, "__self__", None) is not None or not workload.target:
+        raise UsageError(
+            "E_CALL_AT_REVISION",
+            f"{workload.node_name} measures {name}, which no other process can import, and so "
+            "not at another revision either.",
+            'Measure a function of a module, or declare it: engine = "python", '
+            'target = "module:function".',
+        )
+    return workload
+
+
+def _refuse_nothing(workload: Workload, checkout: Checkout) -> None:
+    """Refuse the embedded engine where it is an installed package: both sides are the same."""
+    if workload.engine != "embedded" or workload.injection is not None:
+        return
+    if not Sides(checkout.project, checkout.root).holds(UNDER_TEST):
+        raise UsageError(
+            "E_NOTHING_DIFFERS",
+            f"Workload {workload.name!r} runs the engine that comes with flamegate, which is the "
+            "same at every revision of this repository.",
+            "Declare a workload that runs this repository's code, or deselect this one.",
+        )
