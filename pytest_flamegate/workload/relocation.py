@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
+from pytest_flamegate.paths import real
 from pytest_flamegate.workload.sides import Sides
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _FILE_LOADERS = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 _LAYOUTS = ("", "src", "python", "lib")
 """Where a repository keeps its packages."""
+_LINKS = "/build/__editable__."
 
 
 def relocate(project: Path, checkout: Path) -> None:
@@ -114,8 +116,10 @@ class Relocator(MetaPathFinder):
         root = str(moved.parents[above - 1])
         if top_level and root not in self._roots:
             self._roots.append(root)
-        if moved.is_file():
-            return self._file(spec, moved)
+        linked = self._sides.moved(real(origin))
+        for file in (moved, linked):
+            if file is not None and file.is_file():
+                return self._file(spec, file)
         # A module may have become a package since, or the other way round.
         found = PathFinder.find_spec(spec.name, [root])
         if found is not None and found.origin is not None:
@@ -236,8 +240,12 @@ def _tell_children(sides: Sides) -> None:
 
 
 def _moved(entry: str, sides: Sides) -> str:
-    """Return the counterpart of an entry of a search path; what is no directory's name stays."""
-    if not _is_absolute(entry):
+    """Return the counterpart of an entry of a search path.
+
+    What is no directory's name stays, and so does a tree of links, as setuptools makes it
+    for a strict editable install: what it leads to is moved.
+    """
+    if not _is_absolute(entry) or _LINKS in entry:
         return entry
     moved = sides.moved(Path(entry))
     return entry if moved is None else str(moved)

@@ -174,6 +174,23 @@ def test_a_namespace_package_that_a_finder_gives(trees: Trees) -> None:
     assert "No module named 'space'" in trees.run("import space", NAMESPACE_FINDER)["missing"]
 
 
+def test_a_tree_of_links_of_a_strict_editable_install(trees: Trees) -> None:
+    trees.both("src/pkg/__init__.py", "from pkg.sub import side")
+    trees.both("src/pkg/sub.py", "side = 'SIDE'")
+    trees.both("src/space/mine.py", "side = 'SIDE'")
+    links = trees.project / "build/__editable__.toy-1-py3-none-any"
+    for name in ("pkg/__init__.py", "pkg/sub.py", "space/mine.py"):
+        (links / name).parent.mkdir(parents=True, exist_ok=True)
+        (links / name).symlink_to(trees.project / "src" / name)
+    told = trees.run(
+        "import pkg, space.mine; told.update(p=pkg.side, s=space.mine.side)", path=(links,)
+    )
+    assert told == {"p": "checkout", "s": "checkout"}
+    (trees.checkout / "src/space/mine.py").unlink()
+    missing = trees.run("import pkg, space.mine", path=(links,))["missing"]
+    assert "not at the revision" in missing
+
+
 def test_a_plain_script_beside_its_module(trees: Trees) -> None:
     trees.both("bench.py", "import helper; side = helper.side")
     trees.both("helper.py", "side = 'SIDE'")
