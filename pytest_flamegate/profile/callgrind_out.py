@@ -1,0 +1,193 @@
+"""The file callgrind writes: instructions by function, checked against its own total.
+
+Of its grammar only what bears on self cost is read. A name is written out once and
+then called by its number: ``fn=(12) main``, later ``fn=(12)``. A cost line is a
+position for each column of ``positions:`` (absolute, ``+N``, ``-N`` or ``*``) and a
+figure for each of ``events:``, zeros at the end left out. The line after ``calls=`` is
+what the called function cost, and no cost of the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.profile.normalise import native_frame
+from pytest_flamegate.profile.words import ProfilerError, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+NAME = "callgrind"
+EVENT = "Ir"
+CONTRADICTS = "E_PROFILE_CONTRADICTS"
+_MAGIC = "# callgrind format"
+_NUMBERED = re.compile(r"\((\d{1,9})\)(?: (.*))?$", re.DOTALL)
+_POSITION = re.compile(r"(?:[+-]?(?:0x[0-9a-fA-F]{1,16}|\d{1,20})|\*)$")
+_CALL = re.compile(r"calls=\d{1,20} ")
+_FIGURE = re.compile(r"\d{1,19}$")
+_UNKNOWN = "???"
+_DEPTH = re.compile(r"'\d{1,9}$")
+"""A function within itself is written as one of its own: ``walk'2``."""
+_CALLED = frozenset({"cfn", "cfi", "cfl", "cob"})
+_FILES = frozenset({"fl", "fi", "fe", "jump", "jcnd"})
+_COST_STARTS = frozenset("0123456789+-*")
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What one process executed: the whole, and each function's own part of it."""
+
+    total: int
+    by_function: Mapping[str, int]
+
+
+def parse_callgrind(lines: Iterable[str]) -> Instructions:
+    """Read one file, of one part or of several.
+
+    A function's name is normalised like that of any native frame. Raises
+    ``ProfilerError``: ``E_PROFILER_OUTPUT`` where the file is no such file or was cut off,
+    ``E_PROFILE_CONTRADICTS`` where its functions do not add up to its total.
+    """
+    reader = _Reader()
+    for number, line in enumerate(lines, 1):
+        try:
+            reader.take(line.rstrip("\r\n"))
+        except ValueError as error:
+            raise unreadable(NAME, f"line {number}: {error}") from None
+    return reader.finish()
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names by the numbers they were given."""
+
+    known: dict[str, str] = field(default_factory=dict)
+
+    def read(self, text: str) -> str:
+        found = _NUMBERED.match(text)
+        if found is None:
+            return text
+        number, name = found.groups()
+        if name is not None:
+            self.known[number] = name
+        elif number not in self.known:
+            raise ValueError(f"no name was given the number {number}")
+        return self.known[number]
+
+
+@dataclass(slots=True)
+class _Reader:
+    functions: _Names = field(default_factory=_Names)
+    objects: _Names = field(default_factory=_Names)
+    costs: dict[tuple[str, str], int] = field(default_factory=dict)
+    function: str | None = None
+    object: str = ""
+    positions: int = 1
+    column: int | None = None
+    part: int = 0
+    total: int = 0
+    begun: bool = False
+    totalled: bool = False
+    is_call: bool = False
+
+    def take(self, line: str) -> None:
+        """Read one line; ``ValueError`` says what is wrong with it."""
+        if not self.begun:
+            self._begin(line)
+        elif not line or line.startswith("#"):
+            return
+        elif line[0] in _COST_STARTS:
+            self._cost(line)
+        elif self.is_call:
+            raise ValueError("a call without what it cost")
+        elif (at := line.find("=")) > 0 and line[:at].isalpha():
+            self._place(line[:at], line[at + 1 :], line)
+        else:
+            self._head(*line.partition(":")[::2])
+
+    def finish(self) -> Instructions:
+        """Return what the parts hold together."""
+        if not self.begun or not self.totalled or self.part:
+            raise unreadable(NAME, "it ends before its totals")
+        if not self.costs:
+            raise unreadable(NAME, "it counted nothing")
+        named: dict[str, int] = {}
+        for (library, function), cost in self.costs.items():
+            bare = _DEPTH.sub("", function)
+            frame = native_frame("" if bare == _UNKNOWN else bare, library.replace(_UNKNOWN, ""))
+            name = frame.name if frame is not None else bare
+            named[name] = named.get(name, 0) + cost
+        return Instructions(self.total, MappingProxyType(named))
+
+    def _begin(self, line: str) -> None:
+        # Older ones begin with the version instead.
+        if line.strip() and line != _MAGIC and not line.startswith("version:"):
+            raise ValueError("it does not begin like a file of callgrind's")
+        self.begun = bool(line.strip())
+
+    def _cost(self, line: str) -> None:
+        words = line.split()
+        if self.column is None or self.function is None:
+            raise ValueError("a cost that belongs to no event or no function")
+        figures = words[self.positions :]
+        if not all(_POSITION.match(word) for word in words[: self.positions]) or not all(
+            _FIGURE.match(word) for word in figures
+        ):
+            raise ValueError("it is no cost line")
+        if self.is_call:
+            self.is_call = False
+            return
+        cost = int(figures[self.column]) if self.column < len(figures) else 0
+        key = (self.object, self.function)
+        self.costs[key] = self.costs.get(key, 0) + cost
+        self.part += cost
+
+    def _place(self, kind: str, text: str, line: str) -> None:
+        if kind == "fn":
+            self.function = self.functions.read(text)
+        elif kind == "ob":
+            self.object = self.objects.read(text)
+        elif kind == "cfn":
+            self.functions.read(text)
+        elif kind == "cob":
+            self.objects.read(text)
+        elif kind == "calls":
+            if not _CALL.match(line):
+                raise ValueError("it is no call")
+            self.is_call = True
+        elif kind not in _CALLED and kind not in _FILES:
+            raise ValueError(f"what {kind}= means is not known")
+
+    def _head(self, key: str, value: str) -> None:
+        if key == "events":
+            events = value.split()
+            if EVENT not in events:
+                raise ValueError(f"it holds no event {EVENT}")
+            self.column = events.index(EVENT)
+        elif key == "positions":
+            self.positions = len(value.split())
+        elif key == "part":
+            self.totalled = False
+        elif key == "totals":
+            self._total(value)
+
+    def _total(self, value: str) -> None:
+        figures = value.split()
+        if self.column is None or not all(_FIGURE.match(figure) for figure in figures):
+            raise ValueError("its totals are no figures")
+        stated = int(figures[self.column]) if self.column < len(figures) else 0
+        if stated != self.part:
+            raise contradicts(
+                f"its functions add up to {self.part} instructions and its total says {stated}"
+            )
+        self.total += stated
+        self.part, self.totalled, self.function = 0, True, None
+
+
+def contradicts(why: str) -> ProfilerError:
+    """Return the refusal of counts that cannot all be true."""
+    todo = "Measure again; if it stays, report it with the version of valgrind."
+    return ProfilerError(CONTRADICTS, f"What {NAME} wrote contradicts itself: {why}.", todo, why)
