@@ -24,7 +24,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
-    from pytest_flamegate.profile import Setup, profilers
+    from pytest_flamegate.profile import Setup, callgrind, profilers
     from pytest_flamegate.workload.machine import identity
 
     machine = identity()
@@ -36,6 +36,8 @@ def run(_: argparse.Namespace) -> int:
     for probe in probes:
         for line in _probe_lines(probe):
             common.say(line)
+    for line in _counts_lines(callgrind.probe()):
+        common.say(line)
     for name, good, words in (*_clocks(), _model()):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
     python = any(probe.usable and probe.sees_python for probe in probes)
@@ -66,6 +68,16 @@ def _probe_lines(probe: Probe) -> list[str]:
         f"{probe.profiler:<10} {_BAD}  {probe.code}: {probe.reason}",
         f"{'':<14} {probe.todo}",
     ]
+
+
+def _counts_lines(probe: Probe) -> list[str]:
+    """Say whether instructions can be counted: an extra signal, and no profile."""
+    if probe.usable:
+        good, words, more = _GOOD, f"{probe.version}, instruction counts available", probe.notes
+    else:
+        good, more = _BAD, (probe.todo,)
+        words = f"{probe.code}: no instruction counts: {probe.reason}"
+    return [f"{probe.profiler:<10} {good}  {words}", *(f"{'':<14} {line}" for line in more)]
 
 
 def _clocks() -> list[tuple[str, bool, str]]:
