@@ -1,0 +1,249 @@
+"""Instructions a token: one workload counted twice, and the difference taken.
+
+A run of many tokens less a run of one leaves the decode: start, load and prefill are
+in both. A program that cannot be told how many tokens to make is counted as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.profile.callgrind import DIED, Counted, count_program
+from pytest_flamegate.profile.callgrind_out import contradicts
+from pytest_flamegate.profile.words import unreadable
+from pytest_flamegate.workload import wire
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.refusals import check_count
+from pytest_flamegate.workload.split import Splitter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.workload.engines.base import Plan, Streamed
+    from pytest_flamegate.workload.spec import Workload
+
+Covers = Literal["decode", "process"]
+
+FEW, MANY = 1, 9
+"""Tokens of the two runs. The same command counts the same, so eight tokens are plenty."""
+TIMEOUT_TIMES = 10
+"""How much more than the workload's own time-out a run may take under valgrind."""
+WHOLE = "the whole process is counted, start, load and prefill with it"
+NO_PLACEHOLDER = f"{WHOLE}: its command does not say {{max_tokens}}"
+ONE_TOKEN = f"{WHOLE}: one token leaves nothing to subtract"
+THREADS = "threads take turns under valgrind: if they spin while they wait, the count varies"
+_MAX_TOKENS = "max_tokens"
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+_Run = tuple[Counted, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionCount:
+    """Instructions for each token, and which functions they were in.
+
+    ``tokens`` are those of the two runs the difference was taken of; the first is 0
+    where ``covers`` is ``process`` and nothing was subtracted. ``by_function`` holds
+    each function's own instructions a token; they add up to ``per_token``.
+    """
+
+    per_token: float
+    covers: Covers
+    tokens: tuple[int, int]
+    by_function: Mapping[str, float]
+    valgrind_version: str
+    notes: tuple[str, ...]
+
+
+def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
+    """Count the workload in the environment ``env``, which is that of the engine.
+
+    Raises what ``count_program`` raises; ``UsageError`` ``E_CANNOT_COUNT_CALLABLE`` for
+    a callable of this process; ``ToolError`` ``E_OTHER_TOKENS`` where an engine made
+    more or fewer tokens than it was asked for, ``E_TOKENS_DIFFER`` where the two runs
+    do not begin alike, ``E_PROFILE_CONTRADICTS`` where more tokens took no more
+    instructions; and what the engine itself refuses.
+    """
+    if isinstance(plan, Served) and plan.call is not None:
+        raise UsageError(
+            "E_CANNOT_COUNT_CALLABLE",
+            f"{workload.name!r} is a callable of this process, and no copy of a running process "
+            "can be counted.",
+            'Declare a workload with engine = "python" and target = "module:function" instead.',
+        )
+    many = min(MANY, workload.max_tokens)
+    whole = None
+    if not isinstance(plan, Served) and _argv(plan, workload, many) is None:
+        whole = NO_PLACEHOLDER
+    elif many <= FEW:
+        whole = ONE_TOKEN
+    if whole is not None:
+        return _whole(plan, workload, env, whole)
+    short = _exactly(plan, workload, env, FEW)
+    long = _exactly(plan, workload, env, many)
+    if long[1][:FEW] != short[1]:
+        raise ToolError(
+            "E_TOKENS_DIFFER",
+            f"Two runs of {workload.name!r} do not begin with the same token.",
+            "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
+        )
+    return _difference(workload, short[0], long[0], (FEW, many))
+
+
+def _whole(plan: Plan, workload: Workload, env: Mapping[str, str], note: str) -> InstructionCount:
+    counted, tokens = _run(plan, workload, env, workload.max_tokens)
+    check_count(workload, len(tokens))
+    return InstructionCount(
+        per_token=counted.instructions / len(tokens),
+        covers="process",
+        tokens=(0, len(tokens)),
+        by_function=MappingProxyType(
+            {name: cost / len(tokens) for name, cost in counted.by_function.items()}
+        ),
+        valgrind_version=counted.valgrind_version,
+        notes=(note, *_notes(workload), *counted.notes),
+    )
+
+
+def _difference(
+    workload: Workload, short: Counted, long: Counted, tokens: tuple[int, int]
+) -> InstructionCount:
+    between = tokens[1] - tokens[0]
+    names = {**long.by_function, **short.by_function}
+    costs = {
+        name: (long.by_function.get(name, 0) - short.by_function.get(name, 0)) / between
+        for name in names
+    }
+    per_token = (long.instructions - short.instructions) / between
+    if per_token <= 0.0:
+        raise contradicts(
+            f"{tokens[1]} tokens took no more instructions ({long.instructions}) than "
+            f"{tokens[0]} ({short.instructions})"
+        )
+    return InstructionCount(
+        per_token=per_token,
+        covers="decode",
+        tokens=tokens,
+        by_function=MappingProxyType({name: cost for name, cost in costs.items() if cost}),
+        valgrind_version=long.valgrind_version,
+        notes=tuple(dict.fromkeys((*_notes(workload), *short.notes, *long.notes))),
+    )
+
+
+def _notes(workload: Workload) -> tuple[str, ...]:
+    return (THREADS,) if workload.threads > 1 else ()
+
+
+def _exactly(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
+    counted, made = _run(plan, workload, env, tokens)
+    if len(made) != tokens:
+        raise ToolError(
+            "E_OTHER_TOKENS",
+            f"The engine of {workload.name!r} was asked for {tokens} tokens and made {len(made)}.",
+            "Check that max_tokens reaches the engine, that token_unit suits its output, and "
+            "that the answer to the prompt is long enough.",
+        )
+    return counted, made
+
+
+def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
+    # Bytecode that the first run left behind would spare the second its compiling.
+    settled = {**env, "PYTHONDONTWRITEBYTECODE": "1"}
+    if isinstance(plan, Served):
+        return _served(plan, workload, settled, tokens)
+    counted = count_program(
+        _argv(plan, workload, tokens) or plan.argv,
+        env=settled,
+        cwd=workload.directory,
+        timeout_s=workload.timeout_s * TIMEOUT_TIMES,
+    )
+    splitter: Splitter[int] = Splitter(plan.token_unit)
+    made = [*splitter.feed(counted.stdout, 0), *splitter.finish()]
+    return counted, tuple(text for text, _ in made)
+
+
+def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
+    spec = json.dumps({**plan.load, "prompt": workload.prompt, "max_tokens": tokens})
+    with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+        answer = Path(name) / "answer"
+        child = [sys.executable, "-P", "-m", "pytest_flamegate.workload.count_child"]
+        try:
+            counted = count_program(
+                [*child, str(answer), spec, str(tokens)],
+                env=env,
+                cwd=workload.directory,
+                timeout_s=workload.timeout_s * TIMEOUT_TIMES,
+            )
+        except ToolError as error:
+            if error.code == DIED and (told := _failure(_records(answer))) is not None:
+                raise told from None
+            raise
+        records = _records(answer)
+    if not records or records[-1][0] != wire.DONE:
+        raise unreadable("the counted process", "its answer has no end")
+    made = [str(value) if kind == wire.TOKEN else text for kind, value, text in records[:-1]]
+    return counted, tuple(made)
+
+
+def _records(answer: Path) -> list[tuple[bytes, int, str]]:
+    try:
+        return wire.Parser().feed(answer.read_bytes())
+    except OSError:
+        return []
+
+
+def _failure(records: list[tuple[bytes, int, str]]) -> FlamegateError | None:
+    """Return the refusal that the counted process told, if it told one."""
+    for kind, _, text in records:
+        if kind == wire.FAILED:
+            told = json.loads(text)
+            refusal = UsageError if told["usage"] else ToolError
+            return refusal(told["code"], told["what"], told["todo"])
+    return None
+
+
+def _argv(plan: Streamed, workload: Workload, tokens: int) -> tuple[str, ...] | None:
+    """Return the command line for that many tokens; None where it does not name them."""
+    templates = workload.command
+    if len(templates) != len(plan.argv) or not any(
+        f"{{{_MAX_TOKENS}}}" in template for template in templates
+    ):
+        return None
+    parts = []
+    for template, part in zip(templates, plan.argv, strict=True):
+        told = _retold(template, part, workload.max_tokens, tokens)
+        if told is None:
+            return None
+        parts.append(told)
+    return tuple(parts)
+
+
+def _retold(template: str, part: str, planned: int, tokens: int) -> str | None:
+    """Return ``part``, filled in from ``template``, for another number of tokens.
+
+    None where it was not filled in from it.
+    """
+    if f"{{{_MAX_TOKENS}}}" not in template:
+        return part
+    pieces = _PLACEHOLDER.split(template)  # text, name, text, name, …, text
+    pattern = "".join(
+        re.escape(piece) if index % 2 == 0 else f"({planned})" if piece == _MAX_TOKENS else "(.*?)"
+        for index, piece in enumerate(pieces)
+    )
+    found = re.fullmatch(pattern, part, re.DOTALL)
+    if found is None:
+        return None
+    names = pieces[1::2]
+    filled = [
+        str(tokens) if name == _MAX_TOKENS else value
+        for name, value in zip(names, found.groups(), strict=True)
+    ]
+    return "".join(text + value for text, value in zip(pieces[::2], [*filled, ""], strict=True))
