@@ -1,7 +1,7 @@
 """callgrind: every instruction of a program counted, exactly, 12 to 50 times slower.
 
 It runs the program on a CPU of its own making, so what it counts depends neither on load
-nor on address randomisation: the same command in the same environment counts the same.
+nor on address randomisation: the same command in the same environment repeats to 0.01 %.
 It says nothing about time: cache and memory are invisible to it. And the length of a
 path or of the environment moves everything behind it in memory: ``malloc`` and tables
 hashed by address then work differently. With NumPy that alone is up to 0.3 %.

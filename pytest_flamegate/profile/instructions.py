@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Covers = Literal["decode", "process"]
 
 FEW, MANY = 1, 9
-"""Tokens of the two runs. The same command counts the same, so eight tokens are plenty."""
+"""Tokens of the two runs. A count repeats to 0.01 %, so eight tokens are plenty."""
 TIMEOUT_TIMES = 10
 """How much more than the workload's own time-out a run may take under valgrind."""
 WHOLE = "the whole process is counted, start, load and prefill with it"
