@@ -1,7 +1,7 @@
 """Measure pairs of the embedded passage, with real injected work, and keep every pair.
 
-    python benchmarks/pair_streams.py FILE --pairs 100                 # the same code on both sides
-    python benchmarks/pair_streams.py FILE --rounds 16                 # every effect under every load
+    python benchmarks/pair_streams.py FILE --pairs 100     # the same code on both sides
+    python benchmarks/pair_streams.py FILE --rounds 16     # every effect under every load
 
 One JSON line a pair goes to FILE (appended): the effect in percent of the whole, the
 load beside it, seconds it took, and for both sides quiet and CPU seconds per token and
@@ -99,8 +99,10 @@ def observer(extra_pct: float) -> PairObserver:
     head = passage
     if extra_pct:
         head = replace(passage, injection=Injection(FRAME, extra_pct / SHARE))
-    sides = [Observer(w, embedded.plan(w, embedded.model(w))) for w in (passage, head)]
-    return PairObserver(*sides)
+    model = embedded.model(passage)
+    return PairObserver(
+        Observer(passage, embedded.plan(passage, model)), Observer(head, embedded.plan(head, model))
+    )
 
 
 def side(run: Run) -> dict[str, object]:
