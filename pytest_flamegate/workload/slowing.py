@@ -74,8 +74,8 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     all that it called; results and exceptions stay as they are. What is owed is paid once
     it is 50 µs. Short calls are clocked by the wall, which is cheap; from the length on at
     which it is worth it, at most 1 ms, the CPU clock tells what a thread lost to others.
-    What this costs, about 0.5 µs a call, is part of the extra; by as much a call's extra may
-    be wrong.
+    What this costs, some 0.5 µs a call, is part of the extra. It is known from empty calls
+    only, so that a call's extra may be too large by about 1 µs.
 
     Frames are found by ``functions.find``. Raises ``UsageError``: E_UNKNOWN_FRAME,
     E_AMBIGUOUS_FRAME, E_CANNOT_SLOW (a coroutine), E_INJECTION (not a percentage above 0).
