@@ -81,7 +81,8 @@ KNOBS = (
     Knob(
         "inject",
         "text",
-        "falsification: make the embedded engine's FRAME really do that much more work",
+        "falsification: make FRAME of the embedded engine or of a Python workload really do "
+        "that much more work",
         None,
         "FRAME:+10%",
         ini=False,

@@ -254,11 +254,11 @@ class Session:
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:
             return workload
-        if workload.engine != "embedded" or call is not None:
+        if workload.engine not in ("embedded", "python") or call is not None:
             raise UsageError(
                 "E_BAD_INJECTION",
-                f"Work can be injected into the embedded engine only, and {workload.name!r} "
-                "runs on another.",
+                "Work can be injected into the embedded engine and into workloads with a Python "
+                f"target only, and {workload.name!r} is neither.",
                 "Deselect it, or drop the option.",
             )
         return replace(workload, injection=self.settings.inject)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.embedded import kernels
 from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.injection import extra_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,21 +53,15 @@ def inject(injection: Injection) -> None:
             f"The embedded engine has no frame {injection.frame!r} to give more work.",
             f"Choose one of: {', '.join(FRAMES)}.",
         )
-    if not 0 < injection.extra_pct < math.inf:
-        raise UsageError(
-            "E_INJECTION",
-            f"{injection.extra_pct} percent of extra work cannot be injected.",
-            "Give a percentage above 0, such as +10%.",
-        )
+    extra = extra_share(injection.extra_pct)
     kernel = getattr(kernels, injection.frame)
     kernel = getattr(kernel, "flamegate_kernel", kernel)
-    setattr(kernels, injection.frame, _repeating(kernel, injection))
+    setattr(kernels, injection.frame, _repeating(kernel, injection.frame, extra))
 
 
-def _repeating(kernel: Callable[..., Any], injection: Injection) -> Callable[..., Any]:
-    call_size = _CALL_SIZE[injection.frame]
-    remembered_calls = _REMEMBERED_CALLS.get(injection.frame, 0)
-    share = injection.extra_pct / 100.0
+def _repeating(kernel: Callable[..., Any], frame: str, extra: float) -> Callable[..., Any]:
+    call_size = _CALL_SIZE[frame]
+    remembered_calls = _REMEMBERED_CALLS.get(frame, 0)
     credit_by_size: dict[int, float] = {}
     earlier_calls: dict[int, deque[tuple[Any, ...]]] = {}
 
@@ -75,7 +70,7 @@ def _repeating(kernel: Callable[..., Any], injection: Injection) -> Callable[...
         if size not in credit_by_size:
             credit_by_size[size] = len(credit_by_size) * _GOLDEN % 1.0
             earlier_calls[size] = deque(maxlen=remembered_calls)
-        credit, earlier = credit_by_size[size] + share, earlier_calls[size]
+        credit, earlier = credit_by_size[size] + extra, earlier_calls[size]
         repeats = int(credit)
         for turn in range(repeats):
             kernel(*(earlier[turn % len(earlier)] if earlier else arguments))

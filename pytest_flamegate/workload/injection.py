@@ -21,3 +21,14 @@ def parse_injection(text: str) -> Injection:
             "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
         )
     return Injection(match[1], float(match[2]))
+
+
+def extra_share(extra_pct: float) -> float:
+    """Return ``extra_pct`` percent as a share; ``UsageError`` ``E_INJECTION`` if not above 0."""
+    if not 0 < extra_pct < math.inf:
+        raise UsageError(
+            "E_INJECTION",
+            f"{extra_pct} percent of extra work cannot be injected.",
+            "Give a percentage above 0, such as +10%.",
+        )
+    return extra_pct / 100.0

@@ -288,7 +288,7 @@ def test_accepted_then_run_again(home: Path) -> None:
     [
         (workload("toy", "raises"), (), 5, "E_ENGINE_RAISED"),
         (workload("toy", "is_not_there"), (), 5, "E_TARGET_NOT_FOUND"),
-        (workload("toy"), ("--inject=rms_norm:+10%",), 2, "E_BAD_INJECTION"),
+        (workload("toy"), ("--inject=rms_norm:+10%",), 2, "E_UNKNOWN_FRAME"),
         (workload("toy"), ("--dir=toy.py/artifacts",), 5, "E_CANNOT_WRITE"),
     ],
 )

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.doors.project import JUDGED, QUICK, ROUNDS, SEEN, refused, workload, write_toy
+from tests.doors.project import JUDGED, QUICK, ROUNDS, SEEN, workload, write_toy
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
@@ -374,14 +374,6 @@ def test_a_summary_page_that_cannot_be_written_is_said(
     result = project.run(*QUICK)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["::error file=flamegate.toml*", "GITHUB_STEP_SUMMARY cannot*"])
-
-
-def test_work_is_injected_into_the_embedded_engine_only(project: Project) -> None:
-    project.declare(workload("toy"))
-    result = project.run(*QUICK, "--flamegate-inject=rms_norm:+10%")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["FAILED flamegate.toml::toy - error: *embedded engine only*"])
-    refused(project.run(*QUICK, "--flamegate-inject=rms_norm:10%"), "E_BAD_INJECTION")
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import ToolError, UsageError
@@ -13,8 +14,11 @@ from pytest_flamegate.workload.engines.base import Plan, Served
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+    from types import ModuleType
 
     from pytest_flamegate.workload.spec import Workload
+
+    Generate = Callable[[str, int], Iterable[Any]]
 
 FACTORY = "pytest_flamegate.workload.engines.python:load_engine"
 
@@ -47,15 +51,27 @@ class Python:
     def plan(self, workload: Workload, model: Path | None) -> Plan:  # noqa: ARG002
         """Serve the target in a child process."""
         directory = str(workload.directory.resolve())
-        return Served({"factory": FACTORY, "target": workload.target, "directory": directory})
+        load: dict[str, Any] = {
+            "factory": FACTORY,
+            "target": workload.target,
+            "directory": directory,
+        }
+        if workload.injection is not None:
+            load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
+        return Served(load)
 
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""
         return None
 
 
-def load_engine(load: dict[str, Any]) -> Callable[[str, int], Iterable[Any]]:
-    """Import the target (in the child) and return it."""
+def load_engine(load: dict[str, Any]) -> Generate:
+    """Import the target (in the child) and return it.
+
+    ``load["inject"]`` is a function that is slowed and its extra percent; ``slow`` says
+    what is refused. The standard library that this child itself uses is left out.
+    """
+    own = set(sys.modules)
     sys.path.insert(0, load["directory"])
     module_name, _, function_name = load["target"].partition(":")
     try:
@@ -74,5 +90,24 @@ def load_engine(load: dict[str, Any]) -> Callable[[str, int], Iterable[Any]]:
             f"The target {load['target']!r} is no function.",
             "Name a function that takes prompt and max_tokens and yields tokens.",
         )
-    target: Callable[[str, int], Iterable[Any]] = found
-    return target
+    target: Generate = found
+    if "inject" not in load:
+        return target
+    used = [module for name, module in sys.modules.items() if name not in own]
+    return _slowed(target, load, [*used, sys.modules[module_name]])
+
+
+def _slowed(target: Generate, load: dict[str, Any], modules: list[ModuleType]) -> Generate:
+    from pytest_flamegate.workload.slowing import slow
+
+    frame, extra_pct = load["inject"]
+    slowed = slow(frame, extra_pct, modules)
+
+    def generate(prompt: str, max_tokens: int) -> Iterable[Any]:
+        tokens = target(prompt, max_tokens)
+        if max_tokens < load["max_tokens"]:  # warming up, where not everything is called
+            return tokens
+        # Chained in C, for a profile without one more Python frame above every other.
+        return chain(tokens, slowed.checked())
+
+    return generate

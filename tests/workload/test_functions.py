@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.functions import find, label
+from tests.workload.modules import module
+
+SOURCE = """
+import functools
+from json import dumps
+
+def softmax(x): return x
+def soft_max_rows(x): return x
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args): return function(*args)
+    return wrapper
+
+def hidden(function):
+    def wrapper(*args): return function(*args)
+    return wrapper
+
+@logged
+def wrapped(x): return x
+
+@hidden
+def behind(x): return x
+
+@functools.lru_cache
+def cached(x): return x
+
+class Model:
+    def forward(self, x): return x
+    @staticmethod
+    def pick(x): return x
+    @classmethod
+    def load(cls): return cls()
+    @property
+    def width(self): return 1
+    @width.setter
+    def width(self, value): pass
+    class Head:
+        def forward(self, x): return x
+        def project(self, x): return x
+
+def made(k):
+    def inner(x): return x * k
+    return inner
+
+TABLE = {k: made(k) for k in range(3)}
+nameless = lambda x: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [
+        ("softmax", "toy:softmax"),
+        ("toy:softmax", "toy:softmax"),
+        ("toy.softmax", "toy:softmax"),
+        ("wrapped", "toy:wrapped"),
+        ("behind", "toy:behind"),
+        ("cached", "toy:cached"),
+        ("Model.forward", "toy:Model.forward"),
+        ("toy:Model.Head.forward", "toy:Model.Head.forward"),
+        ("Head.forward", "toy:Model.Head.forward"),
+        ("project", "toy:Model.Head.project"),
+        ("pick", "toy:Model.pick"),
+        ("load", "toy:Model.load"),
+        ("width", "toy:Model.width"),
+        ("inner", "toy:made.inner"),
+        ("toy:made.inner", "toy:made.inner"),
+        ("<lambda>", "toy:<lambda>"),
+    ],
+)
+def test_found_by_the_name_in_a_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, found: str
+) -> None:
+    toy = module(tmp_path, monkeypatch, SOURCE)
+    assert {label(each) for each in find(frame, [toy])} == {found}
+
+
+@pytest.mark.parametrize(("frame", "count"), [("inner", 3), ("width", 2), ("softmax", 1)])
+def test_every_object_of_a_function_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, count: int
+) -> None:
+    assert len(find(frame, [module(tmp_path, monkeypatch, SOURCE)])) == count
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        ("forward", ("toy:Model.forward", "toy:Model.Head.forward")),
+        ("wrapper", ("toy:logged.wrapper", "toy:hidden.wrapper")),
+    ],
+)
+def test_several_functions_are_all_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, words: tuple[str, ...]
+) -> None:
+    toy = module(tmp_path, monkeypatch, SOURCE)
+    with pytest.raises(UsageError) as caught:
+        find(frame, [toy])
+    assert caught.value.code == "E_AMBIGUOUS_FRAME"
+    for word in words:
+        assert word in caught.value.what
+        assert find(word, [toy])
+
+
+@pytest.mark.parametrize(
+    ("frame", "near"),
+    [
+        ("softmx", "toy:softmax"),
+        ("toy:softmx", "toy:softmax"),
+        ("toy.sofmax", "toy:softmax"),
+        ("Model.foward", "toy:Model.forward"),
+        ("elsewhere:softmax", None),
+        (":softmax", None),
+        (".toy:softmax", None),
+        ("math:sqrt", None),
+        ("len", None),
+        ("dumps", None),
+        ("qqqqqqqq", None),
+        ("", None),
+        ("max", None),
+    ],
+)
+def test_an_unknown_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, near: str | None
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(frame, [module(tmp_path, monkeypatch, SOURCE)])
+    assert caught.value.code == "E_UNKNOWN_FRAME"
+    assert repr(frame) in caught.value.what
+    assert "module:qualname" in caught.value.todo
+    assert near is None or near in caught.value.what
+
+
+def test_what_cannot_be_slowed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="C functions"):
+        find("sqrt", [module(tmp_path, monkeypatch, "from math import sqrt")])
+
+
+def test_a_module_that_is_named_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_late.py").write_text("def softmax(x): return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (found,) = find("imported_late:softmax", [])
+    assert label(found) == "imported_late:softmax"
+    assert found.__globals__["softmax"] is found
+
+
+def test_a_function_of_the_standard_library_by_its_module() -> None:
+    assert find("json:dumps", []) == (json.dumps,)
+
+
+def test_the_project_goes_before_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def softmax(x): return x\ndef only_there(x): return x\n"
+    library = module(tmp_path / "lib/site-packages", monkeypatch, source, "library")
+    project = module(tmp_path, monkeypatch, "def softmax(x): return x\n", "project")
+    assert find("softmax", [library, project]) == (project.softmax,)
+    assert find("only_there", [library, project]) == (library.only_there,)
+    assert find("library:softmax", [project]) == (library.softmax,)
+
+
+def test_modules_that_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module(tmp_path, monkeypatch, SOURCE)
+    with pytest.raises(UsageError, match="E_UNKNOWN_FRAME"):
+        find("softmax", [])

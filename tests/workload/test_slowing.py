@@ -1,0 +1,510 @@
+"""Slowing is counted on a machine of our own making; one test looks at the real clocks."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload import slowing, wrapping
+from pytest_flamegate.workload.charging import Terms
+from pytest_flamegate.workload.slowing import Slowed, slow
+from tests.workload.modules import module
+
+NOW_NS, CPU_NS, STEP_NS = 80, 600, 5_000
+
+
+@dataclass
+class Machine:
+    """A thread's CPU clock and the wall's: only what is asked of it takes time."""
+
+    wall_ns: int = 5_000_000
+    cpu_ns: int = 0
+
+    def work(self, ns: int) -> None:
+        self.wall_ns += ns
+        self.cpu_ns += ns
+
+    def wait(self, ns: int) -> None:
+        self.wall_ns += ns
+
+    def now(self) -> int:
+        self.work(NOW_NS)
+        return self.wall_ns
+
+    def cpu(self) -> int:
+        self.work(CPU_NS)
+        return self.cpu_ns
+
+    def __iter__(self) -> Iterator[None]:
+        """Be the spinning."""
+        self.work(STEP_NS)
+        return iter(())
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    for name, value in (("now", machine.now), ("cpu", machine.cpu), ("steps", machine)):
+        monkeypatch.setitem(wrapping.MACHINE, name, value)
+
+    def calibrated(function: FunctionType, share: float) -> Terms:
+        return Terms(share, NOW_NS, 2 * NOW_NS, 0.0, 0.0, CPU_NS, min(8 * CPU_NS / share, 1e6))
+
+    monkeypatch.setattr(slowing, "calibrated", calibrated)
+    return machine
+
+
+@pytest.fixture(autouse=True)
+def recursion_limit() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(limit)
+
+
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Load:
+    """Load source that works and waits on the machine."""
+
+    def loaded(source: str) -> ModuleType:
+        monkeypatch.setitem(sys.modules, "machine", machine)
+        return module(tmp_path, monkeypatch, "from machine import wait, work\n" + source)
+
+    return loaded
+
+
+def used_ns(machine: Machine, run: Callable[[], object]) -> int:
+    before = machine.cpu_ns
+    run()
+    return machine.cpu_ns - before
+
+
+def owes_at_most_a_little(slowed: Slowed) -> None:
+    slowed.check()
+    assert sum(account.owed_ns for account in slowed.accounts.values()) <= 50_000
+
+
+@pytest.mark.parametrize("extra_pct", [5.0, 30.0, 250.0])
+@pytest.mark.parametrize("call_ns", [10_000, 90_000, 400_000, 10_000_000])
+def test_the_extra_work_is_what_was_asked_for(
+    load: Load, machine: Machine, call_ns: int, extra_pct: float
+) -> None:
+    toy = load("def hot(ns): work(ns)")
+    slowed = slow("hot", extra_pct, [toy])
+    calls = 100_000_000 // call_ns
+    usual = calls * call_ns
+    used = used_ns(machine, lambda: [toy.hot(call_ns) for _ in range(calls)])
+    assert (used - usual) / usual == pytest.approx(extra_pct / 100, rel=0.02)
+    owes_at_most_a_little(slowed)
+
+
+def test_calls_shorter_than_a_microsecond(load: Load, machine: Machine) -> None:
+    toy = load("def hot(ns): work(ns)")
+    slowed = slow("hot", 100, [toy])
+    used = used_ns(machine, lambda: [toy.hot(900) for _ in range(5_000)])
+    assert used / (5_000 * 900) == pytest.approx(2.0, rel=0.02)
+    owes_at_most_a_little(slowed)
+
+
+def test_calls_of_every_length_together(load: Load, machine: Machine) -> None:
+    toy = load("def hot(ns): work(ns)")
+    slow("hot", 10, [toy])
+    lengths = [2_000, 700_000, 15_000, 60_000_000, 4_000, 90_000] * 20
+    used = used_ns(machine, lambda: [toy.hot(ns) for ns in lengths])
+    assert used / sum(lengths) == pytest.approx(1.1, rel=0.002)
+
+
+@pytest.mark.parametrize("pause_ns", [0, 3_000, 40_000_000])
+def test_what_a_thread_waits_is_no_work(load: Load, machine: Machine, pause_ns: int) -> None:
+    toy = load("def hot(ns):\n    wait(3_000_000)\n    work(ns)")
+    slow("hot", 20, [toy])
+
+    def run() -> None:
+        for _ in range(100):
+            machine.wait(pause_ns)
+            toy.hot(2_000_000)
+
+    assert used_ns(machine, run) / 200_000_000 == pytest.approx(1.2, rel=0.01)
+
+
+def test_only_the_outermost_call_is_extended(load: Load, machine: Machine) -> None:
+    toy = load(
+        "def down(n):\n    work(100_000)\n    return up(n - 1) if n else 0\n"
+        "def up(n):\n    return 1 + down(n)"
+    )
+    slow("down", 50, [toy])
+    results: list[int] = []
+    used = used_ns(machine, lambda: results.extend(toy.down(99) for _ in range(5)))
+    assert results == [99] * 5
+    assert used / (5 * 100 * 100_000) == pytest.approx(1.5, rel=0.01)
+
+
+def test_what_recursed_before_still_can(load: Load) -> None:
+    toy = load("def down(n): return n and down(n - 1)")
+    depth = sys.getrecursionlimit() - 100
+    slow("down", 50, [toy])
+    assert toy.down(depth) == 0
+
+
+def test_every_resumption_of_a_generator_is_extended(load: Load, machine: Machine) -> None:
+    toy = load(
+        "def tokens(n):\n    for i in range(n):\n        work(300_000)\n        yield i\n"
+        "    work(300_000)\n    return 'end'"
+    )
+    slow("tokens", 10, [toy])
+    generator = toy.tokens(9)
+    assert inspect.isgenerator(generator)
+    each: list[int] = []
+
+    def run() -> None:
+        while True:
+            machine.work(1_000_000)  # the caller's own work costs no more than before
+            each.append(used_ns(machine, lambda: next(generator)))
+
+    with pytest.raises(StopIteration) as stopped:
+        run()
+    assert stopped.value.value == "end"
+    assert len(each) == 9
+    assert sum(each) / (9 * 300_000) == pytest.approx(1.1, rel=0.03)
+
+
+def test_a_recursive_generator_is_extended_once(load: Load, machine: Machine) -> None:
+    toy = load(
+        "def walk(n):\n    work(100_000)\n    yield n\n    if n:\n        yield from walk(n - 1)"
+    )
+    slow("walk", 50, [toy])
+    seen: list[int] = []
+    used = used_ns(machine, lambda: seen.extend(i for _ in range(10) for i in toy.walk(20)))
+    assert seen == list(range(20, -1, -1)) * 10
+    assert used / (10 * 21 * 100_000) == pytest.approx(1.5, rel=0.02)
+
+
+def test_a_generator_is_sent_thrown_and_closed_as_before(load: Load) -> None:
+    toy = load(
+        "log = []\n"
+        "def echo():\n"
+        "    got = None\n"
+        "    while got != 'stop':\n"
+        "        try:\n"
+        "            got = yield got\n"
+        "        except KeyError as error:\n"
+        "            got = error\n"
+        "        finally:\n"
+        "            log.append('turn')\n"
+        "    return 'stopped'\n"
+    )
+    slow("echo", 10, [toy])
+    generator = toy.echo()
+    assert next(generator) is None
+    assert generator.send(1) == 1
+    thrown = KeyError("k")
+    assert generator.throw(thrown) is thrown
+    assert thrown.__context__ is None
+    assert generator.send(2) == 2
+    with pytest.raises(ZeroDivisionError):
+        generator.throw(ZeroDivisionError)
+    assert toy.log == ["turn"] * 4
+    generator = toy.echo()
+    next(generator)
+    with pytest.raises(StopIteration) as stopped:
+        generator.send("stop")
+    assert stopped.value.value == "stopped"
+    generator = toy.echo()
+    next(generator)
+    toy.log.clear()
+    generator.close()
+    assert toy.log == ["turn"]
+    with pytest.raises(StopIteration):
+        next(generator)
+
+
+def test_what_is_raised_is_still_raised_and_extended(load: Load, machine: Machine) -> None:
+    toy = load("failure = ValueError('no')\ndef hot():\n    work(1_000_000)\n    raise failure")
+    slow("hot", 30, [toy])
+
+    def run() -> None:
+        for _ in range(20):
+            with pytest.raises(ValueError) as caught:
+                toy.hot()
+            assert caught.value is toy.failure
+            assert caught.value.__context__ is None
+
+    assert used_ns(machine, run) / 20_000_000 == pytest.approx(1.3, rel=0.01)
+
+
+def test_each_thread_has_an_account(load: Load) -> None:
+    toy = load("def hot(within): within()")
+    slowed = slow("hot", 10, [toy])
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        entered.set()
+        assert leave.wait(30)
+
+    thread = threading.Thread(target=toy.hot, args=(stay,))
+    thread.start()
+    assert entered.wait(30)
+    toy.hot(lambda: None)  # is no call within the other thread's call
+    leave.set()
+    thread.join()
+    assert [account.calls for account in slowed.accounts.values()] == [1, 1]
+
+
+REFERENCES = """
+import functools
+def hot(x): return x + 1
+alias = hot
+TABLE = {"hot": hot}
+def default(x, f=hot): return f(x)
+partial = functools.partial(hot, 1)
+def enclosing():
+    f = hot
+    return lambda x: f(x)
+enclosed = enclosing()
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args): return function(*args)
+    return wrapper
+@logged
+def decorated(x): return x + 1
+@functools.lru_cache
+def cached(x): return x + 1
+
+class Base:
+    def layer(self, x): return x
+class Model(Base):
+    def layer(self, x): return super().layer(x) + 1
+    def __call__(self, x): return x + 1
+    @staticmethod
+    def pick(x): return x + 1
+    @classmethod
+    def load(cls, x): return x + 1
+    @property
+    def width(self): return 2
+    @functools.cached_property
+    def depth(self): return 2
+    def __secret(self, __x): return __x + 1
+    def told(self, x): return self.__secret(x)
+model = Model()
+bound = model.layer
+
+def made(k):
+    def inner(x): return x + k
+    return inner
+one, two = made(1), made(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("frame", "call"),
+    [
+        ("hot", "alias(1)"),
+        ("hot", "TABLE['hot'](1)"),
+        ("hot", "default(1)"),
+        ("hot", "partial()"),
+        ("hot", "enclosed(1)"),
+        ("decorated", "decorated(1)"),
+        ("cached", "cached(1)"),
+        ("Model.layer", "model.layer(1)"),
+        ("Model.layer", "bound(1)"),
+        ("__call__", "model(1)"),
+        ("pick", "model.pick(1)"),
+        ("load", "Model.load(1)"),
+        ("width", "model.width"),
+        ("depth", "model.depth"),
+        ("Model.__secret", "model.told(1)"),
+        ("inner", "one(1)"),
+        ("inner", "two(0)"),
+    ],
+)
+def test_every_reference_is_slowed(load: Load, frame: str, call: str) -> None:
+    toy = load(REFERENCES)
+    slowed = slow(frame, 10, [toy])
+    assert eval(call, vars(toy)) == 2
+    (account,) = slowed.accounts.values()
+    assert account.calls == 1
+
+
+SIGNATURES = {
+    "()": ((), {}),
+    "(a, b=2)": ((1,), {}),
+    "(a, /, b, c=3)": ((1,), {"b": 2}),
+    "(*args)": ((1, 2, 3), {}),
+    "(**kwargs)": ((), {"a": 1, "self": 2}),
+    "(a, *, b, c=3)": ((1,), {"b": 2}),
+    "(a, b=2, /, c=3, *args, d, e=5, **kwargs)": ((1, 2, 3, 4), {"d": 5, "a": 6}),
+    "(a, b=2, /, c=3, *args, d, e=5)": ((1, 2, 3, 4), {"d": 5}),
+    "(work, account, cpu, now=1)": ((1, 2, 3), {}),
+}
+
+
+@pytest.mark.parametrize("body", ["return locals()", "yield locals()"])
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_arguments_arrive_as_before(load: Load, signature: str, body: str) -> None:
+    toy = load(f"def hot{signature}: {body}\nStopIteration = BaseException = None")
+    args, kwargs = SIGNATURES[signature]
+
+    def got() -> object:
+        taken = toy.hot(*args, **kwargs)
+        return list(taken) if body.startswith("yield") else taken
+
+    def refusal() -> str:
+        with pytest.raises(TypeError) as caught:
+            toy.hot(*range(9), hot=1, **({"a": 1, "b": 1} if "*args" in signature else {}))
+        return str(caught.value)
+
+    refused = refusal() if "kwargs" not in signature else None
+    usual = got()
+    slow("hot", 10, [toy])
+    assert got() == usual
+    assert str(inspect.signature(toy.hot)) == signature
+    assert refused is None or refusal() == refused
+
+
+def test_defaults_changed_later_are_heeded(load: Load) -> None:
+    toy = load("def hot(a=1, *, b=2): return a, b")
+    slow("hot", 10, [toy])
+    toy.hot.__defaults__, toy.hot.__kwdefaults__ = (3,), {"b": 4}
+    assert toy.hot() == (3, 4)
+
+
+@pytest.mark.parametrize("keyword", ["return", "yield"])
+def test_a_profile_cannot_tell(load: Load, keyword: str) -> None:
+    """Both frames, the one that spins and the original's, carry its name, file and line."""
+    toy = load(
+        "import sys\n"
+        f"class Model:\n    def layer(self):\n        {keyword} sys._getframe()\n"
+        "def first(x): return x if hasattr(x, 'f_code') else next(x)"
+    )
+    usual = toy.Model.layer.__code__
+    slow("layer", 10, [toy])
+    frame = toy.first(toy.Model().layer())
+    frames = [frame.f_code, toy.Model.layer.__code__]
+    assert frames[0] is usual
+    assert frames[1] is not usual
+    for code in frames:
+        assert code.co_name == "layer"
+        assert code.co_qualname == "Model.layer"
+        assert code.co_filename == toy.__file__
+        assert code.co_firstlineno == usual.co_firstlineno
+        assert code.co_freevars == usual.co_freevars
+    assert {line for _, _, line in frames[1].co_lines()} <= {usual.co_firstlineno, None}
+
+
+def test_the_spinning_is_in_the_functions_own_frame(
+    load: Load, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = load("def hot(): work(1_000_000)")
+    spun: list[str] = []
+
+    class Steps:
+        def __iter__(self) -> Iterator[None]:
+            spun.append(sys._getframe(1).f_code.co_name)
+            return iter(machine)
+
+    monkeypatch.setitem(wrapping.MACHINE, "steps", Steps())
+    slow("hot", 10, [toy])
+    toy.hot()
+    assert set(spun) == {"hot"}
+
+
+def test_a_function_that_was_not_called(load: Load) -> None:
+    toy = load("def hot(): work(1_000_000)")
+    slowed = slow("hot", 10, [toy])
+    for _ in range(2):
+        toy.hot()
+        assert list(slowed.checked()) == []
+        with pytest.raises(UsageError, match="'hot' was not called") as caught:
+            slowed.check()
+        assert caught.value.code == "E_FRAME_NOT_CALLED"
+
+
+@pytest.mark.parametrize(("call_ns", "fits"), [(1_000, False), (1_400, False), (1_700, True)])
+def test_calls_too_short_for_what_was_asked(load: Load, call_ns: int, fits: bool) -> None:
+    toy = load("def hot(ns): work(ns)")
+    slowed = slow("hot", 10, [toy])
+    for _ in range(10_000):
+        toy.hot(call_ns)
+    if fits:
+        slowed.check()
+        return
+    with pytest.raises(UsageError) as caught:
+        slowed.check()
+    assert caught.value.code == "E_INJECTION_TOO_SMALL"
+    assert f"{call_ns // 10} ns" in caught.value.what
+
+
+@pytest.mark.parametrize("source", ["async def hot(): pass", "async def hot(): yield 1"])
+def test_what_is_awaited_is_refused(load: Load, source: str) -> None:
+    toy = load(source)
+    before = toy.hot.__code__
+    with pytest.raises(UsageError) as caught:
+        slow("hot", 10, [toy])
+    assert caught.value.code == "E_CANNOT_SLOW"
+    assert "toy:hot" in caught.value.what
+    assert toy.hot.__code__ is before
+
+
+@pytest.mark.parametrize("extra_pct", [0.0, -5.0, float("nan"), float("inf")])
+def test_what_is_no_extra_work_is_refused(load: Load, extra_pct: float) -> None:
+    with pytest.raises(UsageError, match="E_INJECTION"):
+        slow("hot", extra_pct, [load("def hot(): pass")])
+
+
+# It takes what it is told of the thread's CPU time, however fast the machine is just now.
+REAL = """
+from time import thread_time_ns
+
+def hot(ns):
+    end = thread_time_ns() + ns
+    while thread_time_ns() < end:
+        pass
+    return ns
+
+def steps(ns):
+    for _ in range(2):
+        yield hot(ns // 2)
+
+def named(ns, *, more=0): return hot(ns + more)
+"""
+
+
+def cpu_ns(function: Callable[[], Any]) -> int:
+    before = time.thread_time_ns()
+    function()
+    return time.thread_time_ns() - before
+
+
+@pytest.mark.parametrize("name", ["hot", "steps", "named"])
+@pytest.mark.parametrize("call_ns", [50_000, 1_000_000])
+def test_the_real_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call_ns: int
+) -> None:
+    usual, slowed_toy = (module(tmp_path, monkeypatch, REAL, name) for name in ("usual", "toy"))
+    slowed = slow(name, 30, [slowed_toy])
+
+    def run(toy: ModuleType) -> int:
+        function = getattr(toy, name)
+        results = [function(call_ns) for _ in range(4_000_000 // call_ns)]
+        return sum(sum(each) for each in results) if name == "steps" else sum(results)
+
+    ratios: list[float] = []
+    for _ in range(9):
+        assert run(usual) == run(slowed_toy) == 4_000_000
+        ratios.append(cpu_ns(lambda: run(slowed_toy)) / cpu_ns(lambda: run(usual)))
+    slowed.check()
+    assert 1.2 < statistics.median(ratios) < 1.45
