@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.receipt.types import Commit
 from pytest_flamegate.sealing import model_facts
 from pytest_flamegate.workload.base_side import at_base, workload_at_base
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.checkout import Checkout, open_checkout
 from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.revision import revision
 from pytest_flamegate.workload.sides import UNDER_TEST, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from typing import Any
 
     from pytest_flamegate.workload.engines.base import Plan
@@ -73,12 +78,18 @@ class Bases:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One side, ready to run. ``told`` is the workload as it is written down."""
+    """One side, ready to run. ``told`` is the workload as it is written down.
 
+    ``moved`` are the tree that its code lies in and the project's own, where the two differ.
+    """
+
+    side: Literal["base", "head"]
     told: Workload
     workload: Workload
     plan: Plan
     model: Mapping[str, str | int]
+    commit: Commit | None
+    moved: tuple[Path, Path] | None = None
 
 
 def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepared, Prepared]:
@@ -97,10 +108,41 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
     base_model = model
     if model is not None and checkout.path(model).exists():
         base_model = checkout.path(model)
-    return (
-        Prepared(unchanged, based, plan, model_facts(base_model, based)),
-        Prepared(workload, workload, chosen.plan(workload, model), model_facts(model, workload)),
+    base = Prepared(
+        side="base",
+        told=unchanged,
+        workload=based,
+        plan=plan,
+        model=model_facts(base_model, based),
+        commit=Commit(checkout.commit, "HEAD", 0),
+        moved=(checkout.root, checkout.project),
     )
+    head = Prepared(
+        side="head",
+        told=workload,
+        workload=workload,
+        plan=_at_head(chosen.plan(workload, model), checkout),
+        model=model_facts(model, workload),
+        commit=commit_at(workload.directory),
+    )
+    return base, head
+
+
+def commit_at(directory: Path) -> Commit | None:
+    """Return what is checked out at ``directory``; None without git or a commit."""
+    found = revision(directory)
+    return Commit(found.commit, found.branch, found.uncommitted) if found else None
+
+
+def _at_head(plan: Plan, checkout: Checkout) -> Plan:
+    """Bind the head's imports to the working tree.
+
+    A base whose build installs itself would else be imported on this side too.
+    """
+    if not isinstance(plan, Served):
+        return plan
+    trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
+    return replace(plan, load={**plan.load, **trees})
 
 
 def importable(workload: Workload, call: Callable[..., Any] | None) -> Workload:
@@ -112,7 +154,9 @@ def importable(workload: Workload, call: Callable[..., Any] | None) -> Workload:
     if call is None:
         return workload
     name = getattr(call, "__qualname__", "<unnamed>")
-    if "<" in name or getattr(call, "__self__", None) is not None or not workload.target:
+    module = sys.modules.get(getattr(call, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if "<" in name or hasattr(call, "__self__") or module is None or file is None:
         raise UsageError(
             "E_CALL_AT_REVISION",
             f"{workload.node_name} measures {name}, which no other process can import, and so "
@@ -120,7 +164,13 @@ def importable(workload: Workload, call: Callable[..., Any] | None) -> Workload:
             'Measure a function of a module, or declare it: engine = "python", '
             'target = "module:function".',
         )
-    return workload
+    levels = module.__name__.count(".") + Path(file).name.startswith("__init__.")
+    directory = Path(file).absolute().parents[levels]
+    if directory == workload.directory.absolute():
+        return workload
+    # Where pytest found the module (a directory of tests) another process has to be told.
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return replace(workload, env={**workload.env, "PYTHONPATH": os.pathsep.join(paths)})
 
 
 def _refuse_nothing(workload: Workload, checkout: Checkout) -> None:

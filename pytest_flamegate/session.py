@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
-from pytest_flamegate.against import Bases, importable, prepare
+from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare
 from pytest_flamegate.comparing import Comparison, Measured
 from pytest_flamegate.errors import (
     FlamegateError,
@@ -47,14 +47,12 @@ from pytest_flamegate.receipt.shelves import (
     Shelves,
 )
 from pytest_flamegate.receipt.strict_json import dumps
-from pytest_flamegate.receipt.types import Commit
 from pytest_flamegate.report import preamble
 from pytest_flamegate.sealing import Sealed, model_facts, pictures, seal
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
-from pytest_flamegate.workload.revision import revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -181,7 +179,7 @@ class Session:
             workload=workload,
             model=model_facts(model, workload),
             machine=self.machine,
-            commit=_commit(workload.directory),
+            commit=commit_at(workload.directory),
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
         )
@@ -210,33 +208,12 @@ class Session:
         """Compare with ``rev`` in pairs; ``suspicion`` is what the stored baseline said."""
         workload = importable(workload, call)
         checkout = self.bases.checkout(workload.directory, rev)
-        base, head = prepare(workload, checkout, self.bases)
-        sides = []
-        for prepared, name, project, commit in (
-            (base, "base", checkout.root, Commit(checkout.commit, rev, 0)),
-            (head, "head", None, _commit(workload.directory)),
-        ):
-            subject = Subject(
-                workload=prepared.told,
-                model=prepared.model,
-                machine=self.machine,
-                commit=commit,
-                flamegate_version=__version__,
-                prompt_tokens=engine(workload.engine).prompt_tokens(workload),
-                side="base" if name == "base" else "head",
-            )
-            measuring = Measuring(
-                prepared.workload,
-                prepared.plan,
-                self.profiler(workload, project),
-                self.settings.compare_budget_s,
-                self.progress,
-                told_paths=(checkout.root, checkout.project) if project else None,
-            )
-            sides.append(Measured(subject, measuring))
+        base, head = (
+            self._side(workload, each) for each in prepare(workload, checkout, self.bases)
+        )
         old, new, verdict = Comparison(
-            sides[0],
-            sides[1],
+            base,
+            head,
             workload.thresholds,
             self.settings.share_drift,
             self.settings.compare_budget_s,
@@ -250,6 +227,27 @@ class Session:
         if FOLDED in old.files:
             beside[BASE_FOLDED] = old.files[FOLDED]
         return self._publish(workload, new, verdict, old.evidence, beside)
+
+    def _side(self, workload: Workload, prepared: Prepared) -> Measured:
+        """Return one side of a comparison as it is measured."""
+        subject = Subject(
+            workload=prepared.told,
+            model=prepared.model,
+            machine=self.machine,
+            commit=prepared.commit,
+            flamegate_version=__version__,
+            prompt_tokens=engine(workload.engine).prompt_tokens(workload),
+            side=prepared.side,
+        )
+        measuring = Measuring(
+            prepared.workload,
+            prepared.plan,
+            self.profiler(workload, prepared.moved and prepared.moved[0]),
+            self.settings.compare_budget_s,
+            self.progress,
+            told_paths=prepared.moved,
+        )
+        return Measured(subject, measuring)
 
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:
@@ -336,8 +334,3 @@ def _verdict_on(error: FlamegateError) -> Verdict:
         [Reason(error.code, f"{error.what} {error.todo}")],
         grade="SELF_REPORTED",
     )
-
-
-def _commit(directory: Path) -> Commit | None:
-    found = revision(directory)
-    return Commit(found.commit, found.branch, found.uncommitted) if found else None

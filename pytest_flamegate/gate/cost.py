@@ -50,6 +50,11 @@ class CostChange:
     p_adjusted: float
     explains: float | None = None
 
+    @property
+    def certain(self) -> bool:
+        """Whether its interval excludes that nothing changed."""
+        return self.ci_low_us > 0.0 or self.ci_high_us < 0.0
+
 
 def cost_changes(
     shares: Sequence[ShareChange],
@@ -98,11 +103,11 @@ def cost_changes(
 def explained_by(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, ...]:
     """Return the fewest rows that together explain ``part`` of the change of the whole.
 
-    The one that explains most comes first; none where the whole did not certainly change,
-    or all of them together explain less.
+    Only rows that certainly changed count, the one that explains most first. There are none
+    where the whole did not certainly change, or all of them together explain less.
     """
     rows = sorted(
-        (cost for cost in costs if (cost.explains or 0.0) > 0.0),
+        (cost for cost in costs if (cost.explains or 0.0) > 0.0 and cost.certain),
         key=lambda cost: (-(cost.explains or 0.0), cost.name),
     )
     chosen: list[str] = []
