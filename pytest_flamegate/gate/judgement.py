@@ -22,6 +22,7 @@ from pytest_flamegate.gate.comparability import Comparability, Difference, compa
 from pytest_flamegate.gate.conditions import condition_differences
 from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, judge_throughput, wall_signal
@@ -66,6 +67,7 @@ def judge(
         return not_comparable(comparability, grade)
     try:
         old, new = measurement_of(baseline), measurement_of(current)
+        counts = instruction_signals(baseline, current)
     except UndecidedError as error:
         return refused("inconclusive", [Reason.of(error)], grade=grade)
     comparability = Comparability(condition_differences(old, new))
@@ -77,9 +79,14 @@ def judge(
     name = combined(rate_signal, shares)
     return Verdict(
         verdict=name,
-        reasons=ordered(name, rate_signal, shares),
+        reasons=(*ordered(name, rate_signal, shares), *reasons_of(counts)),
         grade=grade,
-        signals=(rate_signal, wall_signal(old, new), *map(share_signal, shares.hotspots)),
+        signals=(
+            rate_signal,
+            wall_signal(old, new),
+            *counts,
+            *map(share_signal, shares.hotspots),
+        ),
         smallest_detectable_pct=rate_signal.smallest_detectable_pct,
         false_alarm_rate=rates.false_alarm,
         miss_rate=rates.miss,

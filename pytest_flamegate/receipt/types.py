@@ -47,7 +47,7 @@ class Metric:
     formula: str
     unit: str
     direction: Direction
-    clock: Literal["wall", "quiet", "cpu"]
+    clock: Literal["wall", "quiet", "cpu", "instructions"]
     samples: int
     provenance: Provenance
 

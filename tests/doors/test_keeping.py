@@ -14,13 +14,14 @@ import pytest
 
 from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.gate import machine_id
+from pytest_flamegate.instruments import Instruments
 from pytest_flamegate.keeping import Keeper
+from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.build import encode_evidence
 from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.report.terminal import summary
-from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import show
@@ -223,6 +224,6 @@ def test_the_line_before_the_runs_survives_a_system_that_starts_no_process(
     def refuse(*_: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(Session, "profiler", refuse)
+    monkeypatch.setattr(Instruments, "profiler", refuse)
     line = session(tmp_path).preamble([toy(tmp_path)])
     assert "E_SYSTEM: The system refused: Resource temporarily unavailable." in line
