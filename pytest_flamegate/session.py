@@ -239,6 +239,7 @@ class Session:
             grade=sealed.grade,
             share_drift=self.settings.share_drift,
             looks=LOOKS,
+            batches=baseline.batches if baseline else (),
         )
 
     def _baseline(self, workload: Workload) -> Baseline | None:

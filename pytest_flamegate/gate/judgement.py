@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.signals import Decision, Helper
     from pytest_flamegate.gate.verdict import VerdictName
-    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.receipt.types import Batch, Evidence
     from pytest_flamegate.workload.spec import Thresholds
 
 
@@ -47,11 +47,14 @@ def judge(
     grade: str,
     share_drift: ShareDrift = "cost",
     looks: int = 1,
+    batches: Sequence[Batch] = (),
 ) -> Verdict:
     """Judge ``current`` against a stored ``baseline``; without one the verdict is `no_baseline`.
 
     ``grade`` is the receipt's and is handed on. ``looks`` is how often the caller may
     ask at most, with more processes each time; the error rates are spent over them.
+    ``batches`` are the measurements that the baseline rests on; from six on their own spread
+    takes the place of an assumed drift.
     Raises UsageError ``E_THRESHOLD``, ``E_SHARE_DRIFT`` or ``E_LOOKS`` for settings that
     mean nothing. Anything wrong with the evidence is a verdict, never an exception.
     """
@@ -74,7 +77,7 @@ def judge(
     if not comparability.comparable:
         return not_comparable(comparability, grade, old, new)
     rates = ErrorRates(looks=looks)
-    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates)
+    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates, batches)
     shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
     name = combined(rate_signal, shares)
     return Verdict(

@@ -107,6 +107,21 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """One measurement that a baseline rests on: means over its fresh processes.
+
+    ``log_time`` is the natural logarithm of quiet seconds per token, ``log_time_ratio`` the
+    same over the reference kernel's seconds (equal to the first without one).
+    """
+
+    nonce: str
+    created: str
+    processes: int
+    log_time: float
+    log_time_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What the observer saw; stands beside the receipt and names it by sha256.
 
