@@ -52,6 +52,4 @@ def joined(
 def _same_code(one: Evidence, other: Evidence) -> bool:
     if one.commit is None or other.commit is None:
         return False
-    if one.commit.uncommitted or other.commit.uncommitted:
-        return False
-    return one.commit.revision == other.commit.revision and compare(one, other).comparable
+    return one.commit.same_code(other.commit) and compare(one, other).comparable

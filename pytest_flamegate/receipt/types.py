@@ -99,11 +99,20 @@ class KernelSighting:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The revision measured; ``uncommitted`` counts the files that differ from it."""
+    """The revision measured; ``uncommitted`` counts the files that differ from it.
+
+    ``tree`` is the digest of its code, the same for commits that differ in baselines alone.
+    """
 
     revision: str
     branch: str
     uncommitted: int
+    tree: str = ""
+
+    def same_code(self, other: Commit) -> bool:
+        """Whether both are the very same code, with nothing uncommitted."""
+        known = bool(self.tree) and not self.uncommitted and not other.uncommitted
+        return known and self.tree == other.tree
 
 
 @dataclass(frozen=True, slots=True)

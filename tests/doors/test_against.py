@@ -34,7 +34,11 @@ def toy(rounds: int) -> dict[str, str]:
 def history(project: Project) -> Project:
     """A repository whose second commit makes ``hash_round`` twice as slow; tokens stay the same."""
     git(project.path, "init", "-q", "-b", "main")
-    declared = {"flamegate.toml": workload("toy", target="steady", max_tokens="8")}
+    declared = {
+        "flamegate.toml": workload("toy", target="steady", max_tokens="8"),
+        # What the harness around this test writes.
+        ".gitignore": "stdout\nstderr\nrunpytest-*\n__pycache__\n.pytest_cache\n",
+    }
     steady = (
         "\n\ndef steady(prompt, max_tokens):\n"
         "    for _ in generate(prompt, max_tokens):\n        yield 7\n"
@@ -219,3 +223,34 @@ def _left(directory: Path) -> list[str]:
         except psutil.Error:
             continue
     return found
+
+
+def test_a_suspicion_is_settled_in_pairs_with_the_baselines_commit(history: Project) -> None:
+    git(history.path, "checkout", "-q", "HEAD~1")
+    options = ("--flamegate", "--flamegate-profiler=none", "--flamegate-budget=3")
+    history.run(*options, "--flamegate-update")
+    git(history.path, "checkout", "-q", "main")
+    result = history.run(*options)
+    result.assert_outcomes(failed=1)
+    verdict = history.verdict("toy")
+    assert (verdict["verdict"], verdict["method"]) == ("regressed", "pairs")
+    assert verdict["against"] == git(history.path, "rev-parse", "HEAD~1")
+    (told,) = [r["message"] for r in verdict["reasons"] if r["code"] == "I_STORED_BASELINE"]
+    assert told.startswith("The stored baseline alone said regressed: ")
+
+
+def test_where_the_base_is_out_of_reach_the_stored_baseline_decides(history: Project) -> None:
+    git(history.path, "checkout", "-q", "HEAD~1")
+    options = ("--flamegate", "--flamegate-profiler=none", "--flamegate-budget=3")
+    history.run(*options, "--flamegate-update")
+    (history.path / ".git").rename(history.path / "kept")
+    git(history.path, "init", "-q", "-b", "main")
+    history.write("toy.py", (history.path / "toy.py").read_text().replace("=4000", "=16000"))
+    git(history.path, "add", "toy.py", "flamegate.toml")
+    git(history.path, "commit", "-q", "-m", "another history")
+    result = history.run(*options)
+    result.assert_outcomes(failed=1)
+    verdict = history.verdict("toy")
+    assert (verdict["verdict"], verdict["method"]) == ("regressed", "stored")
+    (told,) = [r["message"] for r in verdict["reasons"] if r["code"] == "I_NOT_COMPARED"]
+    assert "E_REV_UNKNOWN" in told

@@ -9,7 +9,7 @@ from pytest_flamegate.batching import MOST, batch_of, joined
 from pytest_flamegate.receipt.types import Batch, Commit
 from tests.gate.factory import QUIET, baseline, evidence
 
-CLEAN = Commit("a" * 40, "main", 0)
+CLEAN = Commit("a" * 40, "main", 0, "t" * 64)
 
 
 def batches(levels: list[float]) -> tuple[Batch, ...]:
@@ -28,7 +28,9 @@ def test_a_batch_is_the_mean_of_its_processes() -> None:
     ("old", "new", "kept"),
     [
         (CLEAN, CLEAN, True),
-        (CLEAN, replace(CLEAN, revision="b" * 40), False),
+        (CLEAN, replace(CLEAN, revision="b" * 40), True),  # a commit of baselines in between
+        (CLEAN, replace(CLEAN, tree="u" * 64), False),
+        (replace(CLEAN, tree=""), replace(CLEAN, tree=""), False),
         (replace(CLEAN, uncommitted=1), CLEAN, False),
         (CLEAN, replace(CLEAN, uncommitted=1), False),
         (None, CLEAN, False),
