@@ -105,6 +105,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
     bases.build(unchanged, checkout)
     model = chosen.model(workload)
     plan, based = at_base(chosen.plan(unchanged, model), unchanged, checkout)
+    own = _environment(based) if unchanged.build else None
     base_model = model
     if model is not None and checkout.path(model).exists():
         base_model = checkout.path(model)
@@ -112,7 +113,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         side="base",
         told=unchanged,
         workload=based,
-        plan=plan,
+        plan=_in(plan, own),
         model=model_facts(base_model, based),
         commit=Commit(checkout.commit, "HEAD", 0, tree(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
@@ -121,11 +122,27 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         side="head",
         told=workload,
         workload=workload,
-        plan=_at_head(chosen.plan(workload, model), checkout),
+        plan=_in(_at_head(chosen.plan(workload, model), checkout), own and _environment(workload)),
         model=model_facts(model, workload),
         commit=commit_at(workload.directory),
     )
     return base, head
+
+
+def _environment(workload: Workload) -> Path | None:
+    """Return the Python of the environment that the build made, None where it made none.
+
+    A fresh checkout has none before, so what stands there was built.
+    """
+    python = workload.directory / ".venv" / "bin" / "python"
+    return python.absolute() if python.exists() else None
+
+
+def _in(plan: Plan, python: Path | None) -> Plan:
+    """Run a Python workload in the environment of its own side."""
+    if python is None or not isinstance(plan, Served):
+        return plan
+    return replace(plan, python=str(python))
 
 
 def commit_at(directory: Path) -> Commit | None:

@@ -172,7 +172,7 @@ class Comparison:
 def _warm_up(side: Measured) -> None:
     """Run once, unrecorded; what cannot run at all is told with the side it is on."""
     try:
-        side.measuring.observer.warm_up()
+        side.measuring.observer.warm_up(reference=False)
     except FlamegateError as error:
         if side.subject.side == "head":
             raise

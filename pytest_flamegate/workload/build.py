@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SKIP = "FLAMEGATE_SKIP_BUILD"
 _TIMEOUT_S = 3600.0
-_LAST_LINES = 15
+_LAST_LINES = 8
 
 
 def build(workload: Workload, *, always: bool = False) -> None:
@@ -32,10 +32,11 @@ def build(workload: Workload, *, always: bool = False) -> None:
     )
     if result.returncode != 0:
         output = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
-        last = "\n".join(f"    {line}" for line in output[-_LAST_LINES:])
+        told = [line.strip() for line in output if line.strip()][-_LAST_LINES:]
+        last = " | ".join(told) or "none"
         ended = "timed out" if result.timed_out else f"ended with status {result.returncode}"
         raise ToolError(
             "E_BUILD_FAILED",
-            f"The build of workload {workload.name!r} {ended}:\n{last}\n",
+            f"The build of workload {workload.name!r} {ended}. Its last lines: {last}",
             f"Run it by hand: {' '.join(workload.build)}",
         )

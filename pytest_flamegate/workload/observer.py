@@ -165,12 +165,16 @@ class Observer:
         self._runs.append(run)
         return answer
 
-    def warm_up(self) -> None:
-        """Run once, unrecorded: the first process finds cold caches and a slow clock."""
+    def warm_up(self, *, reference: bool = True) -> None:
+        """Run once, unrecorded: the first process finds cold caches and a slow clock.
+
+        ``reference`` warms the reference kernel up too; pairs do without one.
+        """
         if isinstance(self.plan, Served):
             with self.serve() as served:
                 served.warm_up(WARM_TOKENS)
-                served.reference(1)
+                if reference:
+                    served.reference(1)
         else:
             self._answer("timed", self.plan.argv, self.plan.token_unit)
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.workload import child as child_side
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 _READ_BYTES = 65536
 _UNTOLD_S = 30.0
 """What a profiled block may take beyond the time-out: its sequences are told at the end."""
+_PACKAGE = Path(child_side.__file__).parents[1]
+_ELSEWHERE = f"""\
+import importlib.util, runpy, sys
+spec = importlib.util.spec_from_file_location(
+    {_PACKAGE.name!r}, {str(_PACKAGE / "__init__.py")!r},
+    submodule_search_locations=[{str(_PACKAGE)!r}])
+sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+runpy.run_module({child_side.__name__!r}, run_name="__main__", alter_sys=True)
+"""
+"""Runs the child in another environment, which gains this package and nothing that is beside it."""
 _LEAVE_S = 1.0
 """How long a child may take to leave by itself: its interpreter has files to write."""
 
@@ -279,8 +291,10 @@ def _argv(
     plan: Served, workload: Workload, read_fd: int, write_fd: int, python_flags: Sequence[str]
 ) -> list[str]:
     spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-    child = [sys.executable, *python_flags, "-P", "-m", "pytest_flamegate.workload.child"]
-    return [*child, str(read_fd), str(write_fd), json.dumps(spec)]
+    told = [str(read_fd), str(write_fd), json.dumps(spec)]
+    if plan.python is None:
+        return [sys.executable, *python_flags, "-P", "-m", child_side.__name__, *told]
+    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, *told]
 
 
 def _serve_call(

@@ -254,3 +254,29 @@ def test_where_the_base_is_out_of_reach_the_stored_baseline_decides(history: Pro
     assert (verdict["verdict"], verdict["method"]) == ("regressed", "stored")
     (told,) = [r["message"] for r in verdict["reasons"] if r["code"] == "I_NOT_COMPARED"]
     assert "E_REV_UNKNOWN" in told
+
+
+def test_each_side_runs_in_the_environment_that_its_build_makes(history: Project) -> None:
+    # The environment has a package that the one running this test has not: of two versions.
+    build = (
+        f'["sh", "-c", "{sys.executable} -m venv --without-pip .venv && '
+        'for place in .venv/lib/python3*/site-packages; do cp speed.py $place/only_there.py; done"]'
+    )
+    engine = (
+        "from only_there import ROUNDS\nfrom toy import hash_round\n\n\n"
+        "def steady(prompt, max_tokens):\n"
+        "    for _ in range(max_tokens):\n"
+        "        hash_round(7, ROUNDS)\n        yield 7\n"
+    )
+    history.declare(workload("toy", target="steady", max_tokens="8", build=build))
+    text = (history.path / "flamegate.toml").read_text()
+    history.write("flamegate.toml", text.replace("toy:steady", "engine:steady"))
+    history.write("engine.py", engine)
+    history.write("speed.py", "ROUNDS = 4000\n")
+    history.write(".gitignore", ".venv\n__pycache__\n")
+    git(history.path, "add", "-A")
+    git(history.path, "commit", "-q", "-m", "an environment")
+    history.write("speed.py", "ROUNDS = 12000\n")
+    result = history.run(*UNPROFILED, "--flamegate-against=HEAD")
+    result.assert_outcomes(failed=1)
+    assert history.verdict("toy")["verdict"] == "regressed"

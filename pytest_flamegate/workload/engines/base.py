@@ -23,7 +23,8 @@ class Served:
     ``load`` is the JSON that tells the child what to load; ``call`` is set instead
     for a callable of this very process, which is then measured in forks of it.
     ``token_unit`` is ``byte`` where a token's id is the byte it stands for.
-    ``stands_still`` says that nothing goes on between two tokens, no thread and no
+    ``python`` is the interpreter of an environment of its own; None is the one that runs
+    this. ``stands_still`` says that nothing goes on between two tokens, no thread and no
     device, so that a sequence may be paused anywhere without hiding work.
     """
 
@@ -31,6 +32,7 @@ class Served:
     call: Callable[[str, int], Iterable[Any]] | None = None
     token_unit: str = "token"
     stands_still: bool = False
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
