@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.receipt.types import Commit
 from pytest_flamegate.sealing import model_facts
 from pytest_flamegate.workload.base_side import at_base, workload_at_base
@@ -143,6 +144,20 @@ def _in(plan: Plan, python: Path | None) -> Plan:
     if python is None or not isinstance(plan, Served):
         return plan
     return replace(plan, python=str(python))
+
+
+def shared_program(base: Prepared) -> str | None:
+    """Return what to say where the two sides run the very same program; None where they do not."""
+    if isinstance(base.plan, Served) or base.moved is None:
+        return None
+    checkout = base.moved[0]
+    files = (Path(base.workload.directory, part) for part in base.plan.argv)
+    if any(is_file(file) and real(file).is_relative_to(real(checkout)) for file in files):
+        return None
+    return (
+        f"Both sides run {base.plan.argv[0]!r}, and none of its arguments is a file of the "
+        "repository: only what it reads from its directory can differ."
+    )
 
 
 def commit_at(directory: Path) -> Commit | None:

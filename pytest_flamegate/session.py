@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
-from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare
+from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare, shared_program
 from pytest_flamegate.comparing import Comparison, Measured
 from pytest_flamegate.errors import (
     FlamegateError,
@@ -174,9 +174,8 @@ class Session:
         """Compare with ``rev`` in pairs; ``suspicion`` is what the stored baseline said."""
         workload = importable(workload, call)
         checkout = self.bases.checkout(workload.directory, rev)
-        base, head = (
-            self._side(workload, each) for each in prepare(workload, checkout, self.bases)
-        )
+        prepared = prepare(workload, checkout, self.bases)
+        base, head = (self._side(workload, each) for each in prepared)
         old, new, verdict = Comparison(
             base,
             head,
@@ -187,7 +186,7 @@ class Session:
         ).run()
         if suspicion is not None:
             verdict = with_reason(verdict, suspected(suspicion, checkout.commit))
-        for note in checkout.notes:
+        for note in filter(None, (*checkout.notes, shared_program(prepared[0]))):
             verdict = with_reason(verdict, Reason("I_CHECKOUT", note))
         beside = {BASE_EVIDENCE: old.files[EVIDENCE]}
         if FOLDED in old.files:

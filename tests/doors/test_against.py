@@ -280,3 +280,24 @@ def test_each_side_runs_in_the_environment_that_its_build_makes(history: Project
     result = history.run(*UNPROFILED, "--flamegate-against=HEAD")
     result.assert_outcomes(failed=1)
     assert history.verdict("toy")["verdict"] == "regressed"
+
+
+def test_programs_are_compared_and_a_shared_one_is_told(history: Project) -> None:
+    script = "import sys, time\nfor i in range(12):\n    t = time.perf_counter() + {s}\n" + (
+        "    while time.perf_counter() < t: pass\n    print('tok', flush=True)\n"
+    )
+    history.write("slow.py", script.replace("{s}", "0.002"))
+    history.declare(
+        '[workloads.own]\nengine = "command"\ntoken_unit = "word"\nprompt = "x"\n'
+        f'max_tokens = 12\ncommand = ["{sys.executable}", "slow.py"]\n',
+        '[workloads.shared]\nengine = "command"\ntoken_unit = "word"\nprompt = "x"\n'
+        'max_tokens = 2\ncommand = ["sh", "-c", "echo one; sleep 0.01; echo two"]\n',
+    )
+    git(history.path, "add", "-A")
+    git(history.path, "commit", "-q", "-m", "programs")
+    history.write("slow.py", script.replace("{s}", "0.004"))
+    history.run(*UNPROFILED, "--flamegate-against=HEAD")
+    assert history.verdict("own")["verdict"] == "regressed"
+    assert "I_CHECKOUT" not in {reason["code"] for reason in history.verdict("own")["reasons"]}
+    assert "I_CHECKOUT" in {reason["code"] for reason in history.verdict("shared")["reasons"]}
+    assert history.verdict("shared")["verdict"] != "regressed"
