@@ -169,9 +169,7 @@ def smallest_threshold(
     return found[0] if found else None
 
 
-def decided(
-    stream: Stream, shift: float, threshold: float, plan: Plan
-) -> tuple[int, RateDecision]:
+def decided(stream: Stream, shift: float, threshold: float, plan: Plan) -> tuple[int, RateDecision]:
     """Return at which look of ``plan`` a stream is decided, and as what.
 
     This is `looks_at`, which a test holds it to; here what the looks saw is kept for all
