@@ -127,10 +127,12 @@ def _one(
 
 def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Profiler | None:
     """Return the profiler, None where none works here and none was asked for."""
+    from pytest_flamegate.instruments import COUNTER
+
     try:
-        return session.profiler(workload)
+        return session.instruments.profiler(workload)
     except ToolError as error:
-        if session.settings.profiler != "auto":
+        if session.settings.profiler not in ("auto", COUNTER):
             raise
         line.tell(f"hotspots are not calibrated: {error.code}: {error.what}")
         return None
