@@ -113,8 +113,32 @@ class Shelves:
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append one gated run to the history."""
-        data = json.dumps(line, ensure_ascii=False, allow_nan=False)
-        store.append_line(self.root / "history" / "runs.jsonl", data.encode())
+        _append(self.root / "history" / "runs.jsonl", line)
+
+    def calibration(self, machine_id: str, workload: str) -> Path:
+        """Return where the calibration of ``workload`` stands for that class of machine."""
+        shelf = store.inside(self.root / "calibration", machine_id)
+        return store.inside(shelf, f"{workload}.json")
+
+    def calibrate(self, machine_id: str, workload: str, data: bytes) -> Path:
+        """Make ``data`` the calibration of ``workload`` on that class of machine."""
+        store.ensure_gitignore(self.root)
+        path = self.calibration(machine_id, workload)
+        store.write_atomic(path, data)
+        return path
+
+    @property
+    def ledger(self) -> Path:
+        """Where every gate that compared code with itself stands, one line each."""
+        return self.root / "history" / "ledger.jsonl"
+
+    def enter(self, line: Mapping[str, object]) -> None:
+        """Append one gate of unchanged code to the ledger. Nothing ever rewrites it."""
+        _append(self.ledger, line)
+
+
+def _append(path: Path, line: Mapping[str, object]) -> None:
+    store.append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False).encode())
 
 
 def read_evidence(directory: Path) -> Evidence:

@@ -46,11 +46,14 @@ __all__ = [
 LOCK_TIMEOUT_S = 30.0
 
 _GITIGNORE = b"""\
-# Written by flamegate: of its files only accepted baselines belong in git.
+# Written by flamegate: of its files only accepted baselines and calibrations belong in git.
 *
 !baselines/
 !baselines/**
 baselines/**/.*
+!calibration/
+!calibration/**
+calibration/**/.*
 """
 _GITIGNORE_OURS = b"# Written by flamegate"
 _GITIGNORE_MAX_BYTES = 64 << 10
@@ -191,7 +194,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def ensure_gitignore(root: Path) -> None:
-    """Keep everything in ``root`` but ``baselines/`` out of git.
+    """Keep everything in ``root`` but ``baselines/`` and ``calibration/`` out of git.
 
     A ``.gitignore`` that somebody else wrote is left as it is.
     """

@@ -463,7 +463,7 @@ def test_a_run_cut_off_between_two_steps_is_brought_back(
 # --- git -----------------------------------------------------------------------------------
 
 
-def test_gitignore_keeps_all_but_baselines_out(tmp_path: Path) -> None:
+def test_gitignore_keeps_all_but_baselines_and_calibrations_out(tmp_path: Path) -> None:
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is not installed")
@@ -478,6 +478,8 @@ def test_gitignore_keeps_all_but_baselines_out(tmp_path: Path) -> None:
         "baselines/amd-2/decode/receipt.json": True,
         "baselines/amd-2/decode/verdict.json": True,
         "baselines/amd-2/.decode.new-0123456789ab/receipt.json": False,
+        "calibration/amd-2/decode.json": True,
+        "calibration/amd-2/.decode.json.new-0123456789ab": False,
     }
     for name in files:
         store.write_atomic(root / name, b"" if name != ".gitignore" else (root / name).read_bytes())

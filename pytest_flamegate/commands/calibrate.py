@@ -1,0 +1,221 @@
+"""``flamegate calibrate``: what this machine can tell apart, measured instead of promised."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import ToolError, UndecidedError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_flamegate.calibrated import Calibration
+    from pytest_flamegate.gate.binomial import Count
+    from pytest_flamegate.gate.dispersion import ShareSpread
+    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.progress import StreamProgress
+    from pytest_flamegate.session import Session
+    from pytest_flamegate.supported import Supported
+    from pytest_flamegate.workload.spec import Workload
+
+_BUDGET_S = (1.0, 86_400.0)
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "calibrate",
+        help="measure what this machine can tell apart",
+        description="Measures pairs of the same code, replays the whole decision rule on them, and "
+        "says how often it errs here and which thresholds hold. Refuses a workload's threshold "
+        "that this machine cannot hold.",
+    )
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
+    parser.add_argument("--pairs", metavar="N", help="pairs to measure (default 40)")
+    parser.add_argument(
+        "--budget",
+        dest="seconds",
+        metavar="SECONDS",
+        help="measuring time for each workload in seconds (default 180)",
+    )
+    common.add_knobs(parser, "profiler", "config", "dir")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Calibrate the workloads; the refusal of every threshold that is too small ends it."""
+    from pytest_flamegate.calibrating import BUDGET_S, PAIRS
+    from pytest_flamegate.commands.run import chosen
+    from pytest_flamegate.gate.pool import MIN_POOL
+    from pytest_flamegate.progress import NoProgress, StreamProgress
+    from pytest_flamegate.session import Session
+
+    pairs = round(_number("--pairs", parsed.pairs, PAIRS, MIN_POOL, 10_000, whole=True))
+    budget_s = _number("--budget", parsed.seconds, BUDGET_S, *_BUDGET_S)
+    settings = common.settings_of(parsed)
+    workloads = chosen(common.declared(settings), parsed.workloads)
+    line = StreamProgress(sys.stderr)
+    session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
+    session.shelves.probe()
+    try:
+        refusals = [_one(session, workload, pairs, budget_s, line) for workload in workloads]
+    finally:
+        line.end()
+        session.close()
+    refused = [each for each in refusals if each is not None]
+    if refused:
+        raise UndecidedError(
+            refused[0].code,
+            " ".join(each.what for each in refused),
+            " ".join(dict.fromkeys(each.todo for each in refused)),
+        )
+    return 0
+
+
+def _one(
+    session: Session, workload: Workload, pairs: int, budget_s: float, line: StreamProgress
+) -> UndecidedError | None:
+    """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
+    from pytest_flamegate import ledger
+    from pytest_flamegate.calibrated import encode, load_ledger
+    from pytest_flamegate.calibrating import calibrate
+    from pytest_flamegate.comparing import PAIRS_SHARE
+    from pytest_flamegate.gate.ledger import aa_gates, ledger_bound, ledger_words
+    from pytest_flamegate.hints import relative
+    from pytest_flamegate.machine_lock import machine_lock
+    from pytest_flamegate.supported import document, refusal, supported
+
+    profiler = _profiler(session, workload, line)
+    with machine_lock(line.tell):
+        calibration, notes = calibrate(
+            workload, profiler, session.machine, session.progress, pairs=pairs, budget_s=budget_s
+        )
+    line.end()
+    for note in notes:
+        line.tell(note)
+    drop_pct = workload.thresholds.tokens_per_second_pct
+    found = supported(
+        calibration,
+        drop_pct,
+        session.settings.compare_budget_s,
+        PAIRS_SHARE if profiler is not None else 1.0,
+    )
+    shelves = session.shelves
+    path = shelves.calibrate(
+        calibration.machine_id, workload.name, encode(calibration, **document(found))
+    )
+    gates = aa_gates(calibration.differences, drop_pct, found.plan)
+    ledger.enter(shelves, calibration, drop_pct, gates)
+    known = load_ledger(shelves, line.tell)
+    bound = ledger_bound(known, calibration.machine_id, workload.name, drop_pct)
+    told = [
+        f"{workload.node_name} on {calibration.machine_id}",
+        *_noise(calibration),
+        *_table(found, calibration.pair_s),
+        *_own(found),
+        *_hotspots(calibration.spreads),
+        _row("ledger", f"{ledger_words(bound)} at {drop_pct:g} %"),
+        _row("kept in", relative(path, session.settings.root)),
+    ]
+    common.say("\n".join(told) + "\n")
+    return refusal(workload.name, found)
+
+
+def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Profiler | None:
+    """Return the profiler, None where none works here and none was asked for."""
+    from pytest_flamegate.instruments import COUNTER
+
+    try:
+        return session.instruments.profiler(workload)
+    except ToolError as error:
+        if session.settings.profiler not in ("auto", COUNTER):
+            raise
+        line.tell(f"hotspots are not calibrated: {error.code}: {error.what}")
+        return None
+
+
+def _noise(calibration: Calibration) -> list[str]:
+    from pytest_flamegate.gate.pool import FEW_POOL
+
+    pool = calibration.pool
+    few = f"; {FEW_POOL} or more say it better (--pairs)" if pool.count < FEW_POOL else ""
+    outliers = "1 outlier" if pool.outliers == 1 else f"{pool.outliers} outliers"
+    alike = "" if pool.independent else "; neighbours are alike, so the rates flatter this machine"
+    return [
+        _row("pairs", f"{pool.count} of the same code, {calibration.pair_s:.2f} s each{few}"),
+        _row(
+            "noise",
+            f"sd {100 * pool.sd:.2f} % a pair, excess kurtosis {pool.excess_kurtosis:.1f}, lag-1 "
+            f"autocorrelation {pool.autocorrelation:.2f}, {outliers}, largest "
+            f"{100 * pool.largest:.1f} %{alike}",
+        ),
+    ]
+
+
+def _table(found: Supported, pair_s: float) -> list[str]:
+    from pytest_flamegate.gate.calibration import LADDER
+
+    lines = [_row("budget", "pairs   smallest threshold   decided after (median, unchanged code)")]
+    for row in found.rows:
+        held = f"none up to {LADDER[-1]:g} %"
+        if row.drop_pct is not None and row.median_pairs is not None:
+            after = f"{row.median_pairs} pairs, {row.median_pairs * pair_s:.0f} s"
+            held = f"{row.drop_pct:>16g} %   {after}"
+        lines.append(_row(f"{row.budget_s:6g} s", f"{row.pairs:5}   {held}"))
+    return lines
+
+
+def _own(found: Supported) -> list[str]:
+    rates, drop = found.rates, f"{found.drop_pct:g} %"
+
+    def part(count: Count) -> str:
+        return f"{100 * count.rate:.1f} %"
+
+    return [
+        _row(
+            f"at {drop}",
+            f"{rates.false_alarm.words} false alarms, {rates.miss.words} misses in "
+            f"{rates.false_alarm.trials:,} replays of the whole rule within {found.budget_s:g} s",
+        ),
+        _row(
+            "",
+            f"inconclusive: {part(rates.inconclusive_unchanged)} of unchanged code, "
+            f"{part(rates.inconclusive_at_threshold)} of drops of {drop}, "
+            f"{part(rates.inconclusive_twice)} of drops twice as large",
+        ),
+    ]
+
+
+def _hotspots(spreads: Sequence[ShareSpread]) -> list[str]:
+    if not spreads:
+        return []
+    head = _row("hotspots", "share    φ, the variance of a share over processes ÷ of samples alone")
+    return [
+        head,
+        *(_row("", f"{100 * each.share:5.1f} %  {each.phi:.1f}  {each.name}") for each in spreads),
+    ]
+
+
+def _row(name: str, words: str) -> str:
+    return f"  {name:<10} {words}"
+
+
+def _number(
+    name: str, given: str | None, default: float, low: float, high: float, *, whole: bool = False
+) -> float:
+    """Return the number given for an option; ``UsageError`` where it is none in its range."""
+    try:
+        value = float(default if given is None else int(given) if whole else float(given))
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"{name} is {given!r}.",
+            f"Give a {'whole ' if whole else ''}number from {low:g} to {high:g}.",
+        )
+    return value

@@ -1,0 +1,290 @@
+"""A calibration and its ledger as files: read back exactly, and no failure of the gate if not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pytest_flamegate import ledger
+from pytest_flamegate.calibrated import (
+    Calibration,
+    calibration_known,
+    decode,
+    encode,
+    load,
+    load_ledger,
+    recipe_sha256,
+)
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.gate.calibration import Plan
+from pytest_flamegate.gate.dispersion import ShareSpread
+from pytest_flamegate.gate.ledger import LedgerLine, aa_gates
+from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.supported import document, plan_for, refusal, supported
+from pytest_flamegate.workload.spec import Injection, Thresholds, Workload
+
+WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
+MACHINE = "machine-2c-123456"
+
+
+def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibration:
+    random = Random(2)
+    made = Calibration(
+        created="2026-01-02T03:04:05Z",
+        machine_id=MACHINE,
+        machine={"cpu_model": "A CPU", "cpu_cores": "2"},
+        flamegate_version="0",
+        workload=WORKLOAD.name,
+        recipe_sha256=recipe_sha256(WORKLOAD),
+        engine=WORKLOAD.engine,
+        differences=tuple(random.gauss(0.0, sd) for _ in range(count)),
+        pair_s=1.25,
+        spreads=(ShareSpread("gemv", 0.6, 1.7),),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def shelves(tmp_path: Path) -> Shelves:
+    return Shelves(tmp_path / ".flamegate")
+
+
+def kept(shelves: Shelves, data: bytes | None = None) -> Path:
+    return shelves.calibrate(
+        MACHINE, WORKLOAD.name, encode(calibration()) if data is None else data
+    )
+
+
+def loaded(shelves: Shelves, workload: Workload = WORKLOAD) -> tuple[Calibration | None, list[str]]:
+    warnings: list[str] = []
+    return load(shelves, MACHINE, workload, warnings.append), warnings
+
+
+# --- the file ------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(shelves: Shelves) -> None:
+    found = supported(calibration(), 5.0, 60.0, 0.7)
+    path = kept(shelves, encode(calibration(), **document(found)))
+    assert path == shelves.root / "calibration" / MACHINE / "decode.json"
+    assert loaded(shelves) == (calibration(), [])
+    told = json.loads(path.read_bytes())
+    assert told["threshold_pct"] == 5.0
+    assert told["holds"] is True
+    assert told["rates"]["false_alarm"]["trials"] == 2000
+    assert [row["budget_s"] for row in told["smallest_thresholds"]] == [15, 30, 60, 120, 300]
+
+
+def test_nothing_was_calibrated(shelves: Shelves) -> None:
+    assert loaded(shelves) == (None, [])
+    assert not shelves.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "not JSON"),
+        (encode(calibration())[:-40], "not JSON"),
+        (b"[]", "object"),
+        (b'{"created": "now"}', "missing"),
+        (encode(replace(calibration(), created="yesterday")), "yesterday"),
+        (encode(replace(calibration(), differences=(0.01,) * 40)), "exactly the same"),
+        (encode(replace(calibration(), differences=(0.01, 0.02))), "2 A/A pair"),
+        (encode(calibration()).replace(b'"pair_s": 1.25', b'"pair_s": "fast"'), "pair_s"),
+        (encode(calibration()).replace(b"1.25", b"NaN"), "NaN"),
+        (encode(replace(calibration(), machine_id="elsewhere")), "elsewhere"),
+        (encode(replace(calibration(), workload="other")), "other"),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_a_warning(
+    shelves: Shelves, data: bytes, word: str
+) -> None:
+    path = kept(shelves, data)
+    found, (warning,) = loaded(shelves)
+    assert found is None
+    assert str(path) in warning
+    assert word in warning
+    assert warning.endswith("Calibrate again.")
+
+
+def test_a_link_is_not_followed(shelves: Shelves, tmp_path: Path) -> None:
+    path = kept(shelves)
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    found, (warning,) = loaded(shelves)
+    assert found is None
+    assert "symbolic link" in warning
+
+
+def test_a_workload_that_runs_otherwise_is_another(shelves: Shelves) -> None:
+    kept(shelves)
+    found, (warning,) = loaded(shelves, replace(WORKLOAD, max_tokens=11))
+    assert found is None
+    assert "ran differently" in warning
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        replace(WORKLOAD, thresholds=Thresholds(2.0)),
+        replace(WORKLOAD, source="pyproject.toml"),
+        replace(WORKLOAD, timeout_s=3.0),
+        replace(WORKLOAD, injection=Injection("toy.generate", 10.0)),
+        replace(WORKLOAD, directory=Path("elsewhere")),
+    ],
+)
+def test_what_does_not_change_the_noise_does_not_matter(same: Workload) -> None:
+    assert recipe_sha256(same) == recipe_sha256(WORKLOAD)
+
+
+def test_decode_refuses_by_name() -> None:
+    with pytest.raises(FlamegateError) as refused:
+        decode(b'{"schema_version": 1}')
+    assert refused.value.code == "E_MISSING_FIELD"
+
+
+# --- the ledger ----------------------------------------------------------------------------
+
+
+def enter(shelves: Shelves) -> int:
+    gates = aa_gates(calibration().differences, 5.0, Plan.whole(FIRST_LOOKS))
+    ledger.enter(shelves, calibration(), 5.0, gates)
+    return len(gates)
+
+
+def read(shelves: Shelves) -> tuple[tuple[LedgerLine, ...], list[str]]:
+    warnings: list[str] = []
+    return load_ledger(shelves, warnings.append), warnings
+
+
+def test_gates_are_appended_with_their_differences(shelves: Shelves) -> None:
+    assert read(shelves) == ((), [])
+    count = enter(shelves)
+    first = shelves.ledger.read_bytes()
+    assert enter(shelves) == count >= 4
+    assert shelves.ledger.read_bytes() == first * 2
+    lines, warnings = read(shelves)
+    assert (len(lines), warnings) == (2 * count, [])
+    assert lines[0].differences == calibration().differences[: lines[0].pairs]
+    assert (lines[0].machine, lines[0].workload, lines[0].via) == (MACHINE, "decode", "calibrate")
+
+
+def test_a_torn_line_is_named_and_nothing_is_rewritten(shelves: Shelves) -> None:
+    count = enter(shelves)
+    whole = shelves.ledger.read_bytes()
+    torn = whole[:-25]
+    shelves.ledger.write_bytes(torn)
+    lines, (warning,) = read(shelves)
+    assert len(lines) == count - 1
+    assert f"Line {count} of {shelves.ledger}" in warning
+    assert shelves.ledger.read_bytes() == torn
+    enter(shelves)
+    assert shelves.ledger.read_bytes() == torn + b"\n" + whole
+    lines, warnings = read(shelves)
+    assert len(lines) == 2 * count - 1
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [b"[]", b'"pass"', b"\xff", b'{"machine": "m"}', b"1e999", b'{"decision": ["regressed"]}'],
+)
+def test_a_spoilt_line_does_not_count(shelves: Shelves, spoilt: bytes) -> None:
+    count = enter(shelves)
+    with shelves.ledger.open("ab") as file:
+        file.write(spoilt + b"\n")
+    lines, (warning,) = read(shelves)
+    assert len(lines) == count
+    assert "does not count" in warning
+
+
+def test_a_decision_that_there_is_not_does_not_count(shelves: Shelves) -> None:
+    enter(shelves)
+    data = shelves.ledger.read_bytes().replace(b'"decision": "pass"', b'"decision": "perhaps"', 1)
+    shelves.ledger.write_bytes(data)
+    assert "decision" in read(shelves)[1][0]
+
+
+def test_a_ledger_that_is_no_file_is_a_warning(shelves: Shelves) -> None:
+    shelves.ledger.mkdir(parents=True)
+    lines, (warning,) = read(shelves)
+    assert lines == ()
+    assert warning.startswith("The ledger does not count")
+
+
+# --- what a verdict knows by it ------------------------------------------------------------
+
+
+def test_without_a_calibration_nothing_is_known() -> None:
+    assert calibration_known(None, 5.0, FIRST_LOOKS) is None
+
+
+def test_what_is_known_are_bounds_and_their_basis(shelves: Shelves) -> None:
+    count = enter(shelves)
+    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, read(shelves)[0])
+    assert known is not None
+    assert 0.0 < known.false_alarm < 0.002
+    assert 0.0 < known.miss < 0.02
+    assert known.basis.startswith("calibrated here on 40 A/A pairs (2026-01-02): 0.0 % (≤ 0.15 %)")
+    assert "in 2,000 replays of the whole rule" in known.basis
+    assert f"ledger: 0 of {count} A/A gates raised an alarm" in known.basis
+
+
+def test_a_ledger_full_of_alarms_outweighs_the_replays(shelves: Shelves) -> None:
+    enter(shelves)
+    line = read(shelves)[0][0]
+    alarms = [replace(line, decision="regressed")] * 4 + [line] * 6
+    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, alarms)
+    assert known is not None
+    assert known.false_alarm > 0.4
+    others = [replace(each, threshold_pct=1.0) for each in alarms]
+    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, others)
+    assert known is not None
+    assert known.false_alarm < 0.002
+    assert "ledger" not in known.basis
+
+
+# --- what the machine supports -------------------------------------------------------------
+
+
+def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
+    assert plan_for(60.0, 1.5, 0.7) == Plan(FIRST_LOOKS, 28)
+    assert plan_for(15.0, 1.5, 0.7) == Plan(FIRST_LOOKS, 7)
+    assert plan_for(15.0, 1.5, 1.0) == Plan(FIRST_LOOKS, 10)
+    assert plan_for(15.0, 30.0, 0.7) == Plan(FIRST_LOOKS, 5)
+    # Twice the comparison's budget: looks at up to 56 pairs are planned.
+    assert plan_for(120.0, 1.5, 0.7) == Plan((*FIRST_LOOKS, 40), 40)
+
+
+def test_a_threshold_that_holds_is_not_refused() -> None:
+    found = supported(calibration(0.005), 5.0, 60.0, 0.7)
+    assert refusal("decode", found) is None
+    assert found.next_pct is found.next_budget_s is None
+    drops = [row.drop_pct for row in found.rows]
+    assert None not in drops
+
+
+def test_a_threshold_that_does_not_hold_is_refused_with_one_that_does() -> None:
+    found = supported(calibration(0.03), 2.0, 60.0, 0.7)
+    refused = refusal("decode", found)
+    assert refused is not None
+    assert (refused.code, refused.exit_code) == ("E_THRESHOLD_TOO_SMALL", 4)
+    assert "decode to 2 % within 60 s" in refused.what
+    assert found.next_pct is not None
+    assert found.next_pct > 2.0
+    assert f"Set tokens_per_second to {found.next_pct:g} %" in refused.todo
+    held = supported(calibration(0.03), found.next_pct, 60.0, 0.7)
+    assert refusal("decode", held) is None
+
+
+def test_a_machine_that_holds_nothing_is_told_so() -> None:
+    found = supported(calibration(3.0), 5.0, 60.0, 0.7)
+    refused = refusal("decode", found)
+    assert refused is not None
+    assert refused.todo.startswith("Use a quieter machine")
+    assert {row.drop_pct for row in found.rows} == {None}

@@ -1,0 +1,225 @@
+"""The rule replayed on pools of known truth. Seeded: each figure here is reproducible."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.against import pair_rates
+from pytest_flamegate.gate.calibration import (
+    LADDER,
+    Plan,
+    Replayed,
+    decided,
+    replay,
+    smallest_threshold,
+)
+from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at, planned_looks
+from pytest_flamegate.gate.pool import BLOCK, MIN_POOL, Pool, Stream, streams
+from pytest_flamegate.gate.signals import log_time_of_drop
+
+differences = st.lists(
+    st.floats(-0.5, 0.5).filter(lambda x: x == 0.0 or abs(x) > 1e-6),
+    min_size=MIN_POOL,
+    max_size=60,
+).filter(lambda values: len(set(values)) > 1)
+
+
+def pool(sd: float, *, count: int = 40, seed: int = 1, bad: float = 0.0) -> Pool:
+    """Normal differences; ``bad`` is the chance of a pair with a process 10 to 40 % off."""
+    random = Random(seed)
+    values = []
+    for _ in range(count):
+        off = random.choice((-1, 1)) * random.uniform(0.1, 0.4) if random.random() < bad else 0.0
+        values.append(random.gauss(0.0, sd) + off)
+    return Pool.of(values)
+
+
+QUIET, MIXED, LOUD = pool(0.008), pool(0.02), pool(0.12)
+
+
+# --- the pool ------------------------------------------------------------------------------
+
+
+def test_statistics_of_a_pool() -> None:
+    found = Pool.of([0.01, -0.01] * 20 + [0.2])
+    assert found.count == 41
+    assert math.isclose(found.largest, 0.2)
+    assert found.outliers == 1
+    assert found.excess_kurtosis > 10
+    assert Pool.of([0.01, -0.01] * 20).autocorrelation < -0.9
+    assert not Pool.of([0.01, -0.01] * 20).independent
+    assert math.isclose(Pool.of([0.01, -0.01] * 20).excess_kurtosis, -2.0)
+    assert math.isclose(Pool.of([0.01, -0.01] * 20).sd, 0.01 * math.sqrt(40 / 39))
+
+
+@given(differences, st.sampled_from((1e-150, 1e-3, 7.0, 1e150)))
+def test_the_unit_changes_no_shape(values: list[float], unit: float) -> None:
+    plain, scaled = Pool.of(values), Pool.of([value * unit for value in values])
+    assert math.isclose(plain.excess_kurtosis, scaled.excess_kurtosis, rel_tol=1e-6, abs_tol=1e-6)
+    assert math.isclose(plain.autocorrelation, scaled.autocorrelation, rel_tol=1e-6, abs_tol=1e-6)
+    assert -1.0 <= plain.autocorrelation <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ([], "E_FEW_PAIRS"),
+        ([0.01, -0.01] * 4, "E_FEW_PAIRS"),
+        ([0.01, -0.01] * 10 + [math.nan], "E_NOT_FINITE"),
+        ([0.01, -0.01] * 10 + [-math.inf], "E_NOT_FINITE"),
+        ([0.01] * 40, "E_CONSTANT_SAMPLES"),
+        ([0.0] * 40, "E_CONSTANT_SAMPLES"),
+    ],
+)
+def test_what_is_no_pool(values: list[float], code: str) -> None:
+    with pytest.raises(UndecidedError) as refused:
+        Pool.of(values)
+    assert refused.value.code == code
+
+
+def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
+    numbered = Pool.of([float(value) for value in range(1, 21)])
+    ring = [*numbered.differences, *numbered.differences]
+    neighbours = {tuple(ring[at : at + BLOCK]) for at in range(20)}
+    seen: set[float] = set()
+    for stream in streams(numbered, 30, draws=200, seed=3):
+        assert len(stream.differences) == 30
+        for at in range(0, 30, BLOCK):
+            assert tuple(map(abs, stream.differences[at : at + BLOCK])) in neighbours
+        seen |= set(stream.differences)
+    assert seen == {sign * value for sign in (1, -1) for value in numbered.differences}
+
+
+def test_streams_are_balanced_and_reproducible() -> None:
+    drawn = streams(QUIET, 28, draws=500, seed=9)
+    assert [s.differences for s in drawn] == [
+        s.differences for s in streams(QUIET, 28, draws=500, seed=9)
+    ]
+    assert drawn[0].differences != streams(QUIET, 28, draws=1, seed=10)[0].differences
+    assert drawn[0].differences != drawn[1].differences
+    slower = sum(value > 0 for stream in drawn for value in stream.differences)
+    assert abs(slower / (500 * 28) - 0.5) < 0.02
+    # Each is as likely slower whatever the one before it was.
+    twice = sum(
+        (a > 0) == (b > 0)
+        for stream in drawn
+        for a, b in zip(stream.differences, stream.differences[1:], strict=False)
+    )
+    assert abs(twice / (500 * 27) - 0.5) < 0.02
+
+
+# --- the rule ------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-0.5, 0.5), min_size=28, max_size=57, unique=True),
+    st.sampled_from((0.0, 0.05, 0.2)),
+    st.sampled_from(LADDER),
+    st.integers(0, 57),
+)
+def test_a_replay_is_the_rule_itself(
+    values: list[float], shift: float, drop_pct: float, pairs: int
+) -> None:
+    looks = planned_looks(len(values))
+    plan = Plan(looks, min(pairs, looks[-1]))
+    threshold = log_time_of_drop(drop_pct)
+    shifted = [value + shift for value in values]
+    taken = looks_at(
+        shifted[: plan.pairs], threshold, pair_rates(looks), looks, ended=plan.pairs < looks[-1]
+    )
+    found = decided(Stream(tuple(values)), shift, threshold, plan)
+    expected = (taken[-1].pairs, taken[-1].verdict.decision) if taken else (0, "inconclusive")
+    assert found == expected
+
+
+def test_a_quiet_machine_keeps_the_default_threshold() -> None:
+    rates = replay(QUIET, 5.0, FIRST_LOOKS)
+    assert rates.holds
+    assert (rates.false_alarm.failures, rates.false_alarm.trials) == (0, 2000)
+    assert rates.false_alarm.upper < 0.002
+    assert rates.miss.rate <= 0.005
+    assert (rates.median_pairs, rates.p95_pairs) == (5, 5)
+    assert rates.inconclusive_unchanged.failures == rates.inconclusive_twice.failures == 0
+
+
+def test_noise_costs_pairs_first_and_then_decisions() -> None:
+    quiet, mixed, loud = (replay(each, 5.0, FIRST_LOOKS) for each in (QUIET, MIXED, LOUD))
+    assert quiet.median_pairs <= mixed.median_pairs < loud.median_pairs
+    assert mixed.holds
+    assert not loud.holds
+    assert loud.inconclusive_unchanged.rate > 0.5
+    assert loud.false_alarm.upper <= 0.02
+
+
+def test_bad_spells_raise_no_alarm() -> None:
+    spells = pool(0.008, bad=0.1)
+    assert spells.outliers >= 2
+    rates = replay(spells, 5.0, FIRST_LOOKS)
+    assert rates.false_alarm.rate <= 0.005
+    assert rates.missed_twice.rate <= 0.005
+
+
+def test_the_same_seed_counts_the_same() -> None:
+    assert replay(MIXED, 2.0, FIRST_LOOKS, draws=300) == replay(MIXED, 2.0, FIRST_LOOKS, draws=300)
+    other = replay(MIXED, 2.0, FIRST_LOOKS, draws=300, seed=8)
+    assert other != replay(MIXED, 2.0, FIRST_LOOKS, draws=300)
+
+
+def test_a_pass_at_the_threshold_is_a_miss_and_none_of_the_counts_overlap() -> None:
+    rates = replay(LOUD, 10.0, FIRST_LOOKS, draws=400)
+    assert rates.miss.failures + rates.inconclusive_at_threshold.failures <= 400
+    assert rates.false_alarm.failures + rates.inconclusive_unchanged.failures <= 400
+
+
+# --- thresholds ----------------------------------------------------------------------------
+
+
+def test_a_quieter_machine_and_more_pairs_hold_smaller_thresholds() -> None:
+    found = [smallest_threshold(each, FIRST_LOOKS) for each in (QUIET, MIXED, LOUD)]
+    assert found == sorted(found, key=lambda drop: drop or math.inf)
+    few = smallest_threshold(MIXED, FIRST_LOOKS, pairs=7)
+    many = smallest_threshold(MIXED, planned_looks(115))
+    assert few is not None
+    assert many is not None
+    assert many < few
+
+
+def test_a_threshold_is_the_first_that_holds() -> None:
+    plan = Plan.whole(FIRST_LOOKS)
+    replayed = Replayed.of(MIXED, plan.pairs)
+    found = replayed.smallest(plan)
+    assert found is not None
+    smaller = [drop for drop in LADDER if drop < found[0]]
+    assert smaller
+    assert not any(replayed.rates(drop, plan).holds for drop in smaller)
+    assert found[1] == replayed.rates(found[0], plan)
+    assert found[1].holds
+
+
+def test_a_machine_that_holds_nothing() -> None:
+    assert smallest_threshold(pool(2.0), FIRST_LOOKS, draws=200) is None
+
+
+def test_too_few_pairs_for_a_look_hold_nothing() -> None:
+    assert smallest_threshold(QUIET, FIRST_LOOKS, pairs=4, draws=200) is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "due"),
+    [
+        (4, ()),
+        (5, (5,)),
+        (6, (5, 6)),
+        (8, (5, 7, 8)),
+        (27, (5, 7, 10, 14, 20, 27)),
+        (28, FIRST_LOOKS),
+        (40, FIRST_LOOKS),
+    ],
+)
+def test_where_a_plan_looks(pairs: int, due: tuple[int, ...]) -> None:
+    assert Plan(FIRST_LOOKS, pairs).due == due
