@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
 from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare, shared_program
+from pytest_flamegate.calibrated import calibration_known, load, load_ledger
 from pytest_flamegate.comparing import Comparison, Measured
 from pytest_flamegate.errors import (
     FlamegateError,
@@ -54,8 +55,9 @@ from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pytest_flamegate.gate import Known
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -176,22 +178,33 @@ class Session:
         checkout = self.bases.checkout(workload.directory, rev)
         prepared = prepare(workload, checkout, self.bases)
         base, head = (self._side(workload, each) for each in prepared)
-        old, new, verdict = Comparison(
+        comparison = Comparison(
             base,
             head,
             workload.thresholds,
             self.settings.share_drift,
             self.settings.compare_budget_s,
             self.progress,
-        ).run()
+        )
+        notes = [*checkout.notes, *filter(None, [shared_program(prepared[0])])]
+        comparison.known = self._known(workload, comparison.looks, notes)
+        old, new, verdict = comparison.run()
         if suspicion is not None:
             verdict = with_reason(verdict, suspected(suspicion, checkout.commit))
-        for note in filter(None, (*checkout.notes, shared_program(prepared[0]))):
-            verdict = with_reason(verdict, Reason("I_CHECKOUT", note))
+        for note in notes:
+            verdict = with_reason(verdict, Reason("I_NOTE", note))
         beside = {BASE_EVIDENCE: old.files[EVIDENCE]}
         if FOLDED in old.files:
             beside[BASE_FOLDED] = old.files[FOLDED]
         return self._publish(workload, new, verdict, old.evidence, beside)
+
+    def _known(self, workload: Workload, looks: Sequence[int], notes: list[str]) -> Known | None:
+        """Return what a calibration of this machine knows of the rule; ``notes`` gain why not."""
+        here = machine_id(self.machine)
+        calibration = load(self.shelves, here, workload, notes.append)
+        lines = load_ledger(self.shelves, notes.append) if calibration else ()
+        drop_pct = workload.thresholds.tokens_per_second_pct
+        return calibration_known(calibration, drop_pct, looks, lines)
 
     def _side(self, workload: Workload, prepared: Prepared) -> Measured:
         """Return one side of a comparison as it is measured."""

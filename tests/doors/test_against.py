@@ -298,6 +298,6 @@ def test_programs_are_compared_and_a_shared_one_is_told(history: Project) -> Non
     history.write("slow.py", script.replace("{s}", "0.004"))
     history.run(*UNPROFILED, "--flamegate-against=HEAD")
     assert history.verdict("own")["verdict"] == "regressed"
-    assert "I_CHECKOUT" not in {reason["code"] for reason in history.verdict("own")["reasons"]}
-    assert "I_CHECKOUT" in {reason["code"] for reason in history.verdict("shared")["reasons"]}
+    assert "I_NOTE" not in {reason["code"] for reason in history.verdict("own")["reasons"]}
+    assert "I_NOTE" in {reason["code"] for reason in history.verdict("shared")["reasons"]}
     assert history.verdict("shared")["verdict"] != "regressed"
