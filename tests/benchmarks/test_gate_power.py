@@ -1,0 +1,74 @@
+import json
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gate_power
+from benchmarks.ours import flamegate
+from benchmarks.peers import Missing
+from benchmarks.tables import Table, as_markdown, as_text, percent, span
+from benchmarks.time_to_power import growing
+
+
+def test_a_table_is_aligned_or_markdown() -> None:
+    table = Table("Title", ("method", "s"), (("a", "10"), ("long name", "–")))
+    assert as_text(table) == "Title\n\nmethod      s\na          10\nlong name   –"
+    assert as_markdown(table) == (
+        "### Title\n\n| method | s |\n| --- | ---: |\n| a | 10 |\n| long name | – |"
+    )
+
+
+def test_numbers() -> None:
+    assert [percent(each) for each in (0.0, 0.0034, 0.125, 1.0)] == ["0", "0.3", "12.5", "100"]
+    assert span(["10", "9", "9"]) == "9…10"
+    assert span(["4", "4"]) == "4"
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    def side(seconds: float) -> dict[str, object]:
+        return {"quiet_s": seconds, "cpu_s": seconds, "wall_s": [seconds] * 4}
+
+    path = tmp_path / "pairs.jsonl"
+    with path.open("w") as file:
+        for i in range(28):
+            for effect_pct in (0.0, 3.0, 10.0):
+                head_s = 0.003 * (1 + effect_pct / 100) * (1 + (i % 5 - 2) / 1000)
+                line = {"effect_pct": effect_pct, "load": "quiet", "at": 1e9 + i, "took_s": 2.0}
+                file.write(json.dumps(line | {"base": side(0.003), "head": side(head_s)}) + "\n")
+    return path
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only our rule and a peer that is not there, and few draws."""
+    ours = [replace(flamegate(drop_pct), draws=20) for drop_pct in gate_power.OURS]
+    monkeypatch.setattr(gate_power, "methods", lambda: (ours, [Missing("a peer")]))
+    chosen = [replace(each, draws=5) for each in growing(2.0) if each.name.startswith("flame")]
+    monkeypatch.setattr(gate_power, "growing", lambda _: chosen)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("options", [[], ["--centred"], ["--markdown"]])
+def test_the_whole_answer(
+    stream: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert gate_power.main([str(stream), *options]) == 0
+    told = capsys.readouterr().out
+    assert "84 pairs of the embedded passage, measured 2001-09-09" in told
+    assert "τ = 5 %: misses ≤ 1 % at a true 5…10 %: met (at most 0 %, quiet at 10 %)" in told
+    assert "τ = 5 %: median ≤ 30 s, mixed: not measured" in told
+    assert "quiet, 10 %" in told
+    assert f"own code: pytest-benchmark {version('pytest-benchmark')}" in told
+    assert "not installed" in told
+    assert ("| --- |" in told) is ("--markdown" in options)
+    assert ("was moved" in told) is ("--centred" in options)
+
+
+def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert gate_power.main([str(empty)]) == 2
+    assert capsys.readouterr().err.startswith("E_BAD_STREAM")

@@ -1,0 +1,100 @@
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks.streams import apart, cells, centred, read
+from pytest_flamegate.errors import FlamegateError
+from tests.benchmarks.made import pair, pairs
+
+SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}
+LINE: dict[str, object] = {
+    "effect_pct": 3.0,
+    "load": "mixed",
+    "at": 1000.0,
+    "took_s": 2.5,
+    "base": SIDE,
+    "head": SIDE | {"quiet_s": 0.0033},
+}
+
+
+def written(path: Path, *lines: object) -> Path:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_reads_plain_and_packed(tmp_path: Path, name: str) -> None:
+    (found,) = read([written(tmp_path / name, LINE)])
+    assert (found.effect_pct, found.load, found.took_s) == (3.0, "mixed", 2.5)
+    assert found.difference == pytest.approx(math.log(1.1))
+    assert found.base.wall_s == (0.004, 0.003)
+
+
+def test_files_follow_each_other_and_cells_keep_the_order(tmp_path: Path) -> None:
+    first = written(tmp_path / "a.jsonl", LINE | {"at": 1.0}, LINE | {"load": "quiet"})
+    second = written(tmp_path / "b.jsonl", LINE | {"at": 2.0})
+    found = cells(read([first, second]))
+    assert list(found) == [("mixed", 3.0), ("quiet", 3.0)]
+    assert [each.at_s for each in found["mixed", 3.0]] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no object",
+        {},
+        LINE | {"took_s": "long"},
+        LINE | {"took_s": 0.0},
+        LINE | {"effect_pct": -1.0},
+        LINE | {"effect_pct": math.nan},
+        LINE | {"base": SIDE | {"wall_s": 0.003}},
+        LINE | {"base": SIDE | {"quiet_s": math.inf}},
+        LINE | {"head": SIDE | {"wall_s": [0.003, -0.001]}},
+    ],
+)
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: object) -> None:
+    with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as refused:
+        read([written(tmp_path / "a.jsonl", LINE, line)])
+    assert refused.value.exit_code == 2
+
+
+def test_no_pairs_and_no_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FlamegateError, match="no pairs"):
+        read([written(tmp_path / "a.jsonl")])
+    with pytest.raises(FlamegateError, match="no pairs"):
+        read([])
+    with pytest.raises(FlamegateError, match="E_SYSTEM"):
+        read([tmp_path / "absent.jsonl"])
+
+
+def test_a_torn_archive_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl.gz", LINE)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(FlamegateError, match="cannot be unpacked"):
+        read([path])
+
+
+def test_swapping_mirrors_the_difference() -> None:
+    (one,) = pairs(10.0)
+    assert one.swapped().difference == pytest.approx(-one.difference)
+
+
+def test_apart_uses_each_pair_for_one_process() -> None:
+    made = [pair(base_s=1.0 + i, head_s=11.0 + i) for i in range(4)]
+    base, head = apart(made)
+    assert [each.cpu_s for each in base] == [1.0, 3.0]
+    assert [each.cpu_s for each in head] == [12.0, 14.0]
+
+
+def test_centring_moves_the_mean_to_the_work_injected_and_keeps_the_spread() -> None:
+    made = pairs(2.0, 4.0, 5.0, 6.0, effect_pct=3.0)
+    moved = centred(made)
+    shown = [each.difference for each in moved]
+    assert sum(shown) / 4 == pytest.approx(math.log(1.03))
+    assert shown[3] - shown[0] == pytest.approx(made[3].difference - made[0].difference)
+    assert moved[0].head.wall_s[0] / moved[0].head.cpu_s == pytest.approx(1.0)
+    assert [each.base for each in moved] == [each.base for each in made]
