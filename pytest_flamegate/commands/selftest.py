@@ -75,7 +75,8 @@ def run(parsed: argparse.Namespace) -> int:
         line.end()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
-        common.say(json.dumps(_document(bench, rows, seconds, status), indent=2))
+        told = _document(bench, rows, seconds, status)
+        common.say(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         common.say("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
     return status

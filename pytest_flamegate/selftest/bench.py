@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 SLOWED, OTHER = "ternary_gemv", "attention"
 """The embedded engine's two hottest functions."""
 INJECTABLE = frozenset({"embedded", "python"})
-BUDGET_S = 40.0
+BUDGET_S = 30.0
 """How long one comparison may take where nobody says."""
 MORE = 2.0
 """How much more time a comparison gets that noise left undecided."""
-WHOLE = 0.5
+WHOLE = 1.0
 """How much longer the whole is to take by the other function, whatever part of it that is.
 
-In the embedded engine it comes to half of this: a call repeated finds its data in the cache.
+In the embedded engine it comes to a third of this: a call repeated finds its data in the cache.
 """
 MOST_EXTRA_PCT = 2000.0
 
