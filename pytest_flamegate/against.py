@@ -17,7 +17,7 @@ from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.checkout import Checkout, open_checkout
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.revision import revision
+from pytest_flamegate.workload.revision import revision, tree
 from pytest_flamegate.workload.sides import UNDER_TEST, Sides
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         workload=based,
         plan=plan,
         model=model_facts(base_model, based),
-        commit=Commit(checkout.commit, "HEAD", 0),
+        commit=Commit(checkout.commit, "HEAD", 0, tree(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
     )
     head = Prepared(
@@ -131,7 +131,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
 def commit_at(directory: Path) -> Commit | None:
     """Return what is checked out at ``directory``; None without git or a commit."""
     found = revision(directory)
-    return Commit(found.commit, found.branch, found.uncommitted) if found else None
+    return Commit(*found) if found else None
 
 
 def _at_head(plan: Plan, checkout: Checkout) -> Plan:

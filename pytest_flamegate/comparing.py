@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.gate import (
     FIRST_LOOKS,
     Reason,
@@ -60,7 +61,7 @@ class Comparison:
     def run(self) -> tuple[Sealed, Sealed, Verdict]:
         """Return base and head as they will be written, and the verdict."""
         for side in self._sides:
-            side.measuring.observer.warm_up()
+            _warm_up(side)
         self._pairs()
         self._profiles(MIN_PROFILED, at_most=0.0)
         while True:
@@ -90,6 +91,8 @@ class Comparison:
                 return
             observers.pair()
             self._tell(f"pair {observers.pairs} of ≤ {self.looks[-1]}")
+            if not self._same_tokens:
+                return  # nothing that takes longer could make them comparable
             if observers.pairs in self.looks:
                 base, head = (side.measuring.observer.observation() for side in self._sides)
                 look = last_look(base, head, drop_pct, self.looks, ended=False)
@@ -113,6 +116,11 @@ class Comparison:
             self._tell(f"{self.head.measuring.count('timed')} pairs, {samples:,} samples")
             if self._starved and self._spent > 2.0:
                 return
+
+    @property
+    def _same_tokens(self) -> bool:
+        base, head = (side.measuring.observer.observation().tokens for side in self._sides)
+        return base == head
 
     @property
     def _profiled(self) -> int:
@@ -159,3 +167,14 @@ class Comparison:
 
     def _tell(self, told: str) -> None:
         self.progress.step(self.head.measuring.workload.name, told, min(self._spent, 1.0))
+
+
+def _warm_up(side: Measured) -> None:
+    """Run once, unrecorded; what cannot run at all is told with the side it is on."""
+    try:
+        side.measuring.observer.warm_up()
+    except FlamegateError as error:
+        if side.subject.side == "head":
+            raise
+        commit = side.subject.commit.revision[:12] if side.subject.commit else "the base"
+        raise type(error)(error.code, f"At {commit}: {error.what}", error.todo) from None

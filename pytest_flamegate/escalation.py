@@ -30,7 +30,7 @@ def buildable(
         return None
     if commit is None or commit.uncommitted or here is None:
         return None
-    same = here.revision == commit.revision and not here.uncommitted
+    same = here.same_code(commit)
     return None if same and workload.injection is None else commit.revision
 
 

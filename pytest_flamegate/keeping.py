@@ -6,11 +6,19 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.batching import joined
 from pytest_flamegate.errors import FlamegateError, ReceiptError, system_errors
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.shelves import RECEIPT, VERDICT, Baseline, Shelves
+from pytest_flamegate.receipt.shelves import (
+    BATCHES,
+    RECEIPT,
+    VERDICT,
+    Baseline,
+    Shelves,
+    encode_batches,
+)
 from pytest_flamegate.receipt.strict_json import dumps
 
 if TYPE_CHECKING:
@@ -67,7 +75,7 @@ class Keeper:
         if accept:
             try:
                 with system_errors():
-                    accepted = self.shelves.accept(self.machine_id, workload, files)
+                    accepted = self.accept(workload, files, evidence)
             except FlamegateError as failed:
                 error = failed
         line = self._line(workload, verdict, evidence)
@@ -80,6 +88,18 @@ class Keeper:
         except FlamegateError as failed:
             warnings = (f"The history does not have this run. {failed}",)
         return Kept(directory, accepted, error, warnings)
+
+    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> Path:
+        """Make a run the baseline; a run of the same code is one more batch of it."""
+        try:
+            old = self.shelves.baseline(self.machine_id, workload)
+        except ReceiptError:
+            old = None  # it cannot be used, and is replaced
+        if old is not None and old.machine_id != self.machine_id:
+            old = None
+        batches = joined(old.evidence if old else None, old.batches if old else (), evidence)
+        files = {**files, BATCHES: encode_batches(batches)}
+        return self.shelves.accept(self.machine_id, workload, files)
 
     def refusal(self, workload: str, verdict: Verdict) -> None:
         """Leave the reason where the result would have stood; raises where it cannot."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     import pytest
 
-PROFILERS = ("auto", "perf", "py-spy", "none")
+PROFILERS = ("auto", "perf", "py-spy", "callgrind", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 60.0
@@ -57,7 +57,8 @@ KNOBS = (
     Knob(
         "profiler",
         "text",
-        f"which profiler: {', '.join(PROFILERS)}",
+        f"which profiler: {', '.join(PROFILERS)} (callgrind counts instructions beside what "
+        "auto samples)",
         "auto",
         "NAME",
         env="FLAMEGATE_PROFILER",

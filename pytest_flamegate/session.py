@@ -30,11 +30,11 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.hints import pytest_command
+from pytest_flamegate.instruments import Instruments
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.profile import Setup, choose
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.shelves import (
     BASE_EVIDENCE,
@@ -47,7 +47,6 @@ from pytest_flamegate.receipt.shelves import (
     Shelves,
 )
 from pytest_flamegate.receipt.strict_json import dumps
-from pytest_flamegate.report import preamble
 from pytest_flamegate.sealing import Sealed, model_facts, pictures, seal
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
@@ -56,9 +55,7 @@ from pytest_flamegate.workload.machine import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
-    from pytest_flamegate.profile import Probe, Profiler
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -77,9 +74,12 @@ class Session:
     progress: Progress
     tell: Callable[[str], None] = field(default=lambda _: None)
     """Hears what a person should know before a workload is measured: that it waits."""
-    probes: dict[str, Probe] = field(default_factory=dict)
     bases: Bases = field(default_factory=Bases)
-    _profilers: dict[tuple[bool, Path], Profiler | None] = field(default_factory=dict)
+
+    @cached_property
+    def instruments(self) -> Instruments:
+        """What measures."""
+        return Instruments(self.settings.profiler, self.settings.root)
 
     @cached_property
     def shelves(self) -> Shelves:
@@ -100,44 +100,9 @@ class Session:
         """Remove the revisions that were checked out."""
         self.bases.close()
 
-    def profiler(self, workload: Workload, project: Path | None = None) -> Profiler | None:
-        """Return the profiler that suits the workload; None where profiling is off.
-
-        ``project`` is the tree that the workload's code lies in, where it is not the root.
-        ``ToolError`` with each profiler's own words where none can be used.
-        """
-        key = engine(workload.engine).python_frames, project or self.settings.root
-        if key not in self._profilers:
-            setup = Setup(python_engine=key[0], project=key[1])
-            chosen = choose(self.settings.profiler, setup, self.probes)
-            self._profilers[key] = None if chosen.name == "none" else chosen
-        return self._profilers[key]
-
     def preamble(self, workloads: Iterable[Workload]) -> str:
         """Return the line that says what measures, and where."""
-        names: list[str] = []
-        notes: list[str] = []
-        for workload in workloads:
-            try:
-                with system_errors():
-                    profiler = self.profiler(workload)
-            except FlamegateError as error:
-                names.append("no profiler")
-                notes.append(f"{error.code}: {error.what}")
-                break
-            if profiler is None:
-                names.append("profiling off")
-                break
-            probe = self.probes[profiler.name]
-            names.append(f"{probe.profiler} {probe.version}")
-            notes += probe.notes
-        return preamble(
-            profiler=", ".join(dict.fromkeys(names)),
-            note="; ".join(dict.fromkeys(notes)) or None,
-            cpu=self.machine["cpu_model"],
-            cores=int(self.machine["cpu_cores"]),
-            noise_pct=None,
-        )
+        return self.instruments.preamble(workloads, self.machine)
 
     def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure, seal, judge and publish one workload. Never raises for what a run may meet.
@@ -169,7 +134,7 @@ class Session:
         chosen = engine(workload.engine)
         if call is None:
             chosen.validate(workload)
-        profiler = self.profiler(workload)
+        profiler = self.instruments.profiler(workload)
         self.shelves.clear(workload.name)
         build(workload)
         model = chosen.model(workload)
@@ -182,6 +147,7 @@ class Session:
             commit=commit_at(workload.directory),
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
+            counted=self.instruments.counted(plan, workload),
         )
         measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
         measuring.first()
@@ -238,11 +204,12 @@ class Session:
             flamegate_version=__version__,
             prompt_tokens=engine(workload.engine).prompt_tokens(workload),
             side=prepared.side,
+            counted=self.instruments.counted(prepared.plan, prepared.workload),
         )
         measuring = Measuring(
             prepared.workload,
             prepared.plan,
-            self.profiler(workload, prepared.moved and prepared.moved[0]),
+            self.instruments.profiler(workload, prepared.moved and prepared.moved[0]),
             self.settings.compare_budget_s,
             self.progress,
             told_paths=prepared.moved,
@@ -272,6 +239,7 @@ class Session:
             grade=sealed.grade,
             share_drift=self.settings.share_drift,
             looks=LOOKS,
+            batches=baseline.batches if baseline else (),
         )
 
     def _baseline(self, workload: Workload) -> Baseline | None:

@@ -71,6 +71,7 @@ def show(parsed: argparse.Namespace) -> int:
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     from pytest_flamegate.gate import machine_id
+    from pytest_flamegate.keeping import Keeper
     from pytest_flamegate.receipt.shelves import RECEIPT
 
     parsed.update = True  # what it is, and so refused under CI
@@ -89,7 +90,7 @@ def accept(parsed: argparse.Namespace) -> int:
         )
     for name in wanted:
         files, evidence = _honest(name, shelves.latest(name))
-        shelf = shelves.accept(machine_id(evidence.machine), name, files)
+        shelf = Keeper(shelves, machine_id(evidence.machine)).accept(name, files, evidence)
         common.say(f"accepted {name}: {shelf}")
     return 0
 
@@ -117,6 +118,13 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
             "E_NOT_ACCEPTED",
             f"The latest run of {name!r} had work injected ({evidence.workload['injection']}).",
             "Run it again without --flamegate-inject.",
+        )
+    if evidence.side is not None:
+        raise UndecidedError(
+            "E_NOT_ACCEPTED",
+            f"The latest run of {name!r} was compared in pairs, and is no baseline: it ran beside "
+            "another revision.",
+            "Run it again without --flamegate-against.",
         )
     return files, evidence
 

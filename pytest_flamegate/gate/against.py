@@ -8,6 +8,7 @@ from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.comparability import compare
 from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
 from pytest_flamegate.gate.judgement import (
     check_settings,
     combined,
@@ -104,6 +105,7 @@ def judge_pairs(
     try:
         old, new = measurement_of(base), measurement_of(head)
         differences = pair_differences(base, head)
+        counts = instruction_signals(base, head)
         look = last_look(base, head, thresholds.tokens_per_second_pct, looks, ended=ended)
         _check_spread(differences)
     except UndecidedError as error:
@@ -126,9 +128,14 @@ def judge_pairs(
     known = known or nominal(rates)
     return Verdict(
         verdict=name,
-        reasons=ordered(name, rate_signal, shares),
+        reasons=(*ordered(name, rate_signal, shares), *reasons_of(counts)),
         grade=grade,
-        signals=(rate_signal, wall_signal(old, new), *map(share_signal, shares.hotspots)),
+        signals=(
+            rate_signal,
+            wall_signal(old, new),
+            *counts,
+            *map(share_signal, shares.hotspots),
+        ),
         smallest_detectable_pct=rate_signal.smallest_detectable_pct,
         false_alarm_rate=known.false_alarm,
         miss_rate=known.miss,

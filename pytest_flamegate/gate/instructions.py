@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.signals import Reason, Signal
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.types import Evidence
 
 INSTRUCTIONS_PER_TOKEN = "instructions_per_token"
 INFORMS = "I_INSTRUCTIONS"
@@ -16,6 +20,36 @@ BLIND_SPOT = (
     "lie in memory."
 )
 _SHOWN_PCT = 0.01
+
+
+def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[Signal, ...]:
+    """Return the signal where both sides were counted; the count alone where one was."""
+    new = _counted(current)
+    old = _counted(baseline) if baseline is not None else None
+    if new is None:
+        return ()
+    if old is not None:
+        return (judge_instructions(old, new),)
+    return (
+        Signal(
+            name=INSTRUCTIONS_PER_TOKEN,
+            baseline=None,
+            current=new,
+            unit="instructions",
+            direction="lower_is_better",
+            decision="not_gated",
+        ),
+    )
+
+
+def reasons_of(signals: tuple[Signal, ...]) -> tuple[Reason, ...]:
+    """Return what the signals say."""
+    return tuple(reason for signal in signals for reason in signal.reasons)
+
+
+def _counted(evidence: Evidence) -> float | None:
+    found = (each.value for each in evidence.metrics if each.name == INSTRUCTIONS_PER_TOKEN)
+    return next(found, None)
 
 
 def judge_instructions(baseline_per_token: float, current_per_token: float) -> Signal:

@@ -22,6 +22,7 @@ from pytest_flamegate.gate.comparability import Comparability, Difference, compa
 from pytest_flamegate.gate.conditions import condition_differences
 from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, Signal
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, judge_throughput, wall_signal
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.signals import Decision, Helper
     from pytest_flamegate.gate.verdict import VerdictName
-    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.receipt.types import Batch, Evidence
     from pytest_flamegate.workload.spec import Thresholds
 
 
@@ -46,11 +47,14 @@ def judge(
     grade: str,
     share_drift: ShareDrift = "cost",
     looks: int = 1,
+    batches: Sequence[Batch] = (),
 ) -> Verdict:
     """Judge ``current`` against a stored ``baseline``; without one the verdict is `no_baseline`.
 
     ``grade`` is the receipt's and is handed on. ``looks`` is how often the caller may
     ask at most, with more processes each time; the error rates are spent over them.
+    ``batches`` are the measurements that the baseline rests on; from six on their own spread
+    takes the place of an assumed drift.
     Raises UsageError ``E_THRESHOLD``, ``E_SHARE_DRIFT`` or ``E_LOOKS`` for settings that
     mean nothing. Anything wrong with the evidence is a verdict, never an exception.
     """
@@ -66,20 +70,26 @@ def judge(
         return not_comparable(comparability, grade)
     try:
         old, new = measurement_of(baseline), measurement_of(current)
+        counts = instruction_signals(baseline, current)
     except UndecidedError as error:
         return refused("inconclusive", [Reason.of(error)], grade=grade)
     comparability = Comparability(condition_differences(old, new))
     if not comparability.comparable:
         return not_comparable(comparability, grade, old, new)
     rates = ErrorRates(looks=looks)
-    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates)
+    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates, batches)
     shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
     name = combined(rate_signal, shares)
     return Verdict(
         verdict=name,
-        reasons=ordered(name, rate_signal, shares),
+        reasons=(*ordered(name, rate_signal, shares), *reasons_of(counts)),
         grade=grade,
-        signals=(rate_signal, wall_signal(old, new), *map(share_signal, shares.hotspots)),
+        signals=(
+            rate_signal,
+            wall_signal(old, new),
+            *counts,
+            *map(share_signal, shares.hotspots),
+        ),
         smallest_detectable_pct=rate_signal.smallest_detectable_pct,
         false_alarm_rate=rates.false_alarm,
         miss_rate=rates.miss,

@@ -16,6 +16,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.batches import ENOUGH, batch_estimate
 from pytest_flamegate.gate.conditions import reference_shift
 from pytest_flamegate.gate.rule import agreed, decide
 from pytest_flamegate.gate.signals import (
@@ -26,14 +27,17 @@ from pytest_flamegate.gate.signals import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.stats import Estimate, combine, sample_variance
+from pytest_flamegate.gate.stats import Estimate, combine, mean, sample_variance
 from pytest_flamegate.gate.views import views
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.rule import RateDecision, RateVerdict
     from pytest_flamegate.gate.signals import ErrorRates
     from pytest_flamegate.gate.views import Views
+    from pytest_flamegate.receipt.types import Batch
 
 TOKENS_PER_SECOND = "tokens_per_second"
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
@@ -60,7 +64,11 @@ def views_of_log_time(baseline: Measurement, current: Measurement) -> Views:
 
 
 def judge_throughput(
-    baseline: Measurement, current: Measurement, allowed_drop_pct: float, rates: ErrorRates
+    baseline: Measurement,
+    current: Measurement,
+    allowed_drop_pct: float,
+    rates: ErrorRates,
+    batches: Sequence[Batch] = (),
 ) -> tuple[Signal, RateVerdict | None]:
     """Judge tokens per second of ``current``; the second value is None where it was refused."""
     try:
@@ -82,9 +90,15 @@ def judge_throughput(
             None,
         )
     threshold = log_time_of_drop(allowed_drop_pct)
-    verdict = agreed([decide(estimate, threshold, rates) for estimate in seen.estimates])
-    change_pct = rate_change_pct(seen.middle)
-    helped = verdict.decision == "inconclusive" and _more_would_help(seen, threshold, rates)
+    by_batch = len(batches) >= ENOUGH
+    estimates = _by_batch(batches, baseline, current) if by_batch else seen.estimates
+    verdict = agreed([decide(estimate, threshold, rates) for estimate in estimates])
+    change_pct = rate_change_pct(mean([estimate.mean_diff for estimate in estimates]))
+    helped = (
+        verdict.decision == "inconclusive"
+        and not by_batch
+        and _more_would_help(seen, threshold, rates)
+    )
     signal = Signal(
         name=TOKENS_PER_SECOND,
         baseline=baseline.quiet_tokens_per_second,
@@ -158,6 +172,23 @@ def _check_spread(side: str, measurement: Measurement) -> None:
         )
 
 
+def _by_batch(
+    batches: Sequence[Batch], baseline: Measurement, current: Measurement
+) -> list[Estimate]:
+    """Return the change as each view shows it, its error that of the batches among themselves."""
+    raw = batch_estimate(
+        [batch.log_time for batch in batches], [process.log_time for process in current.timed]
+    )
+    if not (baseline.has_reference and current.has_reference):
+        return [raw]
+    ratio = batch_estimate(
+        [batch.log_time_ratio for batch in batches],
+        [process.log_time_ratio for process in current.timed],
+    )
+    follows = baseline.reference_follows and current.reference_follows
+    return [ratio] if follows else [ratio, raw]
+
+
 def _more_would_help(seen: Views, threshold: float, rates: ErrorRates) -> bool:
     """Say whether endless current processes could decide, given the baseline's own spread."""
     unchanged: list[RateVerdict] = []
@@ -210,8 +241,10 @@ def _baseline_too_wide(decision: RateDecision, *, helped: bool) -> tuple[Reason,
         Reason(
             "E_BASELINE_TOO_WIDE",
             "The spread of the baseline and the drift between batches hide a change of this size "
-            "however long the current side is measured; accept a baseline of more processes or "
-            "allow a larger drop.",
+            "however long the current side is measured. Compare with a revision in pairs "
+            "(--flamegate-against=REV), accept further batches of the baseline (--flamegate-update "
+            f"at its commit, at other times; from {ENOUGH} on their own spread counts), or allow a "
+            "larger drop.",
         ),
     )
 

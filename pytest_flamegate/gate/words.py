@@ -66,7 +66,7 @@ def _inconclusive(verdict: Verdict, rate: Signal) -> str:
     todo = (
         "give it more time (--flamegate-budget)"
         if "timed" in verdict.helped_by or verdict.pairs is not None
-        else "accept a baseline of more processes"
+        else "compare in pairs (--flamegate-against=REV)"
     )
     if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
         todo = f"on this machine ask for ≥ {math.ceil(smallest)} % or {todo}"

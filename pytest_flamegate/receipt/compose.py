@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.profile import Hotspot, Profile
-    from pytest_flamegate.receipt.types import Commit
+    from pytest_flamegate.receipt.types import Commit, Metric
     from pytest_flamegate.workload.observation import Observation
     from pytest_flamegate.workload.spec import Workload
 
@@ -33,7 +33,10 @@ _MAX_KERNELS = 64
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was measured, apart from how it ran: model, machine, code and tool."""
+    """What was measured, apart from how it ran: model, machine, code and tool.
+
+    ``counted`` are figures that were counted in runs of their own.
+    """
 
     workload: Workload
     model: Mapping[str, str | int]
@@ -42,6 +45,7 @@ class Subject:
     flamegate_version: str
     prompt_tokens: int | None
     side: Literal["base", "head"] | None = None
+    counted: tuple[Metric, ...] = ()
 
 
 def compose(
@@ -81,7 +85,7 @@ def compose(
         differs_at=seen.differs_at,
         clock_scope=seen.clock_scope,
         runs=seen.runs,
-        metrics=found,
+        metrics=(*found, *subject.counted),
         profile=record,
         kernels=sightings,
         side=subject.side,

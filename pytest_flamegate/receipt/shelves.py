@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ReceiptError
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.build import decode_evidence
-from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.strict_json import (
+    EVIDENCE_MAX_BYTES,
+    RECEIPT_MAX_BYTES,
+    dumps,
+    loads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.receipt.types import Batch, Evidence
 
 RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 VERDICT = "verdict.json"
 BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
 """What was seen of the other side, where a run was compared in pairs."""
+BATCHES = "batches.json"
+"""The measurements that an accepted baseline rests on, one entry each."""
 FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, VERDICT)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """An accepted measurement: its directory, its evidence, and the machine it is for."""
+    """An accepted measurement: its directory, its evidence, and the machine it is for.
+
+    ``batches`` are the measurements of the same code that were accepted so far, oldest first.
+    """
 
     directory: Path
     evidence: Evidence
     machine_id: str
+    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,7 @@ class Shelves:
             return None
         chosen = machine_id if machine_id in machines else machines[0]
         directory = self.accepted(chosen, workload)
-        return Baseline(directory, read_evidence(directory), chosen)
+        return Baseline(directory, read_evidence(directory), chosen, _read_batches(directory))
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append one gated run to the history."""
@@ -110,8 +123,32 @@ def read_evidence(directory: Path) -> Evidence:
     try:
         return decode_evidence(store.read_bounded(path, EVIDENCE_MAX_BYTES))
     except FlamegateError as error:
-        raise ReceiptError(
-            "E_BASELINE_CORRUPT",
-            f"The baseline {path} cannot be used: {error.what}",
-            "Restore it from version control, or accept a new one with --flamegate-update.",
-        ) from None
+        raise _corrupt(path, error) from None
+
+
+def encode_batches(batches: tuple[Batch, ...]) -> bytes:
+    """Return the content of the file that ``Baseline.batches`` is read from."""
+    return dumps(to_plain(_Batches(batches)))
+
+
+def _read_batches(directory: Path) -> tuple[Batch, ...]:
+    path = directory / BATCHES
+    if not os.path.lexists(path):
+        return ()
+    try:
+        return from_plain(_Batches, loads(store.read_bounded(path, RECEIPT_MAX_BYTES))).batches
+    except FlamegateError as error:
+        raise _corrupt(path, error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    batches: tuple[Batch, ...]
+
+
+def _corrupt(path: Path, error: FlamegateError) -> ReceiptError:
+    return ReceiptError(
+        "E_BASELINE_CORRUPT",
+        f"The baseline {path} cannot be used: {error.what}",
+        "Restore it from version control, or accept a new one with --flamegate-update.",
+    )

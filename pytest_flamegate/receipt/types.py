@@ -47,7 +47,7 @@ class Metric:
     formula: str
     unit: str
     direction: Direction
-    clock: Literal["wall", "quiet", "cpu"]
+    clock: Literal["wall", "quiet", "cpu", "instructions"]
     samples: int
     provenance: Provenance
 
@@ -99,11 +99,35 @@ class KernelSighting:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The revision measured; ``uncommitted`` counts the files that differ from it."""
+    """The revision measured; ``uncommitted`` counts the files that differ from it.
+
+    ``tree`` is the digest of its code, the same for commits that differ in baselines alone.
+    """
 
     revision: str
     branch: str
     uncommitted: int
+    tree: str = ""
+
+    def same_code(self, other: Commit) -> bool:
+        """Whether both are the very same code, with nothing uncommitted."""
+        known = bool(self.tree) and not self.uncommitted and not other.uncommitted
+        return known and self.tree == other.tree
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One measurement that a baseline rests on: means over its fresh processes.
+
+    ``log_time`` is the natural logarithm of quiet seconds per token, ``log_time_ratio`` the
+    same over the reference kernel's seconds (equal to the first without one).
+    """
+
+    nonce: str
+    created: str
+    processes: int
+    log_time: float
+    log_time_ratio: float
 
 
 @dataclass(frozen=True, slots=True)

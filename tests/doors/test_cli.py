@@ -23,8 +23,8 @@ from pytest_flamegate.commands.run import chosen, worst
 from pytest_flamegate.errors import ReceiptError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
 from pytest_flamegate.machine_lock import DIRECTORY
-from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.outcome import Outcome
+from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.workload.spec import Workload
 from tests.doors.project import JUDGED, workload, write_toy
 from tests.receipt.factory import build

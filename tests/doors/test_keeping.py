@@ -14,13 +14,14 @@ import pytest
 
 from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.gate import machine_id
+from pytest_flamegate.instruments import Instruments
 from pytest_flamegate.keeping import Keeper
+from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.build import encode_evidence
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt.shelves import BATCHES, Shelves
 from pytest_flamegate.report.terminal import summary
-from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import show
@@ -56,7 +57,11 @@ def full(*_: object) -> int:
 def test_a_run_is_published_accepted_and_recorded(keeper: Keeper) -> None:
     kept = keep(keeper)
     assert (kept.error, kept.warnings) == (None, ())
-    assert contents(kept.directory) == contents(kept.accepted) == NEW
+    assert contents(kept.directory) == NEW
+    assert kept.accepted is not None
+    accepted = contents(kept.accepted)
+    assert b'"processes"' in accepted.pop(BATCHES)
+    assert accepted == NEW
     (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
     assert json.loads(line)["accepted"] is True
 
@@ -65,7 +70,11 @@ def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
     (keeper.shelves.root / "history").touch()
     kept = keep(keeper)
     assert kept.error is None
-    assert contents(kept.directory) == contents(kept.accepted) == NEW
+    assert contents(kept.directory) == NEW
+    assert kept.accepted is not None
+    accepted = contents(kept.accepted)
+    assert b'"processes"' in accepted.pop(BATCHES)
+    assert accepted == NEW
     (warning,) = kept.warnings
     assert "E_CANNOT_WRITE" in warning
 
@@ -223,6 +232,6 @@ def test_the_line_before_the_runs_survives_a_system_that_starts_no_process(
     def refuse(*_: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(Session, "profiler", refuse)
+    monkeypatch.setattr(Instruments, "profiler", refuse)
     line = session(tmp_path).preamble([toy(tmp_path)])
     assert "E_SYSTEM: The system refused: Resource temporarily unavailable." in line

@@ -52,7 +52,8 @@ session.judge, session.Measuring = judging, measured
 
 
 def test_there_is_no_other_key() -> None:
-    assert set(KEYS) == {knob.ini_name for knob in KNOBS if knob.ini}
+    # Against a revision nothing stored is judged: that key has a test of its own.
+    assert {*KEYS, "flamegate_against"} == {knob.ini_name for knob in KNOBS if knob.ini}
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,11 @@ def test_every_key_takes_effect(project: Project, name: str, text: str) -> None:
     }
     assert (project.path / "artifacts" / "latest" / "toy" / "verdict.json").is_file()
     assert not project.artifacts.exists()
+
+
+def test_a_revision_in_the_file_is_compared_with(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nflamegate = true\nflamegate_against = main\n")
+    project.declare(workload("toy"))
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*E_NO_REPOSITORY*"])

@@ -101,7 +101,7 @@ def test_noise_says_how_wide_why_and_what_to_do() -> None:
 def test_noise_of_the_baseline_asks_for_another_baseline() -> None:
     old = baseline(tuple(t * f for t, f in zip(QUIET, (1, 1.4, 0.7, 1.2, 0.8, 1), strict=True)))
     text = headline(verdict(old, evidence()))
-    assert text.endswith(" % or accept a baseline of more processes")
+    assert text.endswith(" % or compare in pairs (--flamegate-against=REV)")
 
 
 def test_waiting_is_named_in_words() -> None:

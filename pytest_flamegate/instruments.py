@@ -1,0 +1,98 @@
+"""What measures: the profiler that suits a workload, and the counter of instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import FlamegateError, system_errors
+from pytest_flamegate.gate.instructions import INSTRUCTIONS_PER_TOKEN
+from pytest_flamegate.profile import Setup, choose
+from pytest_flamegate.profile.instructions import count
+from pytest_flamegate.receipt.types import Metric
+from pytest_flamegate.report import preamble
+from pytest_flamegate.workload import determinism
+from pytest_flamegate.workload.engines import engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_flamegate.profile import Probe, Profiler
+    from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.spec import Workload
+
+COUNTER = "callgrind"
+"""The name that asks for a count of instructions, beside a profiler that samples."""
+FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
+
+
+@dataclass
+class Instruments:
+    """What ``requested`` (a profiler's name) means for each workload of the project ``root``."""
+
+    requested: str
+    root: Path
+    probes: dict[str, Probe] = field(default_factory=dict)
+    _profilers: dict[tuple[bool, Path], Profiler | None] = field(default_factory=dict)
+
+    def profiler(self, workload: Workload, project: Path | None = None) -> Profiler | None:
+        """Return the profiler that suits the workload; None where profiling is off.
+
+        ``project`` is the tree that the workload's code lies in, where it is not the root.
+        ``ToolError`` with each profiler's own words where none can be used.
+        """
+        key = engine(workload.engine).python_frames, project or self.root
+        if key not in self._profilers:
+            setup = Setup(python_engine=key[0], project=key[1])
+            name = "auto" if self.requested == COUNTER else self.requested
+            chosen = choose(name, setup, self.probes)
+            self._profilers[key] = None if chosen.name == "none" else chosen
+        return self._profilers[key]
+
+    def counted(self, plan: Plan, workload: Workload) -> tuple[Metric, ...]:
+        """Return the instructions for each token, where they were asked for.
+
+        Raises where the workload cannot be counted.
+        """
+        if self.requested != COUNTER:
+            return ()
+        found = count(plan, workload, determinism.environment(workload))
+        return (
+            Metric(
+                name=INSTRUCTIONS_PER_TOKEN,
+                value=found.per_token,
+                formula=FORMULAS[found.covers],
+                unit="instructions",
+                direction="lower_is_better",
+                clock="instructions",
+                samples=found.tokens[1] - found.tokens[0],
+                provenance="counted",
+            ),
+        )
+
+    def preamble(self, workloads: Iterable[Workload], machine: Mapping[str, str]) -> str:
+        """Return the line that says what measures, and where."""
+        names: list[str] = []
+        notes: list[str] = []
+        for workload in workloads:
+            try:
+                with system_errors():
+                    profiler = self.profiler(workload)
+            except FlamegateError as error:
+                names.append("no profiler")
+                notes.append(f"{error.code}: {error.what}")
+                break
+            if profiler is None:
+                names.append("profiling off")
+                break
+            probe = self.probes[profiler.name]
+            names.append(f"{probe.profiler} {probe.version}")
+            notes += probe.notes
+        return preamble(
+            profiler=", ".join(dict.fromkeys(names)),
+            note="; ".join(dict.fromkeys(notes)) or None,
+            cpu=machine["cpu_model"],
+            cores=int(machine["cpu_cores"]),
+            noise_pct=None,
+        )
