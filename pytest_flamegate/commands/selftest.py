@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.profile import Profiler
     from pytest_flamegate.selftest import Asked, Bench, Row
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -53,20 +52,17 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Try every case; return how it went as an exit code."""
+    from pytest_flamegate.instruments import Instruments
     from pytest_flamegate.progress import NoProgress, StreamProgress
     from pytest_flamegate.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
-    from pytest_flamegate.session import Session
 
     settings = common.settings_of(parsed)
-    if settings.compare_budget_s == COMPARE_BUDGET_S:  # nobody said another
+    if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
         settings = replace(settings, compare_budget_s=BUDGET_S)
     asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
     line = StreamProgress(sys.stderr)
     progress = line if sys.stderr.isatty() else NoProgress()
-
-    def profiler(workload: Workload) -> Profiler | None:
-        return Session(settings, progress).profiler(workload)
-
+    profiler = Instruments(settings.profiler, settings.root).profiler
     began_s = time.monotonic()
     try:
         with open_bench(asked, settings, progress, line.tell, profiler) as bench:
