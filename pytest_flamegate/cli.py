@@ -18,7 +18,7 @@ from pytest_flamegate.errors import FlamegateError, system_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COMMANDS = ("run", "flamegraph", "verify", "baseline", "doctor", "calibrate")
+_COMMANDS = ("run", "flamegraph", "verify", "baseline", "calibrate", "selftest", "doctor")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,157 @@
+"""``flamegate selftest [WORKLOAD]``: proof that the gate closes when it must, and only then."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.knobs import COMPARE_BUDGET_S
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_flamegate.selftest import Asked, Bench, Row
+    from pytest_flamegate.settings import Settings
+    from pytest_flamegate.workload.spec import Workload
+
+_DEFAULT = "passage"
+_EXTRA = "25%"
+_HEAD = ("what was done", "what had to happen", "what happened", "ok")
+_COLOURS = {"ok": "green", "differs": "red"}
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "selftest",
+        help="prove that the gate closes when it must, and stays open when it must",
+        description="Slows a function for real, spoils measurements one way after another, and "
+        "says of each whether the gate did what it must. Nothing is written. Exits with 0 where "
+        "all is as expected, 1 where anything differs, 4 where noise left something undecided "
+        "or it cannot be tried here: without a profiler, with a program of unknown functions.",
+    )
+    parser.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help=f"default: the embedded {_DEFAULT}"
+    )
+    parser.add_argument(
+        "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
+    )
+    parser.add_argument("--other", metavar="NAME", help="the function that is made faster instead")
+    parser.add_argument(
+        "--extra", metavar="25%", default=_EXTRA, help=f"how much slower (default {_EXTRA})"
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    common.add_knobs(parser, "profiler", "budget", "config")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Try every case; return how it went as an exit code."""
+    from pytest_flamegate.instruments import Instruments
+    from pytest_flamegate.progress import NoProgress, StreamProgress
+    from pytest_flamegate.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
+
+    settings = common.settings_of(parsed)
+    if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
+        settings = replace(settings, compare_budget_s=BUDGET_S)
+    asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
+    line = StreamProgress(sys.stderr)
+    progress = line if sys.stderr.isatty() else NoProgress()
+    profiler = Instruments(settings.profiler, settings.root).profiler
+    began_s = time.monotonic()
+    try:
+        with open_bench(asked, settings, progress, line.tell, profiler) as bench:
+            rows = tuple(try_all(bench))
+    finally:
+        line.end()
+    seconds, status = time.monotonic() - began_s, exit_code_of(rows)
+    if parsed.format == "json":
+        told = _document(bench, rows, seconds, status)
+        common.say(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        common.say("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
+    return status
+
+
+def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
+    from pytest_flamegate.commands.run import chosen
+    from pytest_flamegate.embedded.workloads import embedded_workloads
+
+    embedded = embedded_workloads(settings.root, settings.thresholds)
+    if parsed.workload is None:
+        return chosen(embedded, [_DEFAULT])[0]
+    declared = common.declared(settings)
+    names = {workload.name for workload in declared}
+    known = (*declared, *(each for each in embedded if each.name not in names))
+    return chosen(known, [parsed.workload])[0]
+
+
+def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:
+    from rich.text import Text
+
+    from pytest_flamegate.report.text import columns, visible
+
+    profiler = bench.profiler.name if bench.profiler else "no profiler"
+    table = [
+        (
+            visible(row.done),
+            visible(row.expected),
+            visible(row.happened),
+            Text.styled(row.result, f"bold {_COLOURS.get(row.result, 'yellow')}"),
+        )
+        for row in rows
+    ]
+    return [
+        f"flamegate selftest: {visible(bench.asked.workload.node_name)} · {profiler}",
+        "",
+        *columns([_HEAD, *table], gap=2, colour=colour),
+        "",
+        *(
+            f"{row.name} ({row.result}): {visible(row.detail, 1000)}"
+            for row in rows
+            if row.result != "ok"
+        ),
+        f"{_counted(rows)}, {seconds:.0f} s",
+    ]
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    found = [row.result for row in rows]
+    told = [f"{found.count('ok')} of {len(rows)} as expected"]
+    for result, word in (
+        ("differs", "different"),
+        ("undecided", "undecided"),
+        ("left out", "left out"),
+    ):
+        if number := sum(each == result for each in found):
+            told.append(f"{number} {word}")
+    return ", ".join(told)
+
+
+def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:
+    asked: Asked = bench.asked
+    return {
+        "workload": asked.workload.node_name,
+        "profiler": bench.profiler.name if bench.profiler else None,
+        "frame": asked.slowed.frame if asked.slowed else None,
+        "extra_pct": asked.slowed.extra_pct if asked.slowed else None,
+        "other": asked.other,
+        "seconds": round(seconds, 1),
+        "exit_code": status,
+        "cases": [
+            {
+                "name": row.name,
+                "done": row.done,
+                "expected": row.expected,
+                "happened": row.happened,
+                "result": row.result,
+                "detail": row.detail,
+            }
+            for row in rows
+        ],
+    }

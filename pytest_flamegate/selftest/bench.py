@@ -1,0 +1,291 @@
+"""The bench that a self-test works at: one workload, measured on two sides as often as needed."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate import __version__
+from pytest_flamegate.against import commit_at
+from pytest_flamegate.comparing import Comparison, Measured
+from pytest_flamegate.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.gate import Reason, machine_id, refused
+from pytest_flamegate.keeping import Keeper
+from pytest_flamegate.machine_lock import machine_lock
+from pytest_flamegate.measuring import Measuring
+from pytest_flamegate.receipt.compose import Subject
+from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.sealing import model_facts
+from pytest_flamegate.selftest.frames import share_of
+from pytest_flamegate.workload.build import build
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.injection import parse_injection
+from pytest_flamegate.workload.machine import identity
+from pytest_flamegate.workload.spec import Injection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.measuring import Progress
+    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.sealing import Sealed
+    from pytest_flamegate.selftest.case import Need
+    from pytest_flamegate.settings import Settings
+    from pytest_flamegate.workload.spec import Workload
+
+SLOWED, OTHER = "ternary_gemv", "attention"
+"""The embedded engine's two hottest functions."""
+INJECTABLE = frozenset({"embedded", "python"})
+BUDGET_S = 30.0
+"""How long one comparison may take where nobody says."""
+MORE = 2.0
+"""How much more time a comparison gets that noise left undecided."""
+WHOLE = 1.0
+"""How much longer the whole is to take by the other function, whatever part of it that is.
+
+In the embedded engine it comes to a third of this: a call repeated finds its data in the cache.
+"""
+MOST_EXTRA_PCT = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be tried: ``slowed`` gets more work; ``other`` is made faster instead.
+
+    ``slowed`` is None where no work can be injected, ``other`` where no second function is
+    known.
+    """
+
+    workload: Workload
+    slowed: Injection | None
+    other: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two sides that were really measured; both None where too little was seen of them."""
+
+    verdict: Verdict
+    base: Sealed | None = None
+    head: Sealed | None = None
+
+
+def ask(
+    workload: Workload, extra: str, frame: str | None = None, other: str | None = None
+) -> Asked:
+    """Return what is to be tried with ``workload``; ``extra`` is written ``25%``.
+
+    ``UsageError``: ``E_BAD_INJECTION`` where it is no percentage above 0, or nothing says
+    which function to slow; ``E_SAME_FRAME`` where the other one is the same.
+    """
+    if workload.engine == "embedded":
+        frame = frame or SLOWED
+        other = other or (OTHER if frame != OTHER else SLOWED)
+    written = extra.strip().removeprefix("+").removesuffix("%")
+    slowed = parse_injection(f"{frame or 'FRAME'}:+{written}%")
+    if workload.engine not in INJECTABLE:
+        return Asked(workload, None, None)
+    if frame is None:
+        raise UsageError(
+            "E_BAD_INJECTION",
+            f"Nothing says which function of {workload.name!r} to slow.",
+            "Say --frame NAME: a function that takes much of its time, as a profile shows it.",
+        )
+    if other == frame:
+        raise UsageError(
+            "E_SAME_FRAME",
+            f"{frame!r} cannot be made slower and be the other function that is made faster.",
+            "Give --other another name.",
+        )
+    return Asked(workload, slowed, other)
+
+
+@dataclass
+class Bench:
+    """Measures what the cases need, each once, and keeps it to itself.
+
+    ``directory`` is a temporary one; ``profiler`` is None where ``unprofiled`` says why.
+    """
+
+    asked: Asked
+    settings: Settings
+    progress: Progress
+    directory: Path
+    profiler: Profiler | None
+    unprofiled: str = ""
+    machine: Mapping[str, str] = field(default_factory=identity)
+
+    @cached_property
+    def slowed(self) -> Compared:
+        """The same code twice, with more work on the head's side."""
+        return self._compared("slowed", head=self.asked.slowed)
+
+    @cached_property
+    def same(self) -> Compared:
+        """The same code twice. Undecided is an answer here."""
+        return self._compared("same code", again=False)
+
+    @cached_property
+    def faster(self) -> Compared:
+        """The same code twice, with more work in another function on the base's side."""
+        return self._compared("another faster", base=self.other)
+
+    @cached_property
+    def other(self) -> Injection | None:
+        """The work that makes the other function slower at the base: enough to be seen."""
+        if self.asked.other is None or self.asked.slowed is None:
+            return None
+        share = share_of(self.asked.other, self.slowed.base)
+        extra_pct = 100.0 * WHOLE / share if share else 4.0 * self.asked.slowed.extra_pct
+        extra_pct = min(max(extra_pct, self.asked.slowed.extra_pct), MOST_EXTRA_PCT)
+        return Injection(self.asked.other, float(round(extra_pct)))
+
+    @property
+    def pair(self) -> tuple[Sealed, Sealed]:
+        """Two sides, honestly measured, to be spoiled.
+
+        ``UndecidedError`` ``E_NOTHING_MEASURED`` where too little was seen for that.
+        """
+        found = self.slowed if self.asked.slowed else self.same
+        if found.base is None or found.head is None:
+            raise UndecidedError(
+                "E_NOTHING_MEASURED",
+                f"Too little was measured to spoil it. {found.verdict.reasons[0].message}",
+                "Give it more time (--budget sets the seconds).",
+            )
+        return found.base, found.head
+
+    def keeper(self, name: str) -> Keeper:
+        """Return a keeper of runs that begins with nothing, in a place of its own."""
+        return Keeper(Shelves(self.directory / name), machine_id(self.machine))
+
+    def lacking(self, need: Need) -> str | None:
+        """Return why ``need`` is not there; None where it is."""
+        if need == "profile":
+            return None if self.profiler else self.unprofiled
+        if self.asked.slowed is None:
+            return (
+                "E_BAD_INJECTION: Work can be injected into the embedded engine and into "
+                f"workloads with a Python target only, and {self.asked.workload.name!r} is neither."
+            )
+        if need == "other" and self.asked.other is None:
+            return "No second function is known. Say --other NAME to try it."
+        return None
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What the words of a case may name."""
+        slowed = self.asked.slowed
+        other = self.other if "slowed" in vars(self) else None
+        return {
+            "frame": slowed.frame if slowed else "a function",
+            "extra": f"+{slowed.extra_pct:g} %" if slowed else "more work",
+            "another": f"{other.frame} (base: +{other.extra_pct:g} %)"
+            if other
+            else "another function",
+        }
+
+    def side(
+        self, name: Literal["base", "head"], injection: Injection | None, budget_s: float
+    ) -> Measured:
+        """Return one side of a comparison, not yet measured."""
+        workload = replace(self.asked.workload, injection=injection)
+        chosen = engine(workload.engine)
+        model = chosen.model(workload)
+        subject = Subject(
+            workload=workload,
+            model=model_facts(model, workload),
+            machine=self.machine,
+            commit=commit_at(workload.directory),
+            flamegate_version=__version__,
+            prompt_tokens=chosen.prompt_tokens(workload),
+            side=name,
+        )
+        plan = chosen.plan(workload, model)
+        return Measured(subject, Measuring(workload, plan, self.profiler, budget_s, self.progress))
+
+    def warm_up(self) -> None:
+        """Start the workload with each injection once: what is misspelt is said before the rest."""
+        slowed = self.asked.slowed
+        if slowed is None:
+            return
+        tried = [slowed]
+        if self.asked.other is not None:
+            tried.append(Injection(self.asked.other, slowed.extra_pct))
+        for injection in tried:
+            self.side("head", injection, 1.0).measuring.observer.warm_up()
+
+    def _compared(
+        self,
+        label: str,
+        base: Injection | None = None,
+        head: Injection | None = None,
+        *,
+        again: bool = True,
+    ) -> Compared:
+        budget_s = self.settings.compare_budget_s
+        found = self._once(label, base, head, budget_s)
+        if again and found.verdict.verdict == "inconclusive":
+            found = self._once(f"{label}, again", base, head, MORE * budget_s)
+        return found
+
+    def _once(
+        self, label: str, base: Injection | None, head: Injection | None, budget_s: float
+    ) -> Compared:
+        sides = self.side("base", base, budget_s), self.side("head", head, budget_s)
+        try:
+            old, new, verdict = Comparison(
+                *sides,
+                self.asked.workload.thresholds,
+                self.settings.share_drift,
+                budget_s,
+                _Labelled(self.progress, label),
+            ).run()
+        except UndecidedError as error:
+            return Compared(refused("inconclusive", [Reason.of(error)], grade="SELF_REPORTED"))
+        return Compared(verdict, old, new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labelled:
+    """Tells which comparison is on: they are all of one workload."""
+
+    progress: Progress
+    label: str
+
+    def step(self, workload: str, told: str, spent: float) -> None:  # noqa: ARG002
+        self.progress.step(self.label, told, spent)
+
+
+@contextmanager
+def open_bench(
+    asked: Asked,
+    settings: Settings,
+    progress: Progress,
+    tell: Callable[[str], None],
+    profiler: Callable[[Workload], Profiler | None],
+) -> Iterator[Bench]:
+    """Hold the machine and a temporary directory, build the workload, and try whether it starts.
+
+    ``profiler`` chooses one. Where the machine has none that can be used, what needs none is
+    tried; one that was asked for by name has to be there.
+    """
+    with machine_lock(tell), tempfile.TemporaryDirectory(prefix="flamegate-selftest-") as name:
+        engine(asked.workload.engine).validate(asked.workload)
+        build(asked.workload)
+        unprofiled = "Profiling is off, so nothing says where time went."
+        chosen = None
+        try:
+            chosen = profiler(asked.workload)
+        except ToolError as error:
+            if settings.profiler != "auto":
+                raise
+            unprofiled = str(error)
+        made = Bench(asked, settings, progress, Path(name), chosen, unprofiled)
+        made.warm_up()
+        yield made

@@ -1,0 +1,72 @@
+"""A bench at which nothing is measured: an honest pair made up, and settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_flamegate.gate import Reason, Verdict
+from pytest_flamegate.profile import Setup
+from pytest_flamegate.profile.pyspy import make
+from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.sealing import Sealed
+from pytest_flamegate.selftest import Asked, Bench
+from pytest_flamegate.selftest.bench import Compared
+from pytest_flamegate.settings import Settings
+from pytest_flamegate.workload.spec import Injection, Workload
+from tests.receipt.factory import Triple, build
+from tests.report.verdicts import rate
+
+WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
+SLOWED = Injection("ternary_gemv", 25.0)
+
+
+def verdict(name: str, change_pct: float = -6.2, **more: Any) -> Verdict:
+    signal = rate(name, change_pct=change_pct, ci_low_pct=-7.4, ci_high_pct=9.9)
+    reasons = (Reason("E_CLEARLY", "It did."),)
+    options: dict[str, Any] = {"reasons": reasons, "signals": (signal,), **more}
+    return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
+
+
+def sealed(made: Triple) -> Sealed:
+    files = made.files
+    verification = verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+    )
+    assert verification.ok, verification.refusals
+    return Sealed(made.receipt, made.evidence, None, files, verification)
+
+
+def side(name: str, seed: int, pairs: int = 6) -> Sealed:
+    """One side of a comparison: its timed processes ran in pairs, in the order of their number."""
+    created = f"2025-10-13T12:00:0{seed}Z"
+    made = build(seed=seed, timed=pairs, profiled=3, created=created)
+    runs = tuple(
+        replace(run, pair=index if run.role == "timed" else None)
+        for index, run in enumerate(made.evidence.runs)
+    )
+    return sealed(made.with_evidence(runs=runs, side=name))
+
+
+def bench(directory: Path, asked: Asked | None = None, **measured: Compared) -> Bench:
+    """A bench that holds what ``measured`` says, as if it had been."""
+    made = Bench(
+        asked or Asked(WORKLOAD, SLOWED, "attention"),
+        Settings(directory, directory / ".flamegate"),
+        NoProgress(),
+        directory,
+        make(Setup()),
+        "Profiling is off.",
+    )
+    vars(made).update(measured)
+    return made
+
+
+def honest(directory: Path) -> Bench:
+    """A bench with a pair that every check accepts."""
+    pair = Compared(verdict("regressed"), side("base", 1), side("head", 2))
+    return bench(directory, slowed=pair)
