@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_flamegate import __version__
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.gate import (
     FIRST_LOOKS,
@@ -16,14 +17,21 @@ from pytest_flamegate.gate import (
     refused,
 )
 from pytest_flamegate.knobs import COMPARE_BUDGET_S
+from pytest_flamegate.measuring import Measuring
+from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.sealing import seal
+from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.paired import PairObserver
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.against import Prepared
     from pytest_flamegate.gate import Known, Verdict
     from pytest_flamegate.gate.hotspots import ShareDrift
-    from pytest_flamegate.measuring import Measuring, Progress
-    from pytest_flamegate.receipt.compose import Subject
+    from pytest_flamegate.measuring import Progress
+    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.receipt.types import Metric
     from pytest_flamegate.sealing import Sealed
     from pytest_flamegate.workload.spec import Thresholds
 
@@ -38,6 +46,38 @@ class Measured:
 
     subject: Subject
     measuring: Measuring
+
+
+def looks_for(budget_s: float) -> tuple[int, ...]:
+    """Return the looks that a comparison of ``budget_s`` plans: a longer one has more of them."""
+    return planned_looks(round(FIRST_LOOKS[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
+
+
+def measured(
+    prepared: Prepared,
+    *,
+    machine: Mapping[str, str],
+    profiler: Profiler | None,
+    budget_s: float,
+    progress: Progress,
+    counted: tuple[Metric, ...] = (),
+) -> Measured:
+    """Return a prepared side as it is going to be measured."""
+    told = prepared.told
+    subject = Subject(
+        workload=told,
+        model=prepared.model,
+        machine=machine,
+        commit=prepared.commit,
+        flamegate_version=__version__,
+        prompt_tokens=engine(told.engine).prompt_tokens(told),
+        side=prepared.side,
+        counted=counted,
+    )
+    measuring = Measuring(
+        prepared.workload, prepared.plan, profiler, budget_s, progress, prepared.moved
+    )
+    return Measured(subject, measuring)
 
 
 @dataclass(slots=True)
@@ -55,8 +95,7 @@ class Comparison:
     _began_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        most = round(FIRST_LOOKS[-1] * max(1.0, self.budget_s / COMPARE_BUDGET_S))
-        self.looks = planned_looks(most)
+        self.looks = looks_for(self.budget_s)
 
     def run(self) -> tuple[Sealed, Sealed, Verdict]:
         """Return base and head as they will be written, and the verdict."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate import __version__
 from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare, shared_program
 from pytest_flamegate.calibrated import calibration_known, load, load_ledger
-from pytest_flamegate.comparing import Comparison, Measured
+from pytest_flamegate.comparing import Comparison, Measured, measured
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
@@ -208,25 +208,14 @@ class Session:
 
     def _side(self, workload: Workload, prepared: Prepared) -> Measured:
         """Return one side of a comparison as it is measured."""
-        subject = Subject(
-            workload=prepared.told,
-            model=prepared.model,
+        return measured(
+            prepared,
             machine=self.machine,
-            commit=prepared.commit,
-            flamegate_version=__version__,
-            prompt_tokens=engine(workload.engine).prompt_tokens(workload),
-            side=prepared.side,
+            profiler=self.instruments.profiler(workload, prepared.moved and prepared.moved[0]),
+            budget_s=self.settings.compare_budget_s,
+            progress=self.progress,
             counted=self.instruments.counted(prepared.plan, prepared.workload),
         )
-        measuring = Measuring(
-            prepared.workload,
-            prepared.plan,
-            self.instruments.profiler(workload, prepared.moved and prepared.moved[0]),
-            self.settings.compare_budget_s,
-            self.progress,
-            told_paths=prepared.moved,
-        )
-        return Measured(subject, measuring)
 
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:

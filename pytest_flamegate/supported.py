@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.comparing import looks_for
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.calibration import LADDER, Plan, Rates, Replayed
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, planned_looks
-from pytest_flamegate.knobs import COMPARE_BUDGET_S
 from pytest_flamegate.receipt.codec import to_plain
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> Plan:
     ``pairs_share`` is the part of the budget that pairs may take. The first look waits for
     its pairs, whatever they take.
     """
-    most = round(FIRST_LOOKS[-1] * max(1.0, budget_s / COMPARE_BUDGET_S))
-    looks = planned_looks(most)
+    looks = looks_for(budget_s)
     in_time = math.floor(pairs_share * budget_s / pair_s)
     return Plan(looks, min(looks[-1], max(looks[0], in_time)))
 

@@ -9,15 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate import __version__
-from pytest_flamegate.against import commit_at
-from pytest_flamegate.comparing import Comparison, Measured
+from pytest_flamegate.against import Prepared, commit_at
+from pytest_flamegate.comparing import Comparison, Measured, measured
 from pytest_flamegate.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import Reason, machine_id, refused
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.machine_lock import machine_lock
-from pytest_flamegate.measuring import Measuring
-from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.sealing import model_facts
 from pytest_flamegate.selftest.frames import share_of
@@ -197,17 +194,21 @@ class Bench:
         workload = replace(self.asked.workload, injection=injection)
         chosen = engine(workload.engine)
         model = chosen.model(workload)
-        subject = Subject(
-            workload=workload,
-            model=model_facts(model, workload),
-            machine=self.machine,
-            commit=commit_at(workload.directory),
-            flamegate_version=__version__,
-            prompt_tokens=chosen.prompt_tokens(workload),
+        prepared = Prepared(
             side=name,
+            told=workload,
+            workload=workload,
+            plan=chosen.plan(workload, model),
+            model=model_facts(model, workload),
+            commit=commit_at(workload.directory),
         )
-        plan = chosen.plan(workload, model)
-        return Measured(subject, Measuring(workload, plan, self.profiler, budget_s, self.progress))
+        return measured(
+            prepared,
+            machine=self.machine,
+            profiler=self.profiler,
+            budget_s=budget_s,
+            progress=self.progress,
+        )
 
     def warm_up(self) -> None:
         """Start the workload with each injection once: what is misspelt is said before the rest."""
