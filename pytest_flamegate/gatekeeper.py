@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,8 +217,13 @@ class Gatekeeper:
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind: neither after Ctrl-C nor after a failure."""
-        if "session" in self.__dict__:
+        if "session" not in self.__dict__:
+            return
+        try:
             self.session.close()
+        except FlamegateError as error:
+            # The verdicts stand; what stays is named, and swept by the next comparison.
+            print(f"flamegate: {error}", file=sys.stderr)  # noqa: T201
 
     # What to collect
 
