@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PAIRS_SHARE = 0.7
 MIN_PROFILED, MAX_PROFILED = 5, 60
-PROFILED_S = 1.0
+PROFILED_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)

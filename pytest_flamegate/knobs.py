@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PROFILERS = ("auto", "perf", "py-spy", "callgrind", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
-COMPARE_BUDGET_S = 60.0
+COMPARE_BUDGET_S = 50.0
 
 Kind = Literal["flag", "text", "number"]
 

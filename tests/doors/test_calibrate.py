@@ -14,6 +14,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.gate.ledger import LedgerLine
+from pytest_flamegate.knobs import COMPARE_BUDGET_S
 from pytest_flamegate.receipt.codec import from_plain
 from tests.doors.project import Project, workload
 from tests.doors.test_interrupt import interrupt
@@ -62,7 +63,11 @@ def test_calibrate(project: Project) -> None:
     found = document(project, "toy")
     assert len(found["differences"]) == 10
     assert (found["workload"], found["engine"], found["spreads"]) == ("toy", "python", [])
-    assert (found["threshold_pct"], found["budget_s"], found["holds"]) == (90.0, 60.0, True)
+    assert (found["threshold_pct"], found["budget_s"], found["holds"]) == (
+        90.0,
+        COMPARE_BUDGET_S,
+        True,
+    )
     gates = ledger(project)
     assert gates
     assert gates[0].differences == tuple(found["differences"][: gates[0].pairs])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.errors import UndecidedError, UsageError
+from pytest_flamegate.knobs import COMPARE_BUDGET_S
 from pytest_flamegate.profile import Frame
 from pytest_flamegate.selftest import CASES, Asked, Row, ask, exit_code_of, measured, try_all
 from pytest_flamegate.selftest import bench as bench_module
@@ -133,12 +134,12 @@ def test_the_other_function_gets_enough_work_to_be_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "verdicts", "budgets"),
     [
-        ("slowed", ["inconclusive", "regressed"], [60.0, MORE * 60.0]),
-        ("slowed", ["inconclusive", "inconclusive"], [60.0, MORE * 60.0]),
-        ("slowed", ["pass"], [60.0]),
-        ("slowed", ["regressed"], [60.0]),
-        ("same", ["inconclusive"], [60.0]),
-        ("same", ["regressed"], [60.0]),
+        ("slowed", ["inconclusive", "regressed"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
+        ("slowed", ["inconclusive", "inconclusive"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
+        ("slowed", ["pass"], [COMPARE_BUDGET_S]),
+        ("slowed", ["regressed"], [COMPARE_BUDGET_S]),
+        ("same", ["inconclusive"], [COMPARE_BUDGET_S]),
+        ("same", ["regressed"], [COMPARE_BUDGET_S]),
     ],
 )
 def test_noise_is_given_more_time_once(
