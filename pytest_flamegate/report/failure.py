@@ -122,14 +122,16 @@ def _phases(verdict: Verdict) -> list[str]:
     """Say whether prefill or decode changed, where the two are told apart."""
     rows: list[tuple[str, ...]] = []
     for phase in verdict.phases:
-        label = "phase (ms/token)" if not rows else ""
-        ends = sorted((phase.ci_low_pct, phase.ci_high_pct))
-        interval = " … ".join(f"{end:+.1f}" for end in ends)
+        label = "phase (ms)" if not rows else ""
+        # Certain means that both ends are on one side of zero.
+        ends = sorted((abs(phase.ci_low_pct), abs(phase.ci_high_pct)))
+        interval = " … ".join(f"{end:.1f}" for end in ends)
         said = f"{in_words(phase.change_pct)} ({interval})" if phase.certain else "no change seen"
         before, after = (
             figures.significant(value) for value in (phase.baseline_ms, phase.current_ms)
         )
-        rows.append((label, phase.name, before, "→", after, said))
+        what = "first token" if phase.name == "prefill" else "each further one"
+        rows.append((label, f"{phase.name}, {what}", before, "→", after, said))
     return columns(rows, right=(2, 4), indent=2, gap=2)
 
 
