@@ -24,6 +24,7 @@ from pytest_flamegate.gate.calibration import Plan
 from pytest_flamegate.gate.dispersion import ShareSpread
 from pytest_flamegate.gate.ledger import LedgerLine, aa_gates
 from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.knobs import COMPARE_BUDGET_S
 from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.supported import document, plan_for, refusal, supported
 from pytest_flamegate.workload.spec import Injection, Thresholds, Workload
@@ -258,7 +259,7 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(15.0, 1.5, 1.0) == Plan(FIRST_LOOKS, 10)
     assert plan_for(15.0, 30.0, 0.7) == Plan(FIRST_LOOKS, 5)
     # Twice the comparison's budget: looks at up to 56 pairs are planned.
-    assert plan_for(120.0, 1.5, 0.7) == Plan((*FIRST_LOOKS, 40), 40)
+    assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == Plan((*FIRST_LOOKS, 40), 40)
 
 
 def test_a_threshold_that_holds_is_not_refused() -> None:
