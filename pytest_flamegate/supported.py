@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.comparing import looks_for
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.calibration import LADDER, Plan, Rates, Replayed
+from pytest_flamegate.knobs import COMPARE_BUDGET_S
 from pytest_flamegate.receipt.codec import to_plain
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.calibrated import Calibration
 
-BUDGETS_S = (15.0, 30.0, 60.0, 120.0, 300.0)
+BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
