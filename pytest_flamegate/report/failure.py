@@ -30,6 +30,10 @@ _CERTAIN = 5
 _STEADY = 2
 _REASONS = 12
 _LONG = 2000
+_BESIDE = frozenset(
+    {"I_STORED_BASELINE", "I_NOT_COMPARED", "I_NOTE", "I_INSTRUCTIONS", "I_WAITING"}
+)
+"""What the figures of a regression do not say."""
 
 
 def failure_section(
@@ -178,9 +182,10 @@ def _shares(verdict: Verdict) -> list[str]:
 
 def _reasons(verdict: Verdict) -> list[str]:
     """Return every reason by its code, where the figures above do not say it already."""
+    reasons = verdict.reasons
     if verdict.verdict == "regressed" and verdict.signals:
-        return []
-    rows = [(reason.code, visible(reason.message, _LONG)) for reason in verdict.reasons]
+        reasons = tuple(reason for reason in reasons if reason.code in _BESIDE)
+    rows = [(reason.code, visible(reason.message, _LONG)) for reason in reasons]
     lines = columns(rows[:_REASONS], indent=2, gap=2)
     if len(rows) > _REASONS:
         lines.append(f"  and {figures.plural(len(rows) - _REASONS, 'more reason')}")

@@ -274,6 +274,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         config=pytester.path / "loads.toml",
         profiler="none",
         budget_s=2.0,
+        compare_budget_s=2.0,
         strict=True,
         share_drift="strict",
         thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def full() -> Verdict:
     """A verdict with something in every field."""
     return replace(
-        verdicts.regressed(),
+        verdicts.in_pairs(),
         comparability=Comparability((Difference("machine.kernel", "6.1", "6.8", "E_MACHINE"),)),
         helped_by=("timed", "profiled"),
     )
@@ -94,7 +94,8 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert (found.file, found.line) == ("flamegate.toml", 3)
     assert ".flamegate/latest/toy/receipt.json" in found.section
     assert "flamegraph.svg" not in found.section
-    assert "again     pytest flamegate.toml::toy --flamegate\n" in found.section
+    again = "pytest flamegate.toml::toy --flamegate --flamegate-against=4f2c91a0c2d1"
+    assert f"again     {again}\n" in found.section
     assert found.section.endswith("pytest flamegate.toml::toy --flamegate --flamegate-update")
     # The token times stay where they are.
     assert found.evidence is not None
@@ -130,6 +131,8 @@ def test_what_is_not_the_default_is_said_again(tmp_path: Path) -> None:
     assert shlex.split(again)[1:] == [
         *("pytest", "my loads.toml::toy", "--flamegate"),
         *(f"--flamegate-{each}" for each in said),
+        # What it was compared with is asked for again.
+        "--flamegate-against=4f2c91a0c2d1",
     ]
     assert shlex.split(run_command(settings)) == ["flamegate", "run", *(f"--{e}" for e in said)]
 

@@ -82,6 +82,26 @@ def test_the_machines_own_speed_does_not_contradict_the_change(
     assert "machine itself" not in section(plain)
 
 
+def test_a_comparison_says_its_pairs_phases_and_what_explains_it() -> None:
+    text = section(verdicts.in_pairs(), factory.evidence(), factory.evidence())
+    assert (
+        "6.2 % slower  14 pairs, could have seen 1.9 %, false alarms ≤ 1 %, misses ≤ 2 %\n" in text
+    )
+    assert (
+        "  phase (ms)  prefill, first token      39.9  →  40.1  no change seen\n"
+        "              decode, each further one  1.93  →  2.06  6.2 % slower (5.1 … 7.4)\n"
+    ) in text
+    assert "  80 % of it explained by  rms_norm, quantize\n" in text
+
+
+def test_what_else_is_to_be_known_stands_beside_a_regression() -> None:
+    verdict = verdicts.in_pairs()
+    told = Reason("I_STORED_BASELINE", "The stored baseline alone said so.")
+    text = section(dataclasses.replace(verdict, reasons=(*verdict.reasons, told)))
+    assert "  I_STORED_BASELINE  The stored baseline alone said so.\n" in text
+    assert "E_SHARE_DRIFT" not in text
+
+
 def test_many_changes_are_cut_to_those_that_count() -> None:
     many = tuple(
         verdicts.cost(f"f{i}", 10.0 + i, 90.0 + i, 1.0, 0.0001 if i < 8 else 0.9, 0.1)

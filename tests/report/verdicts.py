@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_flamegate.gate.cost import CostChange
 from pytest_flamegate.gate.hotspots import Hotspot
+from pytest_flamegate.gate.phases import PhaseChange
 from pytest_flamegate.gate.shares import ShareChange
 from pytest_flamegate.gate.signals import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
@@ -119,6 +122,22 @@ def regressed() -> Verdict:
         baseline_processes=14,
         current_processes=14,
         cpu_pressure_pct=12.0,
+    )
+
+
+def in_pairs() -> Verdict:
+    """The same regression, compared with a revision."""
+    return replace(
+        regressed(),
+        miss_rate=0.02,
+        explained_by=("rms_norm", "quantize"),
+        phases=(
+            PhaseChange("prefill", 39.9, 40.1, -0.5, -2.0, 1.1, certain=False),
+            PhaseChange("decode", 1.93, 2.06, -6.2, -7.4, -5.1, certain=True),
+        ),
+        pairs=14,
+        looks=(5, 7, 10, 14, 20, 28),
+        against="4f2c91a0c2d1f6b7a8e9d0c1b2a3948576e5d4c3",
     )
 
 
