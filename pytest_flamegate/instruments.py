@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, system_errors
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 COUNTER = "callgrind"
 """The name that asks for a count of instructions, beside a profiler that samples."""
+COMPARING_HZ = {"py-spy": 200}
+"""Rates for comparisons: what they cost is the same on both sides, and samples are what lacks."""
 FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
 
 
@@ -34,19 +36,24 @@ class Instruments:
     requested: str
     root: Path
     probes: dict[str, Probe] = field(default_factory=dict)
-    _profilers: dict[tuple[bool, Path], Profiler | None] = field(default_factory=dict)
+    _profilers: dict[tuple[bool, Path, bool], Profiler | None] = field(default_factory=dict)
 
-    def profiler(self, workload: Workload, project: Path | None = None) -> Profiler | None:
+    def profiler(
+        self, workload: Workload, project: Path | None = None, *, comparing: bool = False
+    ) -> Profiler | None:
         """Return the profiler that suits the workload; None where profiling is off.
 
         ``project`` is the tree that the workload's code lies in, where it is not the root.
         ``ToolError`` with each profiler's own words where none can be used.
         """
-        key = engine(workload.engine).python_frames, project or self.root
+        key = engine(workload.engine).python_frames, project or self.root, comparing
         if key not in self._profilers:
             setup = Setup(python_engine=key[0], project=key[1])
             name = "auto" if self.requested == COUNTER else self.requested
             chosen = choose(name, setup, self.probes)
+            if comparing and chosen.name in COMPARING_HZ:
+                faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
+                chosen = choose(chosen.name, faster, self.probes)
             self._profilers[key] = None if chosen.name == "none" else chosen
         return self._profilers[key]
 

@@ -211,7 +211,9 @@ class Session:
         return measured(
             prepared,
             machine=self.machine,
-            profiler=self.instruments.profiler(workload, prepared.moved and prepared.moved[0]),
+            profiler=self.instruments.profiler(
+                workload, prepared.moved and prepared.moved[0], comparing=True
+            ),
             budget_s=self.settings.compare_budget_s,
             progress=self.progress,
             counted=self.instruments.counted(prepared.plan, prepared.workload),

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
@@ -62,7 +63,7 @@ def run(parsed: argparse.Namespace) -> int:
     asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
     line = StreamProgress(sys.stderr)
     progress = line if sys.stderr.isatty() else NoProgress()
-    profiler = Instruments(settings.profiler, settings.root).profiler
+    profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
     try:
         with open_bench(asked, settings, progress, line.tell, profiler) as bench:
