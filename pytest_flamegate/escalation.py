@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate import Reason, headline
+from pytest_flamegate.gate.conditions import TRANSIENT_CODES
 
 if TYPE_CHECKING:
     from pytest_flamegate.errors import FlamegateError
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.shelves import Baseline
     from pytest_flamegate.receipt.types import Commit
     from pytest_flamegate.workload.spec import Workload
-
-_SUSPICIOUS = frozenset({"regressed", "inconclusive"})
 
 
 def buildable(
@@ -26,12 +25,20 @@ def buildable(
     comparing says something only where it is not what stands here.
     """
     commit = baseline.evidence.commit if baseline is not None else None
-    if verdict.verdict not in _SUSPICIOUS or not verdict.signals:
+    if not _suspicious(verdict):
         return None
     if commit is None or commit.uncommitted or here is None:
         return None
     same = here.same_code(commit)
     return None if same and workload.injection is None else commit.revision
+
+
+def _suspicious(verdict: Verdict) -> bool:
+    """Whether pairs would say more: also where only the machine was in another state."""
+    if verdict.verdict == "not_comparable":
+        codes = {difference.code for difference in verdict.comparability.differences}
+        return bool(codes) and codes <= TRANSIENT_CODES
+    return verdict.verdict in ("regressed", "inconclusive") and bool(verdict.signals)
 
 
 def suspected(suspicion: Verdict, commit: str) -> Reason:

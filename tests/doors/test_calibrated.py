@@ -70,7 +70,7 @@ def loaded(shelves: Shelves, workload: Workload = WORKLOAD) -> tuple[Calibration
 
 
 def test_what_is_written_is_read(shelves: Shelves) -> None:
-    found = supported(calibration(), 5.0, 60.0, 0.7)
+    found = supported(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
     path = kept(shelves, encode(calibration(), **document(found)))
     assert path == shelves.root / "calibration" / MACHINE / "decode.json"
     assert loaded(shelves) == (calibration(), [])
@@ -78,7 +78,13 @@ def test_what_is_written_is_read(shelves: Shelves) -> None:
     assert told["threshold_pct"] == 5.0
     assert told["holds"] is True
     assert told["rates"]["false_alarm"]["trials"] == 2000
-    assert [row["budget_s"] for row in told["smallest_thresholds"]] == [15, 30, 60, 120, 300]
+    assert [row["budget_s"] for row in told["smallest_thresholds"]] == [
+        15,
+        30,
+        COMPARE_BUDGET_S,
+        120,
+        300,
+    ]
 
 
 def test_nothing_was_calibrated(shelves: Shelves) -> None:

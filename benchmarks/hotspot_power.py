@@ -1,0 +1,151 @@
+"""How much sampling names a function that got slower: one of half the time, one of a twentieth.
+
+    python -m benchmarks.hotspot_power [--processes 24]
+
+Two Python functions share the time of each token; one of them does 10 % more work on the
+head's side. Processes of both sides are profiled in turn; then the package's own judgement is
+asked again and again with as many of them, drawn anew, as a given time of sampling allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.tables import Table, as_text
+from pytest_flamegate.against import Prepared
+from pytest_flamegate.comparing import PROFILED_S, measured
+from pytest_flamegate.gate import ErrorRates, measurement_of
+from pytest_flamegate.gate.against import SHARE_LOOKS, last_look
+from pytest_flamegate.gate.hotspots import judge_shares
+from pytest_flamegate.gate.pairs import FIRST_LOOKS, estimate_of, pair_differences
+from pytest_flamegate.instruments import Instruments
+from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.sealing import seal
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.machine import identity
+from pytest_flamegate.workload.paired import PairObserver
+from pytest_flamegate.workload.spec import Thresholds, Workload
+
+if TYPE_CHECKING:
+    from pytest_flamegate.comparing import Measured
+    from pytest_flamegate.receipt.types import Evidence
+
+SLOWED = 0.10
+ROUNDS = 12_000
+PAIRS = 14
+DRAWS = 300
+ENGINE = """\
+def hot(x):
+    for _ in range({hot}):
+        x = (x * 1103515245 + 12345) & 0x7FFFFFFF
+    return x
+
+
+def rest(x):
+    for _ in range({rest}):
+        x = (x * 1103515245 + 12345) & 0x7FFFFFFF
+    return x
+
+
+def generate(prompt, max_tokens):
+    for _ in range(max_tokens):
+        hot(1)
+        rest(1)
+        yield 7
+"""
+
+
+def side(directory: Path, name: str, share: float, slowed: float) -> Measured:
+    """Return one side; ``share`` is the part of the base's time that ``hot`` takes."""
+    place = directory / name
+    place.mkdir()
+    rounds = {"hot": round(ROUNDS * share * (1 + slowed)), "rest": round(ROUNDS * (1 - share))}
+    (place / "two.py").write_text(ENGINE.format(**rounds))
+    workload = Workload(
+        name="two",
+        engine="python",
+        prompt="x",
+        max_tokens=16,
+        source="benchmark",
+        directory=place,
+        target="two:generate",
+    )
+    prepared = Prepared(
+        side="base" if name == "base" else "head",
+        told=workload,
+        workload=workload,
+        plan=engine("python").plan(workload, None),
+        model={"path": "two"},
+        commit=None,
+    )
+    return measured(
+        prepared,
+        machine=identity(),
+        profiler=Instruments("auto", place).profiler(workload, place, comparing=True),
+        budget_s=60.0,
+        progress=NoProgress(),
+    )
+
+
+def measure(share: float, processes: int) -> tuple[Evidence, Evidence]:
+    """Measure both sides: pairs for the time, profiled processes for the shares."""
+    with tempfile.TemporaryDirectory() as name:
+        sides = [side(Path(name), each, share, by) for each, by in (("base", 0), ("head", SLOWED))]
+        observers = PairObserver(sides[0].measuring.observer, sides[1].measuring.observer)
+        for _ in range(PAIRS):
+            observers.pair()
+        for _ in range(processes):
+            for each in sides:
+                assert each.measuring.profiler is not None
+                each.measuring.profile_once(each.measuring.profiler, PROFILED_S)
+        base, head = (seal(each.subject, each.measuring).evidence for each in sides)
+        return base, head
+
+
+def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) -> bool:
+    """Whether ``hot`` certainly costs more, by as many profiled processes drawn from each side."""
+    old, new = (
+        replace(found, profiled=tuple(rng.choices(found.profiled, k=processes)))
+        for found in map(measurement_of, (base, head))
+    )
+    look = last_look(base, head, 5.0, FIRST_LOOKS, ended=True)
+    shares = judge_shares(
+        old,
+        new,
+        Thresholds(),
+        look.verdict if look else None,
+        ErrorRates(looks=SHARE_LOOKS),
+        "cost",
+        estimate_of([pair.cpu for pair in pair_differences(base, head)]),
+    )
+    return any(cost.name == "hot" and cost.ci_low_us > 0.0 for cost in shares.costs)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--processes", type=int, default=24, help="profiled processes a side")
+    processes = parser.parse_args().processes
+    counts = [count for count in (4, 7, 10, 13, 20, 33, 67) if count <= processes]
+    rows = []
+    for share in (0.5, 0.05):
+        base, head = measure(share, processes)
+        rng = random.Random(1)
+        found = [
+            sum(named(base, head, count, rng) for _ in range(DRAWS)) / DRAWS for count in counts
+        ]
+        assert base.profile is not None
+        rate = f"{base.profile.profiler} {base.profile.rate_hz} Hz"
+        rows.append([f"{100 * share:g} %", rate, *(f"{100 * each:.0f}" for each in found)])
+    head_row = ["share", "profiler", *(f"{count * PROFILED_S:g} s" for count in counts)]
+    title = f"Named for certain, in % of {DRAWS} draws, by seconds of sampling a side"
+    print(as_text(Table(title, tuple(head_row), tuple(map(tuple, rows)))))
+
+
+if __name__ == "__main__":
+    main()
