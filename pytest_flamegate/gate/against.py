@@ -60,6 +60,13 @@ PAIR_MISS_RATE = 0.02
 exactly the threshold pass under load."""
 
 
+SIMULATED = (
+    "Replayed on 1,687 pairs of one code on a busy machine of two cores: no alarm in 243 gates "
+    "at 5 % (≤ 1.2 %)."
+)
+"""What is known of the rule where nothing was calibrated; docs/gate.md has the rest."""
+
+
 def pair_rates(looks: Sequence[int]) -> ErrorRates:
     """Return the error rates of a comparison, spent over its planned looks."""
     return ErrorRates(miss=PAIR_MISS_RATE, looks=len(looks))
@@ -160,7 +167,8 @@ def nominal(rates: ErrorRates) -> Known:
         rates.false_alarm,
         rates.miss,
         f"nominal: ≤ {100 * rates.false_alarm:g} % false alarms and ≤ {100 * rates.miss:g} % "
-        f"misses, spent over {rates.looks} looks; not calibrated on this machine",
+        f"misses, spent over {rates.looks} looks. {SIMULATED} Not calibrated on this machine: "
+        "flamegate calibrate does",
     )
 
 

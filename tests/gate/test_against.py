@@ -79,7 +79,7 @@ def test_a_regression_says_where_and_in_which_phase() -> None:
 def test_what_is_known_of_the_rule_stands_in_the_verdict() -> None:
     plain = judged(*sides(shifted(0.0)))
     assert (plain.false_alarm_rate, plain.miss_rate) == (0.01, 0.02)
-    assert "not calibrated" in plain.error_rate_basis
+    assert "Not calibrated" in plain.error_rate_basis
     known = judged(*sides(shifted(0.0)), known=Known(0.002, 0.003, "calibrated"))
     assert (known.false_alarm_rate, known.miss_rate) == (0.002, 0.003)
     document = verdict_document(known)
