@@ -31,14 +31,11 @@ from pytest_flamegate.gate.signals import (
     ErrorRates,
     Known,
     Reason,
-    Signal,
     log_time_of_drop,
     rate_change_pct,
 )
 from pytest_flamegate.gate.throughput import (
-    TOKENS_PER_SECOND,
-    rate_reason,
-    waiting_reason,
+    rate_signal,
     wall_signal,
 )
 from pytest_flamegate.gate.verdict import Verdict, refused
@@ -46,7 +43,6 @@ from pytest_flamegate.gate.verdict import Verdict, refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.pairs import PairDifference, Side
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.workload.spec import Thresholds
@@ -121,7 +117,14 @@ def judge_pairs(
     if look is None:
         return refused("inconclusive", [_few(len(differences), looks[0])], grade=grade)
     decided = differences[: look.pairs]
-    rate_signal = _signal(look, old, new, thresholds.tokens_per_second_pct, ended=ended)
+    rate = rate_signal(
+        old,
+        new,
+        look.verdict,
+        rate_change_pct(look.estimate.mean_diff),
+        thresholds.tokens_per_second_pct,
+        helped=look.verdict.decision == "inconclusive" and not ended,
+    )
     shares = judge_shares(
         old,
         new,
@@ -131,19 +134,19 @@ def judge_pairs(
         share_drift,
         estimate_of([pair.cpu for pair in decided]),
     )
-    name = combined(rate_signal, shares)
+    name = combined(rate, shares)
     known = known or nominal(rates)
     return Verdict(
         verdict=name,
-        reasons=(*ordered(name, rate_signal, shares), *reasons_of(counts)),
+        reasons=(*ordered(name, rate, shares), *reasons_of(counts)),
         grade=grade,
         signals=(
-            rate_signal,
+            rate,
             wall_signal(old, new),
             *counts,
             *map(share_signal, shares.hotspots),
         ),
-        smallest_detectable_pct=rate_signal.smallest_detectable_pct,
+        smallest_detectable_pct=rate.smallest_detectable_pct,
         false_alarm_rate=known.false_alarm,
         miss_rate=known.miss,
         error_rate_basis=known.basis,
@@ -154,7 +157,7 @@ def judge_pairs(
         pairs=look.pairs,
         looks=tuple(looks),
         against=base.commit.revision if base.commit else None,
-        helped_by=helped_by(rate_signal, shares),
+        helped_by=helped_by(rate, shares),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
@@ -196,27 +199,4 @@ def _few(pairs: int, first: int) -> Reason:
         "E_FEW_PAIRS",
         f"{pairs} pair(s) were measured, and the first look needs {first}. "
         "Give it more time (--flamegate-budget sets the seconds).",
-    )
-
-
-def _signal(
-    look: Look, old: Measurement, new: Measurement, drop_pct: float, *, ended: bool
-) -> Signal:
-    verdict = look.verdict
-    change_pct = rate_change_pct(look.estimate.mean_diff)
-    undecided = verdict.decision == "inconclusive"
-    return Signal(
-        name=TOKENS_PER_SECOND,
-        baseline=old.quiet_tokens_per_second,
-        current=new.quiet_tokens_per_second,
-        unit="tokens/s",
-        direction="higher_is_better",
-        decision=verdict.decision,
-        change_pct=change_pct,
-        ci_low_pct=rate_change_pct(verdict.high),
-        ci_high_pct=rate_change_pct(verdict.low),
-        threshold_pct=drop_pct,
-        smallest_detectable_pct=-rate_change_pct(verdict.detectable),
-        reasons=(rate_reason(verdict, change_pct, drop_pct), *waiting_reason(old, new)),
-        helped_by=("timed",) if undecided and not ended else (),
     )

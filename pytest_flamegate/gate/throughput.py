@@ -99,7 +99,31 @@ def judge_throughput(
         and not by_batch
         and _more_would_help(seen, threshold, rates)
     )
-    signal = Signal(
+    reasons = (
+        *_baseline_too_wide(verdict.decision, helped=helped),
+        *_reference_speed(baseline, current, seen),
+    )
+    signal = rate_signal(
+        baseline, current, verdict, change_pct, allowed_drop_pct, reasons, helped=helped
+    )
+    return signal, verdict
+
+
+def rate_signal(
+    baseline: Measurement,
+    current: Measurement,
+    verdict: RateVerdict,
+    change_pct: float,
+    allowed_drop_pct: float,
+    reasons: tuple[Reason, ...] = (),
+    *,
+    helped: bool,
+) -> Signal:
+    """Return tokens per second as judged; ``reasons`` stand between its own and the last one.
+
+    ``helped`` says that more timed processes could settle it.
+    """
+    return Signal(
         name=TOKENS_PER_SECOND,
         baseline=baseline.quiet_tokens_per_second,
         current=current.quiet_tokens_per_second,
@@ -113,13 +137,11 @@ def judge_throughput(
         smallest_detectable_pct=-rate_change_pct(verdict.detectable),
         reasons=(
             rate_reason(verdict, change_pct, allowed_drop_pct),
-            *_baseline_too_wide(verdict.decision, helped=helped),
-            *_reference_speed(baseline, current, seen),
+            *reasons,
             *waiting_reason(baseline, current),
         ),
         helped_by=("timed",) if helped else (),
     )
-    return signal, verdict
 
 
 def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
