@@ -67,7 +67,16 @@ def unfold(text: str) -> Mapping[Stack, int]:
     return stacks
 
 
-_ALIKE = ("profiler", "profiler_version", "event", "rate_hz", "call_graph", "python", "covers")
+_ALIKE = (
+    "profiler",
+    "profiler_version",
+    "event",
+    "rate_hz",
+    "call_graph",
+    "python",
+    "covers",
+    "unit",
+)
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
@@ -101,6 +110,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
         complete=sum(profile.complete for profile in profiles),
         duration_ns=sum(profile.duration_ns for profile in profiles),
         pids=tuple(pid for profile in profiles for pid in profile.pids),
+        started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),
         degraded=tuple(degraded),
     )
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 FrameKind = Literal["python", "native", "system"]
 Covers = Literal["sequence", "decode", "process"]
+Unit = Literal["samples", "instructions"]
 
 
 class Frame(NamedTuple):
@@ -32,10 +33,12 @@ Stack = tuple[Frame, ...]
 class Profile:
     """Sampled stacks of one process, or of several pooled ones.
 
-    ``stacks`` maps a stack to its number of samples. ``complete`` counts the samples
-    whose stack reaches the workload's root frame (equal to ``samples`` where there is
-    no such frame to look for). ``covers`` is the phase that was sampled: whole
-    ``sequence``s of a served engine, the ``decode`` of a program, or a whole ``process``.
+    ``stacks`` maps a stack to its number of samples, or of whatever ``unit`` says.
+    ``complete`` counts the samples whose stack reaches the workload's root frame (equal
+    to ``samples`` where there is no such frame to look for). ``covers`` is the phase that
+    was sampled: whole ``sequence``s of a served engine, the ``decode`` of a program, or a
+    whole ``process``. ``started_ticks`` is the kernel's start time of each of ``pids`` in
+    clock ticks since boot, None where it was not seen: the two together name a process.
     """
 
     profiler: str
@@ -52,6 +55,8 @@ class Profile:
     pids: tuple[int, ...]
     degraded: tuple[str, ...] = ()
     covers: Covers = "sequence"
+    unit: Unit = "samples"
+    started_ticks: tuple[int | None, ...] = ()
 
     @property
     def samples(self) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ReceiptError, UndecidedError
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.profile.tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.profile.model import Frame, Stack
+    from pytest_flamegate.profile.tree import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +48,7 @@ class Layout:
     stackless: int
 
 
-@dataclass(slots=True)
-class _Node:
-    samples: int = 0
-    self_samples: int = 0
-    children: dict[Frame, _Node] = field(default_factory=dict)
-
-
-def _tree(stacks: Mapping[Stack, int]) -> _Node:
-    root = _Node()
-    for stack, samples in stacks.items():
-        if samples < 0:
-            raise ReceiptError(
-                "E_NEGATIVE_SAMPLES",
-                f"A stack of the profile counts {samples} samples.",
-                "Take the profile again; its file was changed after it was written.",
-            )
-        if not samples:
-            continue
-        root.samples += samples
-        node = root
-        for frame in stack:
-            node = node.children.setdefault(frame, _Node())
-            node.samples += samples
-        node.self_samples += samples
-    return root
-
-
-def _boxes_from(node: _Node) -> int:
+def _boxes_from(node: Node) -> int:
     todo, boxes = [node], 0
     while todo:
         boxes += 1
@@ -81,7 +56,7 @@ def _boxes_from(node: _Node) -> int:
     return boxes
 
 
-def _below(node: _Node, depth: int, start: int) -> list[tuple[Frame, _Node, int, int]]:
+def _below(node: Node, depth: int, start: int) -> list[tuple[Frame, Node, int, int]]:
     """Return the children of ``node``, each with the sample it starts at, last name first."""
     placed = []
     for frame in sorted(node.children):
@@ -106,7 +81,7 @@ def layout(
     room at the right and have no box. Raises ``UndecidedError`` where there is no
     sample and ``ReceiptError`` where a count is negative.
     """
-    root = _tree(stacks)
+    root = tree(stacks)
     if not root.samples:
         raise UndecidedError(
             "E_NO_SAMPLES",
