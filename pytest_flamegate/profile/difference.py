@@ -1,0 +1,304 @@
+"""The difference of two profiles: what each function and each path costs, before and after.
+
+Shares alone mislead: when one function gets cheaper the share of every other one rises.
+So the figure compared is the cost per token (share × CPU time per token) where it is
+known, and the share only where it is not. A profile of exact counts is compared by them.
+
+Whether a change is more than sampling noise: the binomial error of a share, times
+``SPREAD`` (what profiles of one program differ by), against the quantile for all
+functions together, so that of two profiles of one program one in a hundred shows any
+change at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate.profile.comparable import mismatches
+from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.profile.tree import tree
+
+if TYPE_CHECKING:
+    from pytest_flamegate.profile.comparable import Mismatch
+    from pytest_flamegate.profile.model import Frame, Profile
+    from pytest_flamegate.profile.tree import Node
+
+Measure = Literal["cost", "share", "count"]
+State = Literal["new", "vanished", "up", "down", "unchanged"]
+
+SPREAD = 1.5
+"""Standard deviation of a share over profiles of one program, in binomial ones: 0.8 to 1.5."""
+COUNT_ERROR = 0.003
+"""Exact counts of one program differ by as much where its path or environment differs."""
+FALSE_ALARMS = 0.01
+_COUNTED = 5
+"""Samples that a function has to have on both sides together to be worth asking about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One profile, what it is called, and the CPU time of one token in seconds.
+
+    ``cpu_error`` is the relative standard error of that time.
+    """
+
+    name: str
+    profile: Profile
+    cpu_s_per_token: float | None = None
+    cpu_error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Samples of both sides, and what they are worth in the difference's measure.
+
+    ``base`` and ``head`` are seconds per token, shares of 0 to 1, or counts; ``error`` is
+    the standard error of their difference, ``z`` the difference in units of it.
+    """
+
+    base_samples: int
+    head_samples: int
+    base_share: float
+    head_share: float
+    base: float
+    head: float
+    error: float
+
+    @property
+    def change(self) -> float:
+        """Head less base."""
+        return self.head - self.base
+
+    @property
+    def shift_pp(self) -> float:
+        """By how many percentage points the share moved."""
+        return 100.0 * (self.head_share - self.base_share)
+
+    @property
+    def z(self) -> float:
+        """The change in standard errors; infinite where something exact changed."""
+        if self.error > 0.0:
+            return self.change / self.error
+        return math.copysign(math.inf, self.change) if self.change else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionChange:
+    """A function on all paths together; functions of one name are one, as in ``hotspots``."""
+
+    frame: Frame
+    own: Change
+    inclusive: Change
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """A frame as called through one path; counts are samples, inclusive and its own.
+
+    ``state`` is that of the path's own cost: a caller is unchanged where only what it calls
+    changed. Where a function changed, its paths that moved the same way carry its state.
+    """
+
+    frame: Frame
+    base_samples: int
+    head_samples: int
+    base_self: int
+    head_self: int
+    state: State
+    children: tuple[PathChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two profiles compared. ``functions`` are sorted by the size of their own change.
+
+    ``certain_z`` is what a ``z`` has to reach to be no noise. ``mismatches`` say how the
+    sides were not taken alike: then nothing here is about the program alone.
+    """
+
+    base: Side
+    head: Side
+    measure: Measure
+    mismatches: tuple[Mismatch, ...]
+    certain_z: float
+    functions: tuple[FunctionChange, ...]
+    roots: tuple[PathChange, ...]
+
+    @property
+    def changed(self) -> tuple[FunctionChange, ...]:
+        """The functions whose own cost certainly changed."""
+        return tuple(each for each in self.functions if each.state != "unchanged")
+
+    @property
+    def total(self) -> Change:
+        """The whole profile."""
+        return self.change(self.base.profile.samples, self.head.profile.samples)
+
+    def change(self, base_samples: int, head_samples: int) -> Change:
+        """Return what that many samples of each side are worth."""
+        return _change(self.base, self.head, self.measure, base_samples, head_samples)
+
+
+def difference(base: Side, head: Side) -> Difference:
+    """Compare two profiles. ``UndecidedError`` ``E_NO_SAMPLES`` where one holds no sample."""
+    for side in (base, head):
+        if not side.profile.samples:
+            raise no_samples(side.profile.profiler, side.profile.errors, side.profile.lost)
+    measure = _measure(base, head)
+    old, new = _by_name(base.profile), _by_name(head.profile)
+    frames = {**old.frames, **new.frames}
+    changes = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
+    asked = sum(each.base_samples + each.head_samples >= _COUNTED for each in changes.values())
+    certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(asked, 1))
+    states = {name: _state(change, certain_z) for name, change in changes.items()}
+    functions = [
+        FunctionChange(
+            frame=frame,
+            own=changes[name],
+            inclusive=_change(base, head, measure, old.inclusive[name], new.inclusive[name]),
+            state=states[name],
+        )
+        for name, frame in frames.items()
+    ]
+    functions.sort(key=lambda each: (-abs(each.own.change), each.frame))
+    found = Difference(
+        base=base,
+        head=head,
+        measure=measure,
+        mismatches=mismatches(base.profile, head.profile),
+        certain_z=certain_z,
+        functions=tuple(functions),
+        roots=(),
+    )
+    return _with_roots(found, states)
+
+
+def _measure(base: Side, head: Side) -> Measure:
+    if {base.profile.unit, head.profile.unit} == {"instructions"}:
+        return "count"
+    known = base.cpu_s_per_token is not None and head.cpu_s_per_token is not None
+    return "cost" if known else "share"
+
+
+def _change(
+    base: Side, head: Side, measure: Measure, base_samples: int, head_samples: int
+) -> Change:
+    old, old_variance = _worth(base, measure, base_samples)
+    new, new_variance = _worth(head, measure, head_samples)
+    return Change(
+        base_samples=base_samples,
+        head_samples=head_samples,
+        base_share=base_samples / base.profile.samples,
+        head_share=head_samples / head.profile.samples,
+        base=old,
+        head=new,
+        error=math.sqrt(old_variance + new_variance),
+    )
+
+
+def _worth(side: Side, measure: Measure, samples: int) -> tuple[float, float]:
+    """Return what ``samples`` of a side are worth, and the variance of that."""
+    if measure == "count":
+        return float(samples), (COUNT_ERROR * samples) ** 2
+    whole = side.cpu_s_per_token if measure == "cost" and side.cpu_s_per_token else 1.0
+    total = side.profile.samples
+    value = whole * samples / total
+    # Half a sample more on either side: none seen of few is no certainty of none.
+    share = (samples + 0.5) / (total + 1.0)
+    sampling = (SPREAD * whole) ** 2 * share * (1.0 - share) / total
+    return value, sampling + (value * side.cpu_error) ** 2
+
+
+def _state(change: Change, certain_z: float) -> State:
+    if abs(change.z) < certain_z:
+        return "unchanged"
+    if not change.base_samples:
+        return "new"
+    if not change.head_samples:
+        return "vanished"
+    return "up" if change.change > 0.0 else "down"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    own: Counter[str]
+    inclusive: Counter[str]
+    frames: dict[str, Frame]
+
+
+def _by_name(profile: Profile) -> _Named:
+    """Count by name: own samples, and those of all stacks a name occurs in, each once."""
+    own: Counter[str] = Counter()
+    inclusive: Counter[str] = Counter()
+    frames: dict[str, Frame] = {}
+    heaviest: Counter[Frame] = Counter()
+    for stack, samples in profile.stacks.items():
+        for frame in set(stack):
+            heaviest[frame] += samples
+        inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
+        if stack:
+            own[stack[-1].name] += samples
+    for frame in sorted(heaviest, key=lambda frame: (heaviest[frame], frame)):
+        frames[frame.name] = frame
+    return _Named(own, inclusive, frames)
+
+
+@dataclass(slots=True)
+class _Joined:
+    """A path on both sides, and its children while they are being put together."""
+
+    frame: Frame
+    old: Node | None
+    new: Node | None
+    above: list[PathChange]
+    children: list[PathChange]
+
+
+def _with_roots(found: Difference, states: dict[str, State]) -> Difference:
+    roots: list[PathChange] = []
+    todo = _below(tree(found.base.profile.stacks), tree(found.head.profile.stacks), roots)
+    entered: list[_Joined] = []
+    # A list and not recursion: a stack may be deeper than Python's own.
+    while todo:
+        joined = todo.pop()
+        entered.append(joined)
+        todo.extend(_below(joined.old, joined.new, joined.children))
+    # Whoever was entered later stands below: so children are done before their callers.
+    for joined in reversed(entered):
+        joined.above.append(_path(found, joined, states))
+    return replace(found, roots=tuple(sorted(roots, key=lambda path: path.frame)))
+
+
+def _below(old: Node | None, new: Node | None, above: list[PathChange]) -> list[_Joined]:
+    before = old.children if old is not None else {}
+    after = new.children if new is not None else {}
+    return [
+        _Joined(frame, before.get(frame), after.get(frame), above, [])
+        for frame in {**before, **after}
+    ]
+
+
+def _path(found: Difference, joined: _Joined, states: dict[str, State]) -> PathChange:
+    old, new = joined.old, joined.new
+    base_self = old.self_samples if old is not None else 0
+    head_self = new.self_samples if new is not None else 0
+    own = found.change(base_self, head_self)
+    state = _state(own, found.certain_z)
+    function = states[joined.frame.name]
+    if state == "unchanged" and function != "unchanged" and own.change:
+        rose = function in ("up", "new")
+        state = function if rose == (own.change > 0.0) else "unchanged"
+    return PathChange(
+        frame=joined.frame,
+        base_samples=old.samples if old is not None else 0,
+        head_samples=new.samples if new is not None else 0,
+        base_self=base_self,
+        head_self=head_self,
+        state=state,
+        children=tuple(sorted(joined.children, key=lambda path: path.frame)),
+    )
