@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.profile.tree import tree
+from pytest_flamegate.errors import ReceiptError, UndecidedError
+from pytest_flamegate.report.placing import MAX_BOXES, MAX_DEPTH, place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.profile.model import Frame, Stack
-    from pytest_flamegate.profile.tree import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,84 +35,118 @@ class Layout:
     """All boxes, parents before children, and what was too small to draw.
 
     ``folded_samples`` counts the samples that end in a frame which is not drawn, and
-    ``folded_boxes`` those frames; they remain in the width of their callers.
-    ``stackless`` counts the samples of which no frame is known.
+    ``folded_branches`` the branches that they are in; they remain in the width of their
+    callers. ``stackless`` counts the samples of which no frame is known.
     """
 
     boxes: tuple[Box, ...]
     samples: int
     depth: int
     folded_samples: int
-    folded_boxes: int
+    folded_branches: int
     stackless: int
 
 
-def _boxes_from(node: Node) -> int:
-    todo, boxes = [node], 0
-    while todo:
-        boxes += 1
-        todo.extend(todo.pop().children.values())
-    return boxes
+@dataclass(slots=True)
+class _Group:
+    """The stacks that share a path down to ``frame``."""
 
-
-def _below(node: Node, depth: int, start: int) -> list[tuple[Frame, Node, int, int]]:
-    """Return the children of ``node``, each with the sample it starts at, last name first."""
-    placed = []
-    for frame in sorted(node.children):
-        child = node.children[frame]
-        placed.append((frame, child, depth, start))
-        start += child.samples
-    return placed[::-1]
+    frame: Frame
+    samples: int
+    stacks: list[tuple[Stack, int]]
 
 
 def layout(
     stacks: Mapping[Stack, int],
     *,
     width: float,
-    min_width: float = 0.25,
-    max_depth: int = 200,
+    min_width: float = 0.5,
+    max_depth: int = MAX_DEPTH,
+    max_boxes: int = MAX_BOXES,
 ) -> Layout:
     """Lay ``stacks`` out on ``width`` units.
 
     Siblings stand in the order of (name, module, kind), so that equal profiles give
     equal pictures. A box narrower than ``min_width`` or deeper than ``max_depth`` rows
-    is left out with everything above it and counted. Samples with an empty stack take
-    room at the right and have no box. Raises ``UndecidedError`` where there is no
-    sample and ``ReceiptError`` where a count is negative.
+    is left out with everything above it and counted, and so are the narrowest beyond
+    ``max_boxes``. Samples with an empty stack take room at the right and have no box.
+    Raises ``UndecidedError`` where there is no sample and ``ReceiptError`` where a count
+    is negative.
     """
-    root = tree(stacks)
-    if not root.samples:
+    samples = sum(stacks.values())
+    if any(each < 0 for each in stacks.values()):
+        raise ReceiptError(
+            "E_NEGATIVE_SAMPLES",
+            f"A stack of the profile counts {min(stacks.values())} samples.",
+            "Take the profile again; its file was changed after it was written.",
+        )
+    if not samples:
         raise UndecidedError(
             "E_NO_SAMPLES",
             "The profile holds no samples, so there is nothing to draw.",
             "Measure for longer (--flamegate-budget) or choose another profiler.",
         )
-    unit = width / root.samples
-    boxes: list[Box] = []
-    folded_samples = folded_boxes = 0
-    # A list and not recursion: a stack may be deeper than Python's own. It is taken
-    # from the end, so children are put on it last name first.
-    todo = _below(root, 0, 0)
-    while todo:
-        frame, node, depth, start = todo.pop()
-        wide = node.samples * unit
-        if wide < min_width or depth >= max_depth:
-            folded_samples += node.samples
-            folded_boxes += _boxes_from(node)
-            continue
-        boxes.append(Box(frame, depth, start * unit, wide, node.samples, node.self_samples))
-        todo.extend(_below(node, depth + 1, start))
-    depth = max((box.depth + 1 for box in boxes), default=0)
-    return Layout(
-        tuple(boxes), root.samples, depth, folded_samples, folded_boxes, root.self_samples
+    # Only what is drawn is ever split by its next frame: of 100,000 stacks most are too
+    # small to be seen, and a tree of all of them costs seconds.
+    whole = [(stack, each) for stack, each in stacks.items() if each]
+    unit = width / samples
+    placed, left_out = place(
+        _split(whole, 0),
+        weight=lambda group: group.samples,
+        children=lambda group, depth: _split(group.stacks, depth + 1),
+        least=min_width / unit,
+        max_depth=max_depth,
+        max_boxes=max_boxes,
     )
+    boxes = tuple(
+        Box(
+            frame=each.item.frame,
+            depth=each.depth,
+            x=each.start * unit,
+            width=each.weight * unit,
+            samples=each.item.samples,
+            self_samples=_ending(each.item.stacks, each.depth + 1),
+        )
+        for each in placed
+    )
+    stackless = _ending(whole, 0)
+    return Layout(
+        boxes=boxes,
+        samples=samples,
+        depth=max((box.depth + 1 for box in boxes), default=0),
+        folded_samples=samples - stackless - sum(box.self_samples for box in boxes),
+        folded_branches=left_out,
+        stackless=stackless,
+    )
+
+
+def _split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[_Group]:
+    """Return ``stacks`` by their frame at ``depth``, in the order of the frames."""
+    groups: dict[Frame, _Group] = {}
+    for each in stacks:
+        stack, samples = each
+        if len(stack) <= depth:
+            continue
+        frame = stack[depth]
+        group = groups.get(frame)
+        if group is None:
+            group = groups[frame] = _Group(frame, 0, [])
+        group.samples += samples
+        group.stacks.append(each)
+    return [groups[frame] for frame in sorted(groups)]
+
+
+def _ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
+    """Return the samples of the stacks that are ``length`` frames long."""
+    return sum(samples for stack, samples in stacks if len(stack) == length)
 
 
 def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:
     """Return each leaf frame's share of all samples, 0 to 1, in the order of the names."""
     leaves: dict[Frame, int] = {}
+    total = 0
     for stack, samples in stacks.items():
+        total += max(samples, 0)
         if stack and samples > 0:
             leaves[stack[-1]] = leaves.get(stack[-1], 0) + samples
-    total = sum(samples for samples in stacks.values() if samples > 0)
     return {frame: leaves[frame] / total for frame in sorted(leaves)}

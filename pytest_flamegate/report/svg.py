@@ -22,9 +22,9 @@ def xml_text(text: str, limit: int = MAX_SHOWN) -> str:
 
 
 def attributes(**values: str | float) -> str:
-    """Return attributes in the order given; ``font_size=12`` becomes ``font-size="12"``."""
+    """Return attributes in the order given: ``font_size=12`` as ``font-size="12"``, ``class_``."""
     return "".join(
-        f' {name.replace("_", "-")}="'
+        f' {name.rstrip("_").replace("_", "-")}="'
         f'{xml_text(value) if isinstance(value, str) else number(value)}"'
         for name, value in values.items()
     )

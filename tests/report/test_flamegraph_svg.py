@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 from xml.etree import ElementTree as ET
 
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.report.flamegraph_svg import INNER, MARGIN, WIDTH, flamegraph
+from pytest_flamegate.report.flamegraph_svg import flamegraph
 from pytest_flamegate.report.palette import PALETTE
+from pytest_flamegate.report.sheet import INNER, MARGIN, WIDTH
 from tests.report import factory
 
 NAMES = st.one_of(
@@ -36,13 +38,26 @@ def parse(svg: str) -> ET.Element:
 
 
 def boxes(root: ET.Element) -> dict[str, ET.Element]:
-    """The drawn frames by the first line of their title; a legend entry has no second one."""
+    """The drawn frames by the first line of their title; other titles have no second one."""
     found = {}
-    for element in root.iter():
-        title = element.findtext("title") if element is not root else None
+    for element in root.iter("rect"):
+        title = element.findtext("title")
         if title and "\n" in title:
             found[title.split("\n")[0]] = element
     return found
+
+
+def label(root: ET.Element, name: str) -> str:
+    """What is written on the box of the frame called ``name``."""
+    box = boxes(root)[name]
+    place = {"x": float(box.get("x") or "nan"), "y": float(box.get("y") or "nan")}
+    for text in root.iter("text"):
+        if (float(text.get("x") or 0), float(text.get("y") or 0)) == (
+            place["x"] + 5,
+            place["y"] + 14,
+        ):
+            return "".join(text.itertext())
+    return ""
 
 
 def legend(root: ET.Element) -> list[str]:
@@ -96,8 +111,7 @@ def test_without_cpu_time_no_cost_is_told() -> None:
 
 
 def test_a_hot_leaf_shows_its_whole_name_and_share() -> None:
-    shown = "".join(boxes(parse(draw()))["ternary_gemv"].find("text").itertext())  # type: ignore[union-attr]
-    assert shown.startswith("ternary_gemv71.6 %")
+    assert label(parse(draw()), "ternary_gemv").startswith("ternary_gemv71.6 %")
 
 
 def test_names_are_clipped_to_their_box() -> None:
@@ -119,33 +133,29 @@ def test_names_are_clipped_to_their_box() -> None:
     ],
 )
 def test_a_qualified_name_gives_up_its_qualifier_before_it_is_cut(name: str, shown: str) -> None:
-    def label(samples: int) -> str:
+    def written(samples: int) -> str:
         stacks: dict[Stack, int] = {
             (factory.native(name),): samples,
             (factory.native("z"),): 100 - samples,
         }
-        element = boxes(parse(draw(factory.profile(stacks))))[name].find("text")
-        assert element is not None
-        return element.text or ""
+        return re.split(r"\d", label(parse(draw(factory.profile(stacks))), name))[0]
 
-    assert label(90) == name
-    assert label(9) == shown
+    assert written(90) == name
+    assert written(9) == shown
 
 
 def test_a_label_names_the_file_and_the_title_its_path() -> None:
     only: dict[Stack, int] = {(Frame("f", "deep/in/kernels.py", "python"),): 5}
-    element = boxes(parse(draw(factory.profile(only))))["f"]
-    assert "".join(element.find("text").itertext()) == "f100.0 %kernels.py"  # type: ignore[union-attr]
-    assert "deep/in/kernels.py" in (element.findtext("title") or "")
+    root = parse(draw(factory.profile(only)))
+    assert label(root, "f") == "f100.0 %kernels.py"
+    assert "deep/in/kernels.py" in (boxes(root)["f"].findtext("title") or "")
 
 
 def test_boxes_stay_in_the_picture_and_above_their_callers() -> None:
     root = parse(draw())
     placed = {}
     for name, element in boxes(root).items():
-        shape = element if element.tag == "svg" else element.find("rect")
-        assert shape is not None
-        placed[name] = {k: float(shape.get(k) or "nan") for k in ("x", "y", "width", "height")}
+        placed[name] = {k: float(element.get(k) or "nan") for k in ("x", "y", "width", "height")}
         assert placed[name]["x"] >= MARGIN
         assert placed[name]["x"] + placed[name]["width"] <= MARGIN + INNER + 0.01
     assert placed["main"]["y"] > placed["decode_step"]["y"] > placed["ternary_gemv"]["y"]
@@ -200,7 +210,7 @@ def test_what_is_too_small_to_draw_is_said() -> None:
     stacks = factory.STACKS | {(*factory.ROOT, factory.python(f"tiny{i}")): 1 for i in range(9)}
     stacks = {stack: count if count == 1 else count * 10 for stack, count in stacks.items()}
     svg = draw(factory.profile(stacks))
-    assert "10 samples in 10 frames too small to draw" in svg
+    assert "10 samples in 10 branches too small to draw" in svg
     assert "too small to draw" not in draw()
     assert "tiny3" not in svg
 
@@ -221,7 +231,7 @@ def test_hostile_names_leave_it_well_formed(name: str, module: str, category: st
     svg = draw(profile, title=name, subtitle=f"{module} · {name}", categorise=lambda _: category)
     root = parse(svg.encode("utf-8").decode("utf-8"))
     assert {element.tag for element in root.iter()} <= {
-        "svg", "title", "desc", "rect", "g", "text", "tspan"
+        "svg", "title", "desc", "style", "rect", "g", "text", "tspan"
     }  # fmt: skip
     assert not set(svg) & set("\x00\x1b\u202e\ufffe")
     assert len(svg) < 30_000
@@ -255,5 +265,57 @@ def test_nonsense_is_refused(
 def test_a_deep_stack_is_drawn_as_far_as_it_reads() -> None:
     deep = tuple(factory.python(f"f{i}") for i in range(3000))
     svg = draw(factory.profile({deep: 5}))
-    assert "5 samples in 2,800 frames too small to draw or too deep" in svg
+    assert "5 samples in 1 branch too small to draw or too deep" in svg
     assert float((parse(svg).get("viewBox") or "").split()[3]) < 4400
+
+
+def test_an_icicle_grows_downwards() -> None:
+    root = parse(draw(direction="icicle"))
+    tops = {name: float(box.get("y") or "nan") for name, box in boxes(root).items()}
+    assert tops["main"] < tops["decode_step"] < tops["ternary_gemv"]
+    assert "outermost at the top" in " ".join(texts(root))
+    assert boxes(root).keys() == boxes(parse(draw())).keys()
+
+
+def test_letters_of_any_width_are_clipped_to_their_box() -> None:
+    wide: dict[Stack, int] = {(factory.python("行列"),): 1, (factory.python("main"),): 1}
+    root = parse(draw(factory.profile(wide)))
+    clipped = [svg for svg in root.iter("svg") if svg is not root]
+    assert ["".join(svg.itertext()) for svg in clipped] == ["行列50.0 %engine.py"]
+    box = boxes(root)["行列"]
+    assert [clipped[0].get(k) for k in ("x", "y", "width")] == [
+        box.get(k) for k in ("x", "y", "width")
+    ]
+
+
+def test_words_let_the_pointer_through_to_the_title_of_their_box() -> None:
+    root = parse(draw())
+    through = [group for group in root.iter("g") if group.get("pointer-events") == "none"]
+    assert len(through) == 1
+    assert "ternary_gemv71.6 %kernels.py" in texts(through[0])
+    assert through[0].find(".//title") is None
+
+
+def test_it_follows_the_theme_and_stands_without_its_style_sheet() -> None:
+    root = parse(draw())
+    sheet = root.findtext("style") or ""
+    light, dark = sheet.split("@media(prefers-color-scheme:dark)")
+    for kind in ("paper", "ink", "muted", "floor"):
+        assert f".{kind}{{fill:" in light
+        assert f".{kind}{{fill:" in dark
+    drawn = {each.get("class") for each in root.iter("g")} - {None}
+    assert all(f".{kind}{{fill:" in sheet for kind in drawn)
+    assert all(each.get("fill") for each in root.iter("g") if each.get("class"))
+
+
+def test_a_hundred_thousand_stacks_stay_a_small_file() -> None:
+    chance = random.Random(5)
+    frames = [factory.python(f"function_{i}", f"module_{i % 9}.py") for i in range(60)]
+    stacks: dict[Stack, int] = {}
+    while len(stacks) < 100_000:
+        stack = (*factory.ROOT, *chance.choices(frames, k=chance.randint(2, 6)))
+        stacks[stack] = stacks.get(stack, 0) + chance.randint(1, 9)
+    svg = draw(factory.profile(stacks))
+    assert len(svg.encode()) <= 1_500_000
+    assert len(boxes(parse(svg))) > 60
+    assert "too small to draw" in svg

@@ -35,7 +35,7 @@ def test_equal_prefixes_merge_in_the_order_of_names() -> None:
         ("b", 1, 0, 50, 5, 5),
         ("z", 1, 50, 20, 2, 2),
     ]
-    assert (laid.samples, laid.depth, laid.folded_boxes) == (10, 2, 0)
+    assert (laid.samples, laid.depth, laid.folded_branches) == (10, 2, 0)
 
 
 def test_frames_of_one_name_in_two_modules_stay_apart() -> None:
@@ -48,14 +48,22 @@ def test_what_is_too_narrow_is_folded_with_all_above_it_and_counted() -> None:
     stacks = {stack("main", "hot"): 997, stack("main", "tiny", "leaf"): 2, stack("main", "t"): 1}
     laid = layout(stacks, width=100, min_width=0.25)
     assert [box.frame.name for box in laid.boxes] == ["main", "hot"]
-    assert (laid.folded_samples, laid.folded_boxes) == (3, 3)
+    assert (laid.folded_samples, laid.folded_branches) == (3, 2)
     assert laid.boxes[0].samples == 1000
 
 
 def test_what_is_too_deep_is_folded_and_counted() -> None:
     deep = stack(*(["f"] * 5000))
     laid = layout({deep: 4, stack("g"): 1}, width=100, max_depth=50)
-    assert (laid.depth, laid.folded_samples, laid.folded_boxes) == (50, 4, 4950)
+    assert (laid.depth, laid.folded_samples, laid.folded_branches) == (50, 4, 1)
+
+
+def test_of_too_many_boxes_the_widest_are_drawn() -> None:
+    stacks = {stack("main", f"f{i:02}"): 1 + i for i in range(20)}
+    laid = layout(stacks, width=100, min_width=0, max_boxes=4)
+    assert [box.frame.name for box in laid.boxes] == ["main", "f17", "f18", "f19"]
+    assert laid.folded_branches == 17
+    assert sum(box.self_samples for box in laid.boxes) + laid.folded_samples == laid.samples
 
 
 def test_samples_without_a_stack_take_room_and_are_counted() -> None:

@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from pytest_flamegate.report.palette import PALETTE, UNKNOWN, tone
+from pytest_flamegate.report.palette import PALETTE, UNKNOWN, shades, tone
+from pytest_flamegate.report.theme import INK
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 SIGHT = {
@@ -65,9 +66,10 @@ def seen(colour: str, sight: str) -> Triple:
     return lab((red, green, blue))
 
 
+@pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_every_two_categories_are_told_apart(sight: str) -> None:
-    shown = {name: seen(each.fill, sight) for name, each in PALETTE.items()}
+def test_every_two_categories_are_told_apart(sight: str, paper: str) -> None:
+    shown = {name: seen(getattr(each.shade, paper), sight) for name, each in PALETTE.items()}
     too_close = [
         (one, other)
         for one, other in itertools.combinations(shown, 2)
@@ -76,9 +78,17 @@ def test_every_two_categories_are_told_apart(sight: str) -> None:
     assert too_close == []
 
 
-@pytest.mark.parametrize("name", PALETTE)
+@pytest.mark.parametrize("name", shades())
 def test_names_read_on_their_fill(name: str) -> None:
-    assert contrast(PALETTE[name].fill, PALETTE[name].ink) >= 4.5
+    shade = shades()[name]
+    assert contrast(shade.light, shade.light_ink) >= 4.5
+    assert contrast(shade.dark, shade.dark_ink) >= 4.5
+
+
+@pytest.mark.parametrize("paper", [0, 1])
+def test_words_read_on_the_paper(paper: int) -> None:
+    assert contrast(INK["ink"][paper], INK["paper"][paper]) >= 12
+    assert contrast(INK["muted"][paper], INK["paper"][paper]) >= 4.5
 
 
 def test_the_measures_can_fail() -> None:
