@@ -15,8 +15,7 @@ from pytest_flamegate.gate.dispersion import share_spreads
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.pool import MIN_POOL, Pool
 from pytest_flamegate.measuring import Measuring
-from pytest_flamegate.profile import hotspots
-from pytest_flamegate.receipt.types import ProcessProfile
+from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.workload import clocks
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.gate.dispersion import ShareSpread
     from pytest_flamegate.measuring import Progress
-    from pytest_flamegate.profile import Profile, Profiler
+    from pytest_flamegate.profile import Profiler
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.spec import Workload
 
@@ -102,7 +101,7 @@ class Calibrating:
             self.notes.append(f"The spread of hotspots was not measured. {error}")
             return ()
         profiles = [profile for side in self._sides for profile in side.pool]
-        return share_spreads([_process(profile) for profile in profiles])
+        return share_spreads([process_profile(profile) for profile in profiles])
 
     @property
     def _spent(self) -> float:
@@ -164,8 +163,3 @@ def calibrate(
         spreads=spreads,
     )
     return calibration, tuple(calibrating.notes)
-
-
-def _process(profile: Profile) -> ProcessProfile:
-    own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
-    return ProcessProfile(pid=profile.pids[0], samples=profile.samples, self_samples=own)

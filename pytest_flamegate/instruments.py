@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile import Probe, Profiler
     from pytest_flamegate.workload.engines.base import Plan
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.workload.spec import Sampling, Workload
 
 COUNTER = "callgrind"
 """The name that asks for a count of instructions, beside a profiler that samples."""
@@ -35,8 +35,10 @@ class Instruments:
 
     requested: str
     root: Path
-    probes: dict[str, Probe] = field(default_factory=dict)
-    _profilers: dict[tuple[bool, Path, bool], Profiler | None] = field(default_factory=dict)
+    _profilers: dict[tuple[bool, Path, bool, Sampling], Profiler | None] = field(
+        default_factory=dict
+    )
+    _probes: dict[Sampling, dict[str, Probe]] = field(default_factory=dict)
 
     def profiler(
         self, workload: Workload, project: Path | None = None, *, comparing: bool = False
@@ -46,14 +48,25 @@ class Instruments:
         ``project`` is the tree that the workload's code lies in, where it is not the root.
         ``ToolError`` with each profiler's own words where none can be used.
         """
-        key = engine(workload.engine).python_frames, project or self.root, comparing
+        asked = workload.sampling
+        key = engine(workload.engine).python_frames, project or self.root, comparing, asked
         if key not in self._profilers:
-            setup = Setup(python_engine=key[0], project=key[1])
+            setup = Setup(
+                python_engine=key[0],
+                project=key[1],
+                rate_hz=asked.rate_hz,
+                call_graph=asked.call_graph,
+                native=bool(asked.native),
+                nonblocking=bool(asked.nonblocking),
+            )
             name = "auto" if self.requested == COUNTER else self.requested
-            chosen = choose(name, setup, self.probes)
-            if comparing and chosen.name in COMPARING_HZ:
+            probes = self._probes.setdefault(asked, {})
+            chosen = choose(name, setup, probes)
+            # Native stacks are too dear to be read faster, and a rate asked for is that rate.
+            free = asked.rate_hz is None and not asked.native
+            if comparing and free and chosen.name in COMPARING_HZ:
                 faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
-                chosen = choose(chosen.name, faster, self.probes)
+                chosen = choose(chosen.name, faster, probes)
             self._profilers[key] = None if chosen.name == "none" else chosen
         return self._profilers[key]
 
@@ -93,7 +106,7 @@ class Instruments:
             if profiler is None:
                 names.append("profiling off")
                 break
-            probe = self.probes[profiler.name]
+            probe = self._probes[workload.sampling][profiler.name]
             names.append(f"{probe.profiler} {probe.version}")
             notes += probe.notes
         return preamble(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_flamegate.profile import cut, merge, no_samples, require_samples
+from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
 from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
@@ -186,18 +186,25 @@ class Measuring:
                 return self._profiled_program(self.plan, profiler, directory)
             # However small the budget, the least number of processes should do.
             enough_s = _ENOUGH * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
-            _, raw = self.observer.profiled(
-                max(seconds, enough_s),
-                lambda pid: profiler.attach(pid, directory),
-            )
-            return cut(profiler.parse(raw))
+            try:
+                _, raw = self.observer.profiled(
+                    max(seconds, enough_s),
+                    lambda pid: profiler.attach(pid, directory),
+                )
+                return cut(profiler.parse(raw))
+            finally:
+                # However it ended, even killed: what CPython told perf lies in /tmp.
+                if profiler.python_flags and self.observer.served_pid is not None:
+                    jitdump.clean(self.observer.served_pid)
 
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
         seen = self.observer.wrapped(wrapped.argv, wrapped.clean)
         profile = cut(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
         covers = "process" if profile.covers == "sequence" else profile.covers
-        return replace(profile, covers=covers, pids=(seen.pid,))
+        return replace(
+            profile, covers=covers, pids=(seen.pid,), started_ticks=(seen.started_ticks,)
+        )
 
     def _seconds(self, part: float) -> float:
         return min(max(self.budget_s * part, _SECONDS[0]), _SECONDS[1])

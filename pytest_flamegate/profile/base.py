@@ -19,8 +19,10 @@ class Setup:
 
     ``python_engine``: the frames worth seeing are Python's. ``python``: the version of
     the interpreter that runs the engine. ``project``: paths below it are shown relative
-    to it. ``rate_hz`` and ``call_graph`` (``fp`` or ``dwarf,BYTES``, perf only): None
-    takes the profiler's own.
+    to it. ``rate_hz`` and ``call_graph`` (``fp``, ``dwarf,BYTES`` or ``none``, perf
+    only): None takes the profiler's own. ``native``: native frames among Python's.
+    ``nonblocking``: what is sampled is not paused. A profiler refuses what it cannot do
+    with ``UsageError``, and passes over what it does in any case.
     """
 
     python_engine: bool = True
@@ -28,6 +30,8 @@ class Setup:
     project: Path | None = None
     rate_hz: int | None = None
     call_graph: str | None = None
+    native: bool = False
+    nonblocking: bool = False
 
     @property
     def python_text(self) -> str:

@@ -63,8 +63,13 @@ def choose(
 def _automatic(setup: Setup, probes: MutableMapping[str, Probe]) -> Profiler:
     wanted = "Python" if setup.python_engine else "native"
     reasons, todos = [], []
-    for name, profiler in profilers(setup).items():
+    for name, make in PROFILERS.items():
         if name == "none":
+            continue
+        try:
+            profiler = make(setup)
+        except UsageError as error:  # it cannot sample in the way that was asked for
+            reasons.append(f"{name}: {error.what.rstrip('.')}")
             continue
         probe = _probe(profiler, probes)
         if probe.usable and (probe.sees_python if setup.python_engine else probe.sees_native):

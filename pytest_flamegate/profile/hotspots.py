@@ -11,9 +11,14 @@ from pytest_flamegate.profile.model import Hotspot
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile
-
-CALL_GRAPH = "python"
-"""The call graph of a profiler that reads Python's own stacks: it never cuts one."""
+_WIDER = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
+_LEAVES = '"none" samples functions without their callers.'
+_OUTSIDE = "Measure again; if it stays, the engine works outside the function that is measured."
+_TODO = {
+    "dwarf": f'{_WIDER}, or "fp" if it is built with -fno-omit-frame-pointer; {_LEAVES}',
+    "fp": f"{_WIDER}, or build it with -fno-omit-frame-pointer; {_LEAVES}",
+}
+"""What to do about cut stacks, by the call graph."""
 
 
 def hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tuple[Hotspot, ...]:
@@ -68,19 +73,21 @@ def no_samples(profiler: str, errors: int, lost: int) -> UndecidedError:
 
 
 def require_stacks(profile: Profile, floor: float) -> None:
-    """Refuse a Python profiler's profile whose completeness, 0 to 1, is below ``floor``.
+    """Refuse a profile whose completeness, 0 to 1, is below ``floor``.
 
-    That of a native unwinder is shown and not refused: where libc's symbols are stripped,
-    whole stacks of threads look cut, and self shares hold either way. Raises
-    ``UndecidedError`` ``E_STACKS_CUT``.
+    Stacks by dwarf that do not fit into the copied bytes lose every caller at once: with
+    8 KB 20 % of the embedded engine's reached its start, with 32 KB all did. A profile
+    without a call graph has no stacks to complete. Raises ``UndecidedError``
+    ``E_STACKS_CUT``.
     """
-    if profile.call_graph == CALL_GRAPH and profile.completeness < floor:
-        raise UndecidedError(
-            "E_STACKS_CUT",
-            f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
-            f"workload, and {floor:.0%} are needed.",
-            "Measure again; if it stays, the engine works outside the function that is measured.",
-        )
+    if profile.call_graph == "none" or profile.completeness >= floor:
+        return
+    raise UndecidedError(
+        "E_STACKS_CUT",
+        f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
+        f"workload, and {floor:.0%} are needed.",
+        _TODO.get(profile.call_graph.partition(",")[0], _OUTSIDE),
+    )
 
 
 def _hotspot(

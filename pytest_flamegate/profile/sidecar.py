@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """``pid`` of the sampled process, samples that failed, and what was not as it should be."""
+    """Which process was sampled, samples that failed, and what was not as it should be.
+
+    ``started_ticks`` is the kernel's start time of ``pid``; ``nonblocking`` says that it
+    was not paused where pausing was wanted.
+    """
 
     pid: int | None = None
+    started_ticks: int | None = None
+    nonblocking: bool = False
     errors: int = 0
     degraded: tuple[str, ...] = ()
 
@@ -40,10 +46,14 @@ def read(raw: Path, profiler: str) -> Sidecar:
     except (OSError, ValueError, RecursionError) as error:
         raise unreadable(profiler, f"{path_beside(raw).name}: {error}") from None
     match data:
-        case {"pid": int() | None as pid, "errors": int(errors), "degraded": list(degraded)} if all(
-            isinstance(entry, str) for entry in degraded
-        ):
-            return Sidecar(pid, errors, tuple(degraded))
+        case {
+            "pid": int() | None as pid,
+            "started_ticks": int() | None as started_ticks,
+            "nonblocking": bool(nonblocking),
+            "errors": int(errors),
+            "degraded": list(degraded),
+        } if all(isinstance(entry, str) for entry in degraded):
+            return Sidecar(pid, started_ticks, nonblocking, errors, tuple(degraded))
     raise unreadable(profiler, f"{path_beside(raw).name} holds something else")
 
 

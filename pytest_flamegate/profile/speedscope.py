@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_flamegate.profile.normalise import UNKNOWN, python_frame
+from pytest_flamegate.profile.normalise import UNKNOWN, native_frame, python_frame
 from pytest_flamegate.profile.words import unreadable
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ class Sampled:
     duration_ns: int
 
 
-def parse_speedscope(raw: bytes, roots: Sequence[str] = ()) -> Sampled:
-    """Parse the bytes of a speedscope file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
+def parse_speedscope(raw: bytes, roots: Sequence[str] = (), *, native: bool = False) -> Sampled:
+    """Parse the bytes of a speedscope file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
+
+    ``native`` says that native frames stand among Python's: they have no line.
+    """
     try:
         data: Any = json.loads(raw, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise unreadable(NAME, f"no JSON ({error})") from None
     try:
-        frames = [
-            python_frame(_text(frame["name"]), _text(frame["file"]), roots)
-            for frame in data["shared"]["frames"]
-        ]
+        frames = [_frame(frame, roots, native=native) for frame in data["shared"]["frames"]]
         stacks: dict[Stack, int] = {}
         threads, longest_s = [], 0.0
         for profile in data["profiles"]:
@@ -55,7 +55,14 @@ def parse_speedscope(raw: bytes, roots: Sequence[str] = ()) -> Sampled:
         raise unreadable(NAME, f"not what py-spy writes ({error!r})") from None
 
 
-def _count(samples: Any, frames: Sequence[Frame], stacks: dict[Stack, int]) -> None:
+def _frame(frame: Any, roots: Sequence[str], *, native: bool) -> Frame | None:
+    name, file = _text(frame["name"]), _text(frame["file"])
+    if native and not frame["line"] and not file.endswith(".py") and not file.startswith("<"):
+        return native_frame(name, "" if file == "?" else file, roots)
+    return python_frame(name, file, roots)
+
+
+def _count(samples: Any, frames: Sequence[Frame | None], stacks: dict[Stack, int]) -> None:
     indices: dict[tuple[int, ...], int] = {}
     for sample in samples:
         key = tuple(sample)
@@ -63,9 +70,19 @@ def _count(samples: Any, frames: Sequence[Frame], stacks: dict[Stack, int]) -> N
     for key, count in indices.items():
         if any(type(index) is not int or index < 0 for index in key):
             raise ValueError("a sample holds no frame numbers")
-        # A thread that has no Python frame at this moment is sampled all the same.
-        stack = tuple(frames[index] for index in key) or (UNKNOWN,)
+        stack = _stack([frames[index] for index in key])
         stacks[stack] = stacks.get(stack, 0) + count
+
+
+def _stack(root_first: Sequence[Frame | None]) -> Stack:
+    stack: list[Frame] = []
+    for frame in root_first:
+        # Frames that lost their address tell nothing apart: one stands for a run of them.
+        nameless = frame is not None and frame.kind == "native" and frame.name.startswith("[")
+        if frame is not None and not (nameless and stack and frame == stack[-1]):
+            stack.append(frame)
+    # A thread that has no Python frame at this moment is sampled all the same.
+    return tuple(stack) or (UNKNOWN,)
 
 
 def _refused(constant: str) -> NoReturn:

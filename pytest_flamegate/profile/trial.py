@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.profile import programs
+from pytest_flamegate.profile import jitdump, programs
 from pytest_flamegate.profile.base import Probe
 from pytest_flamegate.profile.words import ProfilerError, hangs
 from pytest_flamegate.workload import process
@@ -102,3 +102,4 @@ def _sample(profiler: Profiler) -> Profile:
                 recording.close()
     finally:
         child.end()
+        jitdump.clean(child.pid)

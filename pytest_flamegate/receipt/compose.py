@@ -172,11 +172,13 @@ def _profile_record(
         overhead_pct=overhead_pct,
         degraded=pooled.degraded,
         folded_sha256=hashlib.sha256(fold(pooled).encode()).hexdigest(),
-        processes=tuple(_process(profile) for profile in profiles),
+        processes=tuple(process_profile(profile) for profile in profiles),
         hotspots=tuple(spots),
     )
 
 
-def _process(profile: Profile) -> ProcessProfile:
+def process_profile(profile: Profile) -> ProcessProfile:
+    """Return what is kept of the profile of one process."""
     own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
-    return ProcessProfile(pid=profile.pids[0], samples=profile.samples, self_samples=own)
+    started_ticks = profile.started_ticks[0] if profile.started_ticks else None
+    return ProcessProfile(profile.pids[0], profile.samples, own, started_ticks)

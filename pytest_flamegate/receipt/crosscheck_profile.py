@@ -152,13 +152,16 @@ def _profile_process(case: Case) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None:
         return
-    pids = [process.pid for process in profile.processes]
-    profiled = {run.pid for run in case.profiled}
-    for pid in sorted(set(pids)):
-        if pids.count(pid) > 1:
+    # A process id comes round again: only with its start does it name a process.
+    named = [(process.pid, process.started_ticks) for process in profile.processes]
+    for pid, ticks in dict.fromkeys(named):
+        started = {run.started_ticks for run in case.profiled if run.pid == pid}
+        if named.count((pid, ticks)) > 1:
             yield f"The process {pid} stands twice in the profile."
-        if pid not in profiled:
+        if not started:
             yield f"The process {pid} was profiled and is none of the profiled runs."
+        elif ticks is not None and None not in started and ticks not in started:
+            yield f"The process {pid} that was profiled started at another time than the run's."
 
 
 @CHECKS.rule(

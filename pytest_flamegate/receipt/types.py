@@ -54,11 +54,15 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ProcessProfile:
-    """One profiled process: self samples by frame name, of ``samples`` in all."""
+    """One profiled process: self samples by frame name, of ``samples`` in all.
+
+    ``started_ticks`` is its start in clock ticks since boot, None where it was not seen.
+    """
 
     pid: int
     samples: int
     self_samples: Mapping[str, int]
+    started_ticks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,10 @@ from pytest_flamegate.errors import UsageError
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.workload.engines import ENGINES, engine
 from pytest_flamegate.workload.engines.base import ENGINE_KEYS
+from pytest_flamegate.workload.sampling import sampling
 from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
-from pytest_flamegate.workload.toml_file import parse, read_bytes, told
+from pytest_flamegate.workload.toml_file import known, parse, read_bytes, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "timeout": (int, float),
     "tokens_per_second": (str,),
     "hotspots": (dict,),
+    "profile": (dict,),
 }
 _FOR_THE_SYSTEM = ("command", "build", "target", "model", "tokenizer")
 _REQUIRED = ("prompt", "max_tokens")
@@ -80,7 +81,7 @@ def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
     document = parse(path, read_bytes(path))
     if path.name == PROJECT_NAME:
         document = _table(_table(document, "tool", path.name), "flamegate", path.name)
-    _known(document, {"workloads"}, path.name)
+    known(document, {"workloads"}, path.name)
     tables = _table(document, "workloads", path.name)
     return tuple(_workload(name, table, path, below) for name, table in tables.items())
 
@@ -117,7 +118,7 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         )
     if not isinstance(table, dict):
         raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
-    _known(table, set(_KINDS), where)
+    known(table, set(_KINDS), where)
     _kinds(table, where)
     chosen = engine(table.get("engine", _engine_of(table)))
     _suits(table, chosen, where)
@@ -141,6 +142,7 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         thresholds=thresholds(
             table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
         ),
+        sampling=sampling(table.get("profile", {}), where),
     )
     chosen.validate(workload)
     return workload
@@ -150,14 +152,6 @@ def _engine_of(table: dict[str, Any]) -> str:
     if "command" in table:
         return "command"
     return "python" if "target" in table else "embedded"
-
-
-def _known(table: dict[str, Any], known: set[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
-            raise UsageError("E_UNKNOWN_KEY", f"{where} has the unknown key {key!r}.", hint)
 
 
 def _kinds(table: dict[str, Any], where: str) -> None:

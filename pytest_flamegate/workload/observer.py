@@ -75,6 +75,8 @@ class Observer:
     plan: Plan
     python_flags: Sequence[str] = ()
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    served_pid: int | None = None
+    """The served process begun last, even one that never became ready."""
     _runs: list[Run] = field(default_factory=list)
     _tokens: tuple[str, ...] | None = None
     _last_tokens: tuple[str, ...] = ()
@@ -107,7 +109,13 @@ class Observer:
         """Start a process that generates on command; the caller closes it."""
         assert isinstance(self.plan, Served)
         served = ServedProcess(
-            self.plan, self.workload, self._environment(), self._saw, python_flags, place.cpu
+            self.plan,
+            self.workload,
+            self._environment(),
+            self._saw,
+            python_flags,
+            place.cpu,
+            self._began,
         )
         self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
         return served
@@ -293,6 +301,9 @@ class Observer:
             self._tokens = tokens
         elif self._differs_at is None and tokens != self._tokens:
             self._differs_at = _first_difference(self._tokens, tokens)
+
+    def _began(self, pid: int) -> None:
+        self.served_pid = pid
 
     def _environment(self) -> dict[str, str]:
         return determinism.environment(self.workload)

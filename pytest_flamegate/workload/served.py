@@ -44,7 +44,7 @@ class ServedProcess:
     """One child that loads once and then obeys. Use it as a context manager.
 
     ``sink(tokens)`` is called with the tokens of every whole sequence. ``cpu`` is the one
-    core it is bound to, if any.
+    core it is bound to, if any. ``began(pid)`` is called as soon as it runs.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class ServedProcess:
         sink: Callable[[tuple[str, ...]], None],
         python_flags: Sequence[str] = (),
         cpu: int | None = None,
+        began: Callable[[int], None] | None = None,
     ) -> None:
         self._workload = workload
         self._sink = sink
@@ -64,6 +65,8 @@ class ServedProcess:
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
         self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags, cpu)
+        if began is not None:
+            began(self.pid)
         try:
             self._await_ready()
         except BaseException:

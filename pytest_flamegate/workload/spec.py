@@ -42,6 +42,21 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the profiler is asked to sample; None leaves it to the profiler.
+
+    ``rate_hz``: samples a second. ``call_graph``: how perf walks stacks, ``fp``,
+    ``dwarf,BYTES`` or ``none``. ``native``: py-spy shows native frames among Python's.
+    ``nonblocking``: py-spy does not pause what it samples.
+    """
+
+    rate_hz: int | None = None
+    call_graph: str | None = None
+    native: bool | None = None
+    nonblocking: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One deterministic inference workload.
 
@@ -68,6 +83,7 @@ class Workload:
     timeout_s: float = 120.0
     thresholds: Thresholds = field(default_factory=Thresholds)
     injection: Injection | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
     @property
     def node_name(self) -> str:

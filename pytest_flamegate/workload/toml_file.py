@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 _LONGEST_SHOWN = 80
@@ -56,3 +58,12 @@ def told(value: object) -> str:
     except (RecursionError, ValueError):
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+
+
+def known(table: Mapping[str, Any], names: Collection[str], where: str) -> None:
+    """Refuse a key that is none of ``names``: ``UsageError`` ``E_UNKNOWN_KEY``."""
+    for key in table:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(names))}."
+            raise UsageError("E_UNKNOWN_KEY", f"{where} has the unknown key {key!r}.", hint)

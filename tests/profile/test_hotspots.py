@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,15 +79,21 @@ def test_too_few_samples_are_refused(samples: int, floor: int, code: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("call_graph", "complete", "refused"),
-    [("python", 89, True), ("python", 90, False), ("dwarf,32768", 0, False), ("fp", 0, False)],
+    ("call_graph", "todo"),
+    [
+        ("python", "works outside"),
+        ("python+native", "works outside"),
+        ("dwarf,8192", 'call_graph = "dwarf,65528"'),
+        ("fp", "-fno-omit-frame-pointer"),
+    ],
 )
-def test_a_profile_of_something_else_is_refused(
-    call_graph: str, complete: int, refused: bool
-) -> None:
-    taken = profile({(ROOT,): 100}, call_graph=call_graph, complete=complete)
-    if refused:
-        with pytest.raises(UndecidedError, match=r"E_STACKS_CUT.*89\.0% of 100 stacks"):
-            require_stacks(taken, 0.9)
-    else:
+def test_a_profile_whose_stacks_are_cut_is_refused(call_graph: str, todo: str) -> None:
+    taken = profile({(ROOT,): 100}, call_graph=call_graph, complete=89)
+    with pytest.raises(UndecidedError, match=r"E_STACKS_CUT.*89\.0% of 100 stacks") as refused:
         require_stacks(taken, 0.9)
+    assert todo in refused.value.todo
+    require_stacks(replace(taken, complete=90), 0.9)
+
+
+def test_leaves_alone_have_no_stack_to_complete() -> None:
+    require_stacks(profile({(ROOT,): 100}, call_graph="none", complete=0), 0.9)

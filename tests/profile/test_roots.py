@@ -12,6 +12,8 @@ WORK = python("rms_norm")
 THREAD = native("start_thread", "libc.so.6")
 POOL = python("Thread._bootstrap", "threading.py")
 GEMV = native("sgemv", "libblas.so")
+LIBC = native("[libc.so.6]", "libc.so.6")
+MUSL = native("[ld-musl-x86_64.so.1]", "ld-musl-x86_64.so.1")
 LOST = native("[unknown]", "unknown")
 
 
@@ -31,6 +33,18 @@ LOST = native("[unknown]", "unknown")
         ((LOST, WORK, GEMV), None, (LOST, WORK, GEMV), False),
         ((LOST, GEMV), "measured_sequences", (LOST, GEMV), False),
         ((START, GEMV), "measured_sequences", (START, GEMV), True),
+        ((LIBC, WORK, GEMV), None, (LIBC, WORK, GEMV), True),
+        ((LIBC, GEMV), "measured_sequences", (LIBC, GEMV), True),
+        ((LIBC, WORK), "measured_sequences", (LIBC, WORK), False),
+        ((LIBC, GEMV, LIBC), None, (LIBC, GEMV, LIBC), True),
+        ((MUSL, GEMV), None, (MUSL, GEMV), True),
+        ((LIBC,), None, (LIBC,), False),
+        ((LIBC, system("do_syscall_64")), None, (LIBC, system("do_syscall_64")), False),
+        ((native("qsort", "libc.so.6"), GEMV), None, None, False),
+        ((native("[libc++.so.1]", "libc++.so.1"), GEMV), None, None, False),
+        ((native("[engine]", "engine"), GEMV), None, None, False),
+        ((LIBC, POOL, WORK), "measured_sequences", (LIBC, POOL, WORK), True),
+        ((native("runtime.goexit.abi0", "engine"), GEMV), None, None, True),
         ((system("execve"),), None, (system("execve"),), False),
         ((), None, (), False),
     ],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pytest_flamegate.profile.sidecar import Sidecar
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    noted = Sidecar(pid=7, errors=2, degraded=("not paused",))
+    noted = Sidecar(7, 4711, nonblocking=True, errors=2, degraded=("not paused",))
     sidecar.write(tmp_path / "raw", noted)
     assert sidecar.read(tmp_path / "raw", "perf") == noted
 
@@ -27,9 +29,17 @@ def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
         b"null",
         b"\xff",
         b"[" * 100_000,
-        b'{"pid": "7", "errors": 0, "degraded": []}',
-        b'{"pid": 7, "errors": null, "degraded": []}',
-        b'{"pid": 7, "errors": 0, "degraded": [1]}',
+        *(
+            json.dumps({**asdict(Sidecar(7)), **changes}).encode()
+            for changes in (
+                {"pid": "7"},
+                {"started_ticks": 1.5},
+                {"nonblocking": 0},
+                {"errors": None},
+                {"degraded": [1]},
+            )
+        ),
+        b'{"pid": 7, "errors": 0, "degraded": []}',
     ],
 )
 def test_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:
