@@ -73,15 +73,22 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
 
 
 def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
-    """Return the workloads called ``names``, all where none is named."""
-    by_name = {workload.name: workload for workload in known}
-    if unknown := [name for name in names if name not in by_name]:
+    """Return the workloads called ``names``, all where none is named.
+
+    The name of a template stands for its variants; none is returned twice.
+    """
+    from pytest_flamegate.workload.variants import named
+
+    found = {name: named(known, name) for name in names}
+    if unknown := [name for name in names if not found[name]]:
         raise UsageError(
             "E_UNKNOWN_WORKLOAD",
             f"There is no workload {unknown[0]!r}.",
-            f"Known: {', '.join(by_name)}.",
+            f"Known: {', '.join(each.name for each in known)}.",
         )
-    return [by_name[name] for name in names] if names else list(known)
+    if not names:
+        return list(known)
+    return list({each.name: each for name in names for each in found[name]}.values())
 
 
 def worst(outcomes: Sequence[Outcome]) -> int:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import COMPARE_BUDGET_S
 
 if TYPE_CHECKING:
@@ -89,7 +90,14 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
     declared = common.declared(settings)
     names = {workload.name for workload in declared}
     known = (*declared, *(each for each in embedded if each.name not in names))
-    return chosen(known, [parsed.workload])[0]
+    found = chosen(known, [parsed.workload])
+    if len(found) > 1:
+        raise UsageError(
+            "E_SEVERAL_WORKLOADS",
+            f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
+            f"Name one: {', '.join(each.name for each in found)}.",
+        )
+    return found[0]
 
 
 def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:

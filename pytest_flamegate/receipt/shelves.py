@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from glob import escape
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ReceiptError
@@ -63,7 +64,8 @@ class Shelves:
 
     def machines_with(self, workload: str) -> tuple[str, ...]:
         """Return the machine classes that have a baseline of ``workload``."""
-        found = (self.root / "baselines").glob(f"*/{workload}/{EVIDENCE}")
+        # A variant's name, decode[i2s], would be read as a pattern.
+        found = (self.root / "baselines").glob(f"*/{escape(workload)}/{EVIDENCE}")
         return tuple(sorted(path.parents[1].name for path in found))
 
     def baselines(self) -> tuple[tuple[str, str, Path], ...]:

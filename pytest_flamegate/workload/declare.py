@@ -14,17 +14,21 @@ from pytest_flamegate.workload.sampling import sampling
 from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
 from pytest_flamegate.workload.toml_file import known, parse, read_bytes, told
+from pytest_flamegate.workload.variants import KEY as VARIANTS
+from pytest_flamegate.workload.variants import expand
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_flamegate.workload.engines.base import Engine
     from pytest_flamegate.workload.spec import Thresholds
+    from pytest_flamegate.workload.variants import Declared
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""What can name a workload: it becomes the name of a directory."""
+"""What can name a workload or a variant: it becomes the name of a directory, or part of it."""
 _OURS = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
 """The name as a key of its own: not a dependency on pytest-flamegate, nor ``flamegate_budget``."""
 _MAX_TOKENS = 1_000_000
@@ -83,17 +87,31 @@ def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
         document = _table(_table(document, "tool", path.name), "flamegate", path.name)
     known(document, {"workloads"}, path.name)
     tables = _table(document, "workloads", path.name)
-    return tuple(_workload(name, table, path, below) for name, table in tables.items())
+    return tuple(
+        _workload(declared, path, below)
+        for name, table in tables.items()
+        for declared in _declared(name, table, path)
+    )
 
 
 def line_of(path: Path, name: str) -> int | None:
-    """Return the line of the heading that declares ``name``, for annotations."""
-    heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?workloads\.[\"']?{re.escape(name)}[\"']?\]")
+    """Return the line of the heading that declares ``name``, for annotations.
+
+    For a variant without a heading of its own it is its template's.
+    """
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    return next((number for number, line in enumerate(lines, 1) if heading.match(line)), None)
+    family, _, variant = name.removesuffix("]").partition("[")
+    own = ["workloads", family, VARIANTS, variant]
+    for keys in (own, own[:2]) if variant else (own[:2],):
+        told = r"\.".join(rf"[\"']?{re.escape(key)}[\"']?" for key in keys)
+        heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?{told}\]")
+        for number, line in enumerate(lines, 1):
+            if heading.match(line):
+                return number
+    return None
 
 
 def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -108,18 +126,47 @@ def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     return table
 
 
-def _workload(name: str, table: object, path: Path, below: Thresholds) -> Workload:
+def _declared(name: str, table: object, path: Path) -> tuple[Declared, ...]:
+    """Return what stands under one heading: a workload, or the variants of a template."""
     where = f"{path.name}: workload {name!r}"
+    _can_name(name, where)
+    if not isinstance(table, dict):
+        raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
+    known(table, {*_KINDS, VARIANTS}, where)
+    _kinds({key: value for key, value in table.items() if key != VARIANTS}, where)
+    found = expand(name, table, where)
+    for each in found:
+        if each.variant is not None:
+            _variant(each, path.name)
+    return found
+
+
+def _variant(declared: Declared, file: str) -> None:
+    """Refuse what no variant can be called or can say."""
+    where = f"{file}: variant {declared.variant!r} of workload {declared.family!r}"
+    _can_name(declared.variant or "", where)
+    if not isinstance(declared.own, dict):
+        todo = f"Write [workloads.{declared.family}.{VARIANTS}.{declared.variant}]."
+        raise UsageError("E_BAD_VALUE", f"{where} is no table.", todo)
+    known(declared.own, set(_KINDS), where)
+    _kinds(declared.own, where)
+
+
+def _can_name(name: str, where: str) -> None:
     if not NAME.fullmatch(name):
         raise UsageError(
             "E_BAD_NAME",
             f"{where} has a name that cannot be a directory.",
             "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
         )
-    if not isinstance(table, dict):
-        raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
-    known(table, set(_KINDS), where)
-    _kinds(table, where)
+
+
+def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
+    name, table = declared.name, declared.table
+    where = f"{path.name}: workload {name!r}"
+    for key in _REQUIRED:
+        if key not in table:
+            raise UsageError("E_MISSING_KEY", f"{where} has no {key}.", f"Add {key} = ….")
     chosen = engine(table.get("engine", _engine_of(table)))
     _suits(table, chosen, where)
     workload = Workload(
@@ -143,21 +190,20 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
             table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
         ),
         sampling=sampling(table.get("profile", {}), where),
+        family=declared.family,
+        variant=declared.variant,
     )
     chosen.validate(workload)
     return workload
 
 
-def _engine_of(table: dict[str, Any]) -> str:
+def _engine_of(table: Mapping[str, Any]) -> str:
     if "command" in table:
         return "command"
     return "python" if "target" in table else "embedded"
 
 
-def _kinds(table: dict[str, Any], where: str) -> None:
-    for key in _REQUIRED:
-        if key not in table:
-            raise UsageError("E_MISSING_KEY", f"{where} has no {key}.", f"Add {key} = ….")
+def _kinds(table: Mapping[str, Any], where: str) -> None:
     for key, value in table.items():
         if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
             kinds = " or ".join(kind.__name__ for kind in _KINDS[key])
@@ -187,7 +233,7 @@ def _kinds(table: dict[str, Any], where: str) -> None:
             )
 
 
-def _suits(table: dict[str, Any], chosen: Engine, where: str) -> None:
+def _suits(table: Mapping[str, Any], chosen: Engine, where: str) -> None:
     """Refuse a key that the engine would silently ignore."""
     for key in table:
         if key in ENGINE_KEYS - chosen.keys:
@@ -199,7 +245,7 @@ def _suits(table: dict[str, Any], chosen: Engine, where: str) -> None:
             )
 
 
-def _strings(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+def _strings(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     values = table.get(key, [])
     if not all(isinstance(value, str) for value in values):
         raise UsageError(

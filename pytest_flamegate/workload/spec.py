@@ -62,7 +62,8 @@ class Workload:
 
     ``source`` says where it was declared (a file's name, ``embedded``, or a test's
     node id); ``directory`` is where commands run and patterns are resolved.
-    ``target`` is ``module:function`` for the python engine.
+    ``target`` is ``module:function`` for the python engine. ``family`` is the template
+    that it is the ``variant`` of, both None where it is declared by itself.
     """
 
     name: str
@@ -84,6 +85,8 @@ class Workload:
     thresholds: Thresholds = field(default_factory=Thresholds)
     injection: Injection | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    family: str | None = None
+    variant: str | None = None
 
     @property
     def node_name(self) -> str:

@@ -213,6 +213,17 @@ BAD = [
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", "too large to show"),
     (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "…"),
     ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
+    (MINIMAL + "variants = 3\n", "E_BAD_VALUE", "variants holds no variant"),
+    (MINIMAL + "variants = {}\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
+    (MINIMAL + "variants = { a = 3 }\n", "E_BAD_VALUE", "variant 'a' of workload 'w' is no table"),
+    (MINIMAL + "variants = { '../a' = {} }\n", "E_BAD_NAME", "variant '../a' of workload 'w'"),
+    (MINIMAL + "variants = { a = { sed = 1 } }\n", "E_UNKNOWN_KEY", "variant 'a' of workload 'w'"),
+    (MINIMAL + "variants = { a = { seed = '' } }\n", "E_BAD_VALUE", "variant 'a' of workload 'w'"),
+    (MINIMAL + "variants = { a = { variants = {} } }\n", "E_UNKNOWN_KEY", "'variants'"),
+    (MINIMAL + "sed = 1\nvariants = { a = {} }\n", "E_UNKNOWN_KEY", "workload 'w' has the unknown"),
+    (MINIMAL + "variants = { a = { engine = 'x' } }\n", "E_UNKNOWN_ENGINE", "'x'"),
+    (MINIMAL + "variants = { a = { env = { x = 1 } } }\n", "E_BAD_VALUE", "'w[a]': env.x is 1"),
+    ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]' has no max"),
     ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
 ]
 
@@ -242,3 +253,69 @@ def test_a_seed_in_two_places_keeps_the_environment(tmp_path: Path) -> None:
     assert (knobs["BITNET_SEED"], knobs["OPENBLAS_NUM_THREADS"]) == ("7", "2")
     (workload,) = read_file(write(tmp_path, MINIMAL + 'env = { OPENBLAS_NUM_THREADS = "3" }\n'))
     assert determinism.requested(workload)["OPENBLAS_NUM_THREADS"] == "3"
+
+
+VARIANTS = """\
+[workloads.decode]
+target = "m:f"
+prompt = "2+2="
+max_tokens = 4
+env = { A = "1", B = "1" }
+tokens_per_second = "4%"
+hotspots = { "rms_norm" = "3pp", "*" = "6pp" }
+
+[workloads.decode.variants.i2s]
+
+[workloads.decode.variants."qk-256"]
+target = "m:g"
+max_tokens = 8
+env = { B = "2" }
+tokens_per_second = "7%"
+hotspots = { "rms_norm" = "1pp" }
+
+[workloads.plain]
+prompt = "x"
+max_tokens = 1
+"""
+
+
+def test_variants_take_the_place_of_their_template(tmp_path: Path) -> None:
+    path = write(tmp_path, VARIANTS)
+    first, second, plain = read_file(path)
+    assert [each.name for each in (first, second, plain)] == [
+        "decode[i2s]",
+        "decode[qk-256]",
+        "plain",
+    ]
+    assert second.node_name == "flamegate.toml::decode[qk-256]"
+    assert (second.family, second.variant) == ("decode", "qk-256")
+    assert (plain.family, plain.variant) == (None, None)
+    assert [line_of(path, each.name) for each in (first, second, plain)] == [9, 11, 18]
+
+
+def test_a_variant_says_what_is_other_and_inherits_the_rest(tmp_path: Path) -> None:
+    first, second, _ = read_file(write(tmp_path, VARIANTS))
+    assert (first.target, first.max_tokens, first.env) == ("m:f", 4, {"A": "1", "B": "1"})
+    assert (second.target, second.max_tokens, second.env) == ("m:g", 8, {"A": "1", "B": "2"})
+    assert (first.prompt, second.prompt) == ("2+2=", "2+2=")
+    assert [each.thresholds.tokens_per_second_pct for each in (first, second)] == [4, 7]
+    assert [each.thresholds.share_pp("rms_norm") for each in (first, second)] == [3, 1]
+    assert [each.thresholds.share_pp("else") for each in (first, second)] == [6, 6]
+
+
+def test_a_template_may_leave_what_is_needed_to_its_variants(tmp_path: Path) -> None:
+    text = "[workloads.w.variants]\na = { prompt = 'x', max_tokens = 1 }\n"
+    path = write(tmp_path, "# head\n[workloads.w]\nseed = 1\n" + text)
+    (workload,) = read_file(path)
+    assert (workload.prompt, workload.seed) == ("x", 1)
+    assert line_of(path, workload.name) == 2
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_nobody_types_brackets(tmp_path: Path, quote: str) -> None:
+    for text in (
+        MINIMAL.replace("w]", f"{quote}w[a]{quote}]"),
+        MINIMAL + f"[workloads.w.variants.{quote}a[b]{quote}]\n",
+    ):
+        with pytest.raises(UsageError, match="E_BAD_NAME"):
+            read_file(write(tmp_path, text))
