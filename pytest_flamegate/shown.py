@@ -46,11 +46,21 @@ class Shown:
     receipt: Receipt | None
     evidence: Evidence | None
     warnings: tuple[str, ...] = ()
+    family: str | None = None
+    variant: str | None = None
 
     @property
     def row(self) -> Row:
         """What the summary table needs."""
-        return Row(self.workload, self.verdict, self.receipt, self.evidence, self.warnings)
+        return Row(
+            self.workload,
+            self.verdict,
+            self.receipt,
+            self.evidence,
+            self.warnings,
+            self.family,
+            self.variant,
+        )
 
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data; ``from_data`` gives it back."""
@@ -98,6 +108,8 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
         receipt=outcome.receipt,
         evidence=slim,
         warnings=outcome.warnings,
+        family=workload.family,
+        variant=workload.variant,
     )
 
 

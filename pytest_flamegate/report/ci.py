@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.words import headline
+from pytest_flamegate.report.families_shown import family_sections
 from pytest_flamegate.report.markup import code, escape, table
 from pytest_flamegate.report.signals import NONE, signal_cells
 from pytest_flamegate.report.text import visible
@@ -49,7 +50,8 @@ def error_annotation(file: str, line: int | None, title: str, message: str) -> s
 def step_summary(outcomes: Sequence[Outcome]) -> str:
     """Return the job's summary as Markdown, ending in a line break.
 
-    One row a workload; then each verdict that is neither pass nor improved in a line.
+    One row a workload; then each verdict that is neither pass nor improved in a line, and
+    the variants of each family side by side.
     The caller appends it to the file that ``GITHUB_STEP_SUMMARY`` names.
     """
     rows = [
@@ -72,6 +74,7 @@ def step_summary(outcomes: Sequence[Outcome]) -> str:
     parts.append(table(head, rows, right=range(2, 8)) if rows else "Nothing was measured.")
     if said:
         parts.append("\n".join(said))
+    parts += family_sections(outcomes)
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.words import headline
-from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.report import figures
+from pytest_flamegate.report.families_shown import family_lines, speed_cells
 from pytest_flamegate.report.insights import by_self_share
 from pytest_flamegate.report.text import cells, clip, columns, paint, visible, wrap
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.receipt.verify import Verification
 
-NONE = "–"
 GREEN, RED, YELLOW = "green", "red", "yellow"
 _COLOURS = {
     "pass": GREEN,
@@ -39,13 +38,18 @@ _UNSEEN = frozenset({"SELF_REPORTED", "CONSISTENT"})
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one workload; without a receipt and evidence it never came to be measured."""
+    """What came of one workload; without a receipt and evidence it never came to be measured.
+
+    ``family`` and ``variant`` are those of the workload, None where it has none.
+    """
 
     workload: str
     verdict: Verdict
     receipt: Receipt | None = None
     evidence: Evidence | None = None
     warnings: tuple[str, ...] = ()
+    family: str | None = None
+    variant: str | None = None
 
 
 def colour_of(verdict: Verdict) -> str:
@@ -108,6 +112,7 @@ def summary(
         for each in outcomes
         for warning in each.warnings
     ]
+    lines += family_lines(outcomes, width)
     claimed = [each for each in outcomes if each.receipt is not None]
     if claimed:
         lines += wrap([_grades(claimed), f"flame graphs in {visible(directory)}"], width)
@@ -120,14 +125,7 @@ def _row(outcome: Outcome, width: int) -> tuple[str, str, str, Text | str, str]:
     from rich.text import Text
 
     evidence = outcome.evidence
-    rate, quiet, hottest = NONE, NONE, ""
-    if outcome.receipt is not None:
-        rate = figures.significant(outcome.receipt.tokens_per_second)
-    if evidence is not None:
-        spent = value_of(evidence.metrics, "quiet_s_per_token")
-        quiet = NONE if spent is None else f"{figures.seconds(spent)}/tok"
-        if spent and outcome.receipt is None:
-            rate = figures.significant(1.0 / spent)
+    rate, quiet, hottest = *speed_cells(outcome.receipt, evidence), ""
     if evidence is not None and evidence.profile is not None:
         frames = by_self_share(evidence.profile.hotspots)[:_HOTTEST]
         hottest = "\n".join(

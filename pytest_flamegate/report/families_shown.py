@@ -1,0 +1,126 @@
+"""Variants side by side as lines of a terminal and as sections of Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.report import figures
+from pytest_flamegate.report.families import family_tables
+from pytest_flamegate.report.markup import code, escape, table
+from pytest_flamegate.report.signals import NONE
+from pytest_flamegate.report.text import cells, clip, columns, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.report.families import Family, FunctionCosts, Variant
+    from pytest_flamegate.report.terminal import Outcome
+
+NEVER_GATED = "side by side, shown and never gated"
+_SPEED = ("tokens/s", "quiet clock", "of fastest")
+_LEAST_ROOM = 24
+_WIDEST_NAME = 40
+
+
+def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
+    """Return tokens per second and the quiet clock, dashes where they were not measured.
+
+    Without a receipt the rate is that of the quiet clock.
+    """
+    spent = value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
+    return _cells(receipt.tokens_per_second if receipt is not None else None, spent)
+
+
+def family_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
+    """Return three tables for each family: speed, categories in shares, functions in µs/token."""
+    lines: list[str] = []
+    for family in family_tables(outcomes):
+        lines += ["", f"variants of {visible(family.name)}, {NEVER_GATED}"]
+        head = ("variant", *_SPEED)
+        rows = [head, *([visible(v.name), *_speed(v)] for v in family.variants)]
+        room = max(width - 3 - max(map(cells, columns(rows))), _LEAST_ROOM)
+        hottest = ["hottest", *(clip(_hottest(v), room) for v in family.variants)]
+        rows = [[*row, last] for row, last in zip(rows, hottest, strict=True)]
+        lines += columns(rows, right=(1, 2, 3))
+        names = [visible(variant.name) for variant in family.variants]
+        right = range(1, len(names) + 1)
+        if family.categories:
+            rows = [["share of CPU", *names]]
+            rows += [[name, *_shares(family, name)] for name in family.categories]
+            lines += columns(rows, right=right)
+        if family.functions:
+            rows = [["µs/token", *names]]
+            rows += [[clip(visible(f.name), _WIDEST_NAME), *_costs(f)] for f in family.functions]
+            lines += columns(rows, right=right)
+        lines += [visible(note, 1000) for note in family.notes]
+    return lines
+
+
+def family_sections(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the same as Markdown: headings, tables and lists, to be joined by empty lines."""
+    parts: list[str] = []
+    for family in family_tables(outcomes):
+        parts += [f"### Variants of {code(family.name)}", f"{NEVER_GATED.capitalize()}."]
+        head = ["variant", *_SPEED, *map(escape, family.categories), "hottest"]
+        by_category = [_shares(family, each) for each in family.categories]
+        rows = [
+            [
+                code(variant.name),
+                *_speed(variant),
+                *(shares[index] for shares in by_category),
+                escape(_hottest(variant)) or NONE,
+            ]
+            for index, variant in enumerate(family.variants)
+        ]
+        parts.append(table(head, rows, right=range(1, len(head) - 1)))
+        if family.functions:
+            names = [f"{code(variant.name)} µs/token" for variant in family.variants]
+            costs = [
+                [code(each.name), escape(each.category), *_costs(each)] for each in family.functions
+            ]
+            parts.append(
+                table(["function", "category", *names], costs, right=range(2, len(names) + 2))
+            )
+        if family.notes:
+            parts.append("\n".join(f"- {escape(note)}" for note in family.notes))
+    return parts
+
+
+def _cells(rate: float | None, spent: float | None) -> tuple[str, str]:
+    if rate is None and spent:
+        rate = 1.0 / spent
+    return (
+        NONE if rate is None else figures.significant(rate),
+        NONE if spent is None else f"{figures.seconds(spent)}/tok",
+    )
+
+
+def _speed(variant: Variant) -> list[str]:
+    ratio = variant.of_fastest
+    return [
+        *_cells(variant.tokens_per_second, variant.quiet_s_per_token),
+        NONE if ratio is None else figures.share(ratio),
+    ]
+
+
+def _shares(family: Family, category: str) -> list[str]:
+    """Return the share of a category in each variant, a dash where it has no profile."""
+    return [
+        figures.share(variant.categories.get(category, 0.0)) if variant.categories else NONE
+        for variant in family.variants
+    ]
+
+
+def _hottest(variant: Variant) -> str:
+    told = []
+    for each in variant.hottest:
+        cost = each.cpu_s_per_token
+        more = "" if cost is None else f" ({figures.micros(cost)} µs)"
+        told.append(f"{visible(each.name)} {figures.share(each.self_share)}{more}")
+    return ", ".join(told)
+
+
+def _costs(function: FunctionCosts) -> list[str]:
+    return [NONE if cost is None else figures.micros(cost) for cost in function.cpu_s_per_token]
