@@ -1,7 +1,7 @@
 """One workload in several configurations: ``[workloads.decode.variants.i2s]``.
 
 A workload with variants is a template: only its variants run. What a variant says stands
-in place of what the template says; ``env`` and ``hotspots`` are laid over the template's,
+in place of what the template says; ``env``, ``hotspots`` and ``profile`` are laid over its own,
 name by name.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 KEY = "variants"
-_LAID_OVER = ("env", "hotspots")
+_LAID_OVER = ("env", "hotspots", "profile")
 
 
 @dataclass(frozen=True, slots=True)
