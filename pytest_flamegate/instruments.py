@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.profile import Probe, Profiler
+    from pytest_flamegate.profile.instructions import InstructionCount
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.spec import Sampling, Workload
 
@@ -70,26 +71,14 @@ class Instruments:
             self._profilers[key] = None if chosen.name == "none" else chosen
         return self._profilers[key]
 
-    def counted(self, plan: Plan, workload: Workload) -> tuple[Metric, ...]:
-        """Return the instructions for each token, where they were asked for.
+    def counted(self, plan: Plan, workload: Workload) -> InstructionCount | None:
+        """Return the instructions of the workload; None where they were not asked for.
 
         Raises where the workload cannot be counted.
         """
         if self.requested != COUNTER:
-            return ()
-        found = count(plan, workload, determinism.environment(workload))
-        return (
-            Metric(
-                name=INSTRUCTIONS_PER_TOKEN,
-                value=found.per_token,
-                formula=FORMULAS[found.covers],
-                unit="instructions",
-                direction="lower_is_better",
-                clock="instructions",
-                samples=found.tokens[1] - found.tokens[0],
-                provenance="counted",
-            ),
-        )
+            return None
+        return count(plan, workload, determinism.environment(workload))
 
     def preamble(self, workloads: Iterable[Workload], machine: Mapping[str, str]) -> str:
         """Return the line that says what measures, and where."""
@@ -116,3 +105,21 @@ class Instruments:
             cores=int(machine["cpu_cores"]),
             noise_pct=None,
         )
+
+
+def counted_metrics(found: InstructionCount | None) -> tuple[Metric, ...]:
+    """Return what a count says of each token, as the evidence holds it."""
+    if found is None:
+        return ()
+    return (
+        Metric(
+            name=INSTRUCTIONS_PER_TOKEN,
+            value=found.per_token,
+            formula=FORMULAS[found.profile.covers],
+            unit="instructions",
+            direction="lower_is_better",
+            clock="instructions",
+            samples=found.tokens[1] - found.tokens[0],
+            provenance="counted",
+        ),
+    )

@@ -11,7 +11,15 @@ from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.metrics import cost_of
-from pytest_flamegate.receipt.shelves import EVIDENCE, FOLDED, PAGE, PICTURE, RECEIPT
+from pytest_flamegate.receipt.shelves import (
+    EVIDENCE,
+    FOLDED,
+    INSTRUCTIONS,
+    INSTRUCTIONS_PICTURE,
+    PAGE,
+    PICTURE,
+    RECEIPT,
+)
 from pytest_flamegate.report import flamegraph, flamegraph_markdown, picture_subtitle
 from pytest_flamegate.workload import gguf
 
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.measuring import Measuring
     from pytest_flamegate.profile import Profile
+    from pytest_flamegate.profile.instructions import InstructionCount
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.workload.spec import Workload
 
@@ -88,6 +97,18 @@ def pictures(
     )
     page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again)
     return {PICTURE: picture.encode(), PAGE: page.encode()}
+
+
+def counted_files(workload: Workload, sealed: Sealed, count: InstructionCount) -> dict[str, bytes]:
+    """Return the counted instructions as folded stacks, and as a flame graph of their own."""
+    per_token = f"{round(count.per_token):,} instructions a token, {count.profile.covers} counted"
+    picture = flamegraph(
+        count.profile,
+        title=f"{workload.node_name}: instructions",
+        subtitle=f"{picture_subtitle(sealed.evidence, None)} · {per_token}",
+        cpu_s_per_token=None,
+    )
+    return {INSTRUCTIONS: fold(count.profile).encode(), INSTRUCTIONS_PICTURE: picture.encode()}
 
 
 def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:

@@ -31,15 +31,17 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.hints import pytest_command
-from pytest_flamegate.instruments import Instruments
+from pytest_flamegate.instruments import Instruments, counted_metrics
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring, Progress
 from pytest_flamegate.outcome import Outcome
+from pytest_flamegate.profile import fold
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.shelves import (
     BASE_EVIDENCE,
     BASE_FOLDED,
+    BASE_INSTRUCTIONS,
     EVIDENCE,
     FOLDED,
     RECEIPT,
@@ -48,7 +50,7 @@ from pytest_flamegate.receipt.shelves import (
     Shelves,
 )
 from pytest_flamegate.receipt.strict_json import dumps
-from pytest_flamegate.sealing import Sealed, model_facts, pictures, seal
+from pytest_flamegate.sealing import Sealed, counted_files, model_facts, pictures, seal
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_flamegate.gate import Known
+    from pytest_flamegate.profile.instructions import InstructionCount
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -142,6 +145,7 @@ class Session:
         model = chosen.model(workload)
         plan: Plan = chosen.plan(workload, model) if call is None else Served({}, call)
         baseline = self._baseline(workload)
+        count = self.instruments.counted(plan, workload)
         subject = Subject(
             workload=workload,
             model=model_facts(model, workload),
@@ -149,7 +153,7 @@ class Session:
             commit=commit_at(workload.directory),
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
-            counted=self.instruments.counted(plan, workload),
+            counted=counted_metrics(count),
         )
         measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
         measuring.first()
@@ -168,7 +172,9 @@ class Session:
                 return self._against(workload, call, rev, suspicion=verdict)
             except FlamegateError as error:
                 verdict = with_reason(verdict, not_compared(rev, error))
-        return self._publish(workload, sealed, verdict, baseline.evidence if baseline else None)
+        beside = {} if count is None else counted_files(workload, sealed, count)
+        old = baseline.evidence if baseline else None
+        return self._publish(workload, sealed, verdict, old, beside)
 
     def _against(
         self, workload: Workload, call: Call | None, rev: str, suspicion: Verdict | None = None
@@ -177,7 +183,7 @@ class Session:
         workload = importable(workload, call)
         checkout = self.bases.checkout(workload.directory, rev)
         prepared = prepare(workload, checkout, self.bases)
-        base, head = (self._side(workload, each) for each in prepared)
+        (base, base_count), (head, head_count) = (self._side(workload, each) for each in prepared)
         comparison = Comparison(
             base,
             head,
@@ -196,6 +202,9 @@ class Session:
         beside = {BASE_EVIDENCE: old.files[EVIDENCE]}
         if FOLDED in old.files:
             beside[BASE_FOLDED] = old.files[FOLDED]
+        if base_count is not None and head_count is not None:
+            beside[BASE_INSTRUCTIONS] = fold(base_count.profile).encode()
+            beside |= counted_files(workload, new, head_count)
         return self._publish(workload, new, verdict, old.evidence, beside)
 
     def _known(self, workload: Workload, looks: Sequence[int], notes: list[str]) -> Known | None:
@@ -206,18 +215,23 @@ class Session:
         drop_pct = workload.thresholds.tokens_per_second_pct
         return calibration_known(calibration, drop_pct, looks, lines)
 
-    def _side(self, workload: Workload, prepared: Prepared) -> Measured:
-        """Return one side of a comparison as it is measured."""
-        return measured(
+    def _side(
+        self, workload: Workload, prepared: Prepared
+    ) -> tuple[Measured, InstructionCount | None]:
+        """Return one side of a comparison as it is measured, and what was counted of it."""
+        profiler = self.instruments.profiler(
+            workload, prepared.moved and prepared.moved[0], comparing=True
+        )
+        count = self.instruments.counted(prepared.plan, prepared.workload)
+        side = measured(
             prepared,
             machine=self.machine,
-            profiler=self.instruments.profiler(
-                workload, prepared.moved and prepared.moved[0], comparing=True
-            ),
+            profiler=profiler,
             budget_s=self.settings.compare_budget_s,
             progress=self.progress,
-            counted=self.instruments.counted(prepared.plan, prepared.workload),
+            counted=counted_metrics(count),
         )
+        return side, count
 
     def _injected(self, workload: Workload, call: Call | None) -> Workload:
         if self.settings.inject is None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.profile.callgrind_out import Instructions
+    from pytest_flamegate.profile.model import Stack
     from pytest_flamegate.workload.process import Result
 
 ABSENT = "E_NO_VALGRIND"
@@ -44,6 +45,8 @@ NO_AVX512 = (
     "valgrind shows the program a CPU without AVX-512: a library that chooses its kernels by "
     "the CPU runs others than it does outside"
 )
+CALLERS = 10
+"""How many callers a stack goes up. More take memory and time: CPython's calls go round."""
 PROBE_TIMEOUT_S = 20.0
 _OPTIONS = (
     # Neither ~/.valgrindrc nor VALGRIND_OPTS.
@@ -55,6 +58,7 @@ _OPTIONS = (
     "--cache-sim=no",
     "--branch-sim=no",
     "--separate-threads=no",
+    f"--separate-callers={CALLERS}",
 )
 _KNOWN = (
     Known(
@@ -83,12 +87,13 @@ _INSTRUCTION = re.compile(rb"unhandled instruction bytes: ([0-9A-Fa-fx ]+)")
 class Counted:
     """What one run of a program executed, with all the processes it started.
 
-    ``by_function`` holds the instructions of each function itself, without those it
-    calls. ``stdout`` is what the program wrote.
+    ``by_stack`` holds what the last function of each stack executed itself, without those
+    it calls. ``stdout`` is what the program wrote.
     """
 
     instructions: int
-    by_function: Mapping[str, int]
+    by_stack: Mapping[Stack, int]
+    pids: tuple[int, ...]
     valgrind_version: str
     notes: tuple[str, ...]
     stdout: bytes
@@ -117,13 +122,14 @@ def count_program(
         )
         _require_success(result, argv[0], directory, timeout_s)
         counts = _read(directory)
-    by_function: dict[str, int] = {}
-    for count in counts:
-        for function, cost in count.by_function.items():
-            by_function[function] = by_function.get(function, 0) + cost
+    by_stack: dict[Stack, int] = {}
+    for count in counts.values():
+        for stack, cost in count.by_stack.items():
+            by_stack[stack] = by_stack.get(stack, 0) + cost
     return Counted(
-        instructions=sum(count.total for count in counts),
-        by_function=MappingProxyType(by_function),
+        instructions=sum(count.total for count in counts.values()),
+        by_stack=MappingProxyType(by_stack),
+        pids=tuple(sorted(counts)),
         valgrind_version=version,
         notes=_notes(len(counts)),
         stdout=result.stdout,
@@ -205,8 +211,8 @@ def _death(program: str, result: Result, said: bytes) -> ToolError:
     )
 
 
-def _read(directory: Path) -> list[Instructions]:
-    """Read the count of every process."""
+def _read(directory: Path) -> dict[int, Instructions]:
+    """Read the count of every process, by its number."""
     begun = {path.suffix for path in directory.glob("log.*")}
     paths = {path.suffix: path for path in sorted(directory.glob("count.*"))}
     if not paths:
@@ -218,10 +224,10 @@ def _read(directory: Path) -> list[Instructions]:
             "count was written.",
             "Let the engine end what it starts with SIGTERM, or choose another profiler.",
         )
-    counts = []
-    for path in paths.values():
+    counts = {}
+    for suffix, path in paths.items():
         with path.open(encoding="utf-8", errors="surrogateescape") as stream:
-            counts.append(parse_callgrind(stream))
+            counts[int(suffix[1:])] = parse_callgrind(stream)
     return counts
 
 

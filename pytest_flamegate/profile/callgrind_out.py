@@ -1,10 +1,14 @@
-"""The file callgrind writes: instructions by function, checked against its own total.
+"""The file callgrind writes: instructions by stack, checked against its own total.
 
 Of its grammar only what bears on self cost is read. A name is written out once and
 then called by its number: ``fn=(12) main``, later ``fn=(12)``. A cost line is a
 position for each column of ``positions:`` (absolute, ``+N``, ``-N`` or ``*``) and a
 figure for each of ``events:``, zeros at the end left out. The line after ``calls=`` is
 what the called function cost, and no cost of the caller.
+
+Under ``--separate-callers=N`` a function is written once for each way it was called:
+``gemv'attention'layer`` is ``gemv`` called by ``attention`` called by ``layer``, and a
+number after the function is how deep it stands within itself: ``walk'2'layer``.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.normalise import native_frame
+from pytest_flamegate.profile.normalise import UNKNOWN, native_frame
 from pytest_flamegate.profile.words import ProfilerError, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from pytest_flamegate.profile.model import Frame, Stack
 
 NAME = "callgrind"
 EVENT = "Ir"
@@ -29,8 +35,9 @@ _POSITION = re.compile(r"(?:[+-]?(?:0x[0-9a-fA-F]{1,16}|\d{1,20})|\*)$")
 _CALL = re.compile(r"calls=\d{1,20} ")
 _FIGURE = re.compile(r"\d{1,19}$")
 _UNKNOWN = "???"
-_DEPTH = re.compile(r"'\d{1,9}$")
-"""A function within itself is written as one of its own: ``walk'2``."""
+_CALLED_BY = re.compile(r"(?<![&<(\s])'")
+"""An apostrophe between two functions; one after ``&`` or ``<`` begins a lifetime of Rust's."""
+_KEPT_LINES = 1 << 16
 _CALLED = frozenset({"cfn", "cfi", "cfl", "cob"})
 _FILES = frozenset({"fl", "fi", "fe", "jump", "jcnd"})
 _COST_STARTS = frozenset("0123456789+-*")
@@ -38,10 +45,10 @@ _COST_STARTS = frozenset("0123456789+-*")
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What one process executed: the whole, and each function's own part of it."""
+    """What one process executed: the whole, and what each function did itself, by its callers."""
 
     total: int
-    by_function: Mapping[str, int]
+    by_stack: Mapping[Stack, int]
 
 
 def parse_callgrind(lines: Iterable[str]) -> Instructions:
@@ -83,6 +90,8 @@ class _Reader:
     functions: _Names = field(default_factory=_Names)
     objects: _Names = field(default_factory=_Names)
     costs: dict[tuple[str, str], int] = field(default_factory=dict)
+    figures: dict[str, int] = field(default_factory=dict)
+    """What cost lines of this part say: the same few thousand come again and again."""
     function: str | None = None
     object: str = ""
     positions: int = 1
@@ -100,7 +109,10 @@ class _Reader:
         elif not line or line.startswith("#"):
             return
         elif line[0] in _COST_STARTS:
-            self._cost(line)
+            if self.is_call:
+                self.is_call = False
+            else:
+                self._cost(line)
         elif self.is_call:
             raise ValueError("a call without what it cost")
         elif (at := line.find("=")) > 0 and line[:at].isalpha():
@@ -114,13 +126,7 @@ class _Reader:
             raise unreadable(NAME, "it ends before its totals")
         if not self.costs:
             raise unreadable(NAME, "it counted nothing")
-        named: dict[str, int] = {}
-        for (library, function), cost in self.costs.items():
-            bare = _DEPTH.sub("", function)
-            frame = native_frame("" if bare == _UNKNOWN else bare, library.replace(_UNKNOWN, ""))
-            name = frame.name if frame is not None else bare
-            named[name] = named.get(name, 0) + cost
-        return Instructions(self.total, MappingProxyType(named))
+        return Instructions(self.total, MappingProxyType(_stacks(self.costs)))
 
     def _begin(self, line: str) -> None:
         # Older ones begin with the version instead.
@@ -129,21 +135,27 @@ class _Reader:
         self.begun = bool(line.strip())
 
     def _cost(self, line: str) -> None:
-        words = line.split()
-        if self.column is None or self.function is None:
+        if self.function is None:
             raise ValueError("a cost that belongs to no event or no function")
+        cost = self.figures.get(line)
+        if cost is None:
+            cost = self._figure(line)
+            if len(self.figures) < _KEPT_LINES:
+                self.figures[line] = cost
+        key = (self.object, self.function)
+        self.costs[key] = self.costs.get(key, 0) + cost
+        self.part += cost
+
+    def _figure(self, line: str) -> int:
+        if self.column is None:
+            raise ValueError("a cost that belongs to no event or no function")
+        words = line.split()
         figures = words[self.positions :]
         if not all(_POSITION.match(word) for word in words[: self.positions]) or not all(
             _FIGURE.match(word) for word in figures
         ):
             raise ValueError("it is no cost line")
-        if self.is_call:
-            self.is_call = False
-            return
-        cost = int(figures[self.column]) if self.column < len(figures) else 0
-        key = (self.object, self.function)
-        self.costs[key] = self.costs.get(key, 0) + cost
-        self.part += cost
+        return int(figures[self.column]) if self.column < len(figures) else 0
 
     def _place(self, kind: str, text: str, line: str) -> None:
         if kind == "fn":
@@ -167,8 +179,10 @@ class _Reader:
             if EVENT not in events:
                 raise ValueError(f"it holds no event {EVENT}")
             self.column = events.index(EVENT)
+            self.figures.clear()
         elif key == "positions":
             self.positions = len(value.split())
+            self.figures.clear()
         elif key == "part":
             self.totalled = False
         elif key == "totals":
@@ -191,3 +205,43 @@ def contradicts(why: str) -> ProfilerError:
     """Return the refusal of counts that cannot all be true."""
     todo = "Measure again; if it stays, report it with the version of valgrind."
     return ProfilerError(CONTRADICTS, f"What {NAME} wrote contradicts itself: {why}.", todo, why)
+
+
+def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
+    """Return what each stack cost, from what each function cost by its callers."""
+    split = {key: _named(key[1]) for key in costs}
+    libraries = _libraries(costs, split)
+    frames: dict[tuple[str, str], Frame] = {}
+
+    def frame(name: str, library: str) -> Frame:
+        key = (name, library)
+        if key not in frames:
+            symbol, told = name.replace(_UNKNOWN, ""), library.replace(_UNKNOWN, "")
+            frames[key] = native_frame(symbol, told) or native_frame("", told) or UNKNOWN
+        return frames[key]
+
+    stacks: dict[Stack, int] = {}
+    for key, cost in costs.items():
+        (library, _), (leaf, *callers) = key, split[key]
+        called = (frame(name, libraries.get(name, "")) for name in reversed(callers))
+        # What has neither name nor library is a jump through the linker's table.
+        stack = (*(each for each in called if each != UNKNOWN), frame(leaf, library))
+        stacks[stack] = stacks.get(stack, 0) + cost
+    return stacks
+
+
+def _named(context: str) -> tuple[str, ...]:
+    """Return the functions of ``leaf'caller'caller``, the leaf first, without depths."""
+    leaf, *callers = _CALLED_BY.split(context)
+    return (leaf, *(name for name in callers if name and not name.isdecimal()))
+
+
+def _libraries(
+    costs: Mapping[tuple[str, str], int], split: Mapping[tuple[str, str], tuple[str, ...]]
+) -> dict[str, str]:
+    """Return the library of each function: callers come without. The costliest is taken."""
+    seen: dict[str, dict[str, int]] = {}
+    for key, cost in costs.items():
+        of = seen.setdefault(split[key][0], {})
+        of[key[0]] = of.get(key[0], 0) + cost
+    return {name: max(sorted(of), key=of.__getitem__) for name, of in seen.items()}

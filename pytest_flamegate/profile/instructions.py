@@ -7,17 +7,18 @@ in both. A program that cannot be told how many tokens to make is counted as it 
 from __future__ import annotations
 
 import json
+import platform
 import re
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.profile.callgrind import DIED, Counted, count_program
 from pytest_flamegate.profile.callgrind_out import contradicts
+from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
 from pytest_flamegate.workload import wire
 from pytest_flamegate.workload.engines.base import Served
@@ -27,10 +28,9 @@ from pytest_flamegate.workload.split import Splitter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.workload.engines.base import Plan, Streamed
     from pytest_flamegate.workload.spec import Workload
-
-Covers = Literal["decode", "process"]
 
 FEW, MANY = 1, 9
 """Tokens of the two runs. A count repeats to 0.01 %, so eight tokens are plenty."""
@@ -51,16 +51,13 @@ class InstructionCount:
     """Instructions for each token, and which functions they were in.
 
     ``tokens`` are those of the two runs the difference was taken of; the first is 0
-    where ``covers`` is ``process`` and nothing was subtracted. ``by_function`` holds
-    each function's own instructions a token; they add up to ``per_token``.
+    where nothing was subtracted. ``profile`` holds the instructions of all of them, and
+    says what is known of how they were counted.
     """
 
     per_token: float
-    covers: Covers
     tokens: tuple[int, int]
-    by_function: Mapping[str, float]
-    valgrind_version: str
-    notes: tuple[str, ...]
+    profile: Profile
 
 
 def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
@@ -95,47 +92,38 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
             f"Two runs of {workload.name!r} do not begin with the same token.",
             "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
         )
-    return _difference(workload, short[0], long[0], (FEW, many))
+    return _difference(plan, workload, short[0], long[0], (FEW, many))
 
 
 def _whole(plan: Plan, workload: Workload, env: Mapping[str, str], note: str) -> InstructionCount:
     counted, tokens = _run(plan, workload, env, workload.max_tokens)
     check_count(workload, len(tokens))
-    return InstructionCount(
-        per_token=counted.instructions / len(tokens),
-        covers="process",
-        tokens=(0, len(tokens)),
-        by_function=MappingProxyType(
-            {name: cost / len(tokens) for name, cost in counted.by_function.items()}
-        ),
-        valgrind_version=counted.valgrind_version,
+    profile = instruction_profile(
+        counted,
+        None,
+        python=_python(plan),
         notes=(note, *_notes(workload), *counted.notes),
     )
+    return InstructionCount(counted.instructions / len(tokens), (0, len(tokens)), profile)
 
 
 def _difference(
-    workload: Workload, short: Counted, long: Counted, tokens: tuple[int, int]
+    plan: Plan, workload: Workload, short: Counted, long: Counted, tokens: tuple[int, int]
 ) -> InstructionCount:
-    between = tokens[1] - tokens[0]
-    names = {**long.by_function, **short.by_function}
-    costs = {
-        name: (long.by_function.get(name, 0) - short.by_function.get(name, 0)) / between
-        for name in names
-    }
-    per_token = (long.instructions - short.instructions) / between
+    per_token = (long.instructions - short.instructions) / (tokens[1] - tokens[0])
     if per_token <= 0.0:
         raise contradicts(
             f"{tokens[1]} tokens took no more instructions ({long.instructions}) than "
             f"{tokens[0]} ({short.instructions})"
         )
-    return InstructionCount(
-        per_token=per_token,
-        covers="decode",
-        tokens=tokens,
-        by_function=MappingProxyType({name: cost for name, cost in costs.items() if cost}),
-        valgrind_version=long.valgrind_version,
-        notes=tuple(dict.fromkeys((*_notes(workload), *short.notes, *long.notes))),
-    )
+    notes = tuple(dict.fromkeys((*_notes(workload), *short.notes, *long.notes)))
+    profile = instruction_profile(long, short, python=_python(plan), notes=notes)
+    return InstructionCount(per_token, tokens, profile)
+
+
+def _python(plan: Plan) -> str:
+    """Return the version of the interpreter that runs the engine, if one is known to."""
+    return platform.python_version() if isinstance(plan, Served) else ""
 
 
 def _notes(workload: Workload) -> tuple[str, ...]:

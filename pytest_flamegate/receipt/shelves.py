@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 VERDICT = "verdict.json"
+INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
+"""What was counted beside what was sampled, where that was asked for."""
 BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
+BASE_INSTRUCTIONS = "base-instructions.folded"
 """What was seen of the other side, where a run was compared in pairs."""
 BATCHES = "batches.json"
 """The measurements that an accepted baseline rests on, one entry each."""
-FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, VERDICT)
+FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pytest_flamegate.report.text import clip, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pytest_flamegate.profile.model import Frame, Profile
+    from pytest_flamegate.profile.model import Frame, Profile, Unit
     from pytest_flamegate.report.layout import Box, Layout
     from pytest_flamegate.report.theme import Shade
 
@@ -46,6 +46,11 @@ class _Picture:
     shares: Mapping[str, float]
     cpu_s_per_token: float | None
     direction: Direction
+    unit: Unit
+
+    def count(self, number: int) -> str:
+        """Return ``1,312 samples``, or of whatever the profile's unit says."""
+        return figures.plural(number, self.unit.removesuffix("s"))
 
     def cost(self, samples: int) -> str:
         """Return `` · 1.38 ms/token`` for ``samples``, nothing where no cost is known."""
@@ -65,7 +70,8 @@ def flamegraph(
 ) -> str:
     """Draw ``profile`` as one self-contained SVG document, in the reader's light or dark.
 
-    The width of a frame is its share of all samples. ``cpu_s_per_token`` is the CPU
+    The width of a frame is its share of all samples, or of whatever the profile's unit
+    says. ``cpu_s_per_token`` is the CPU
     time of one token in seconds; with it each frame also tells what it costs. Equal
     arguments give equal bytes. Raises ``UndecidedError`` where the profile holds no
     samples and ``ReceiptError`` where a figure makes no sense.
@@ -81,7 +87,7 @@ def flamegraph(
     frames = {box.frame for box in laid.boxes} | own.keys()
     categories = {frame: categorise(frame) for frame in sorted(frames)}
     shares = _by_category(own, categories)
-    picture = _Picture(laid, categories, own, shares, cpu_s_per_token, direction)
+    picture = _Picture(laid, categories, own, shares, cpu_s_per_token, direction, profile.unit)
 
     sheet = Sheet()
     sheet.heading(title, subtitle)
@@ -143,7 +149,7 @@ def _flames(sheet: Sheet, picture: _Picture) -> None:
     flame = picture.direction == "flame"
     top = sheet.y
     boxes = Boxes()
-    everything = f"all {figures.plural(laid.samples, 'sample')}{picture.cost(laid.samples)}"
+    everything = f"all {picture.count(laid.samples)}{picture.cost(laid.samples)}"
     root = top + laid.depth * ROW if flame else top
     boxes.add("floor", MARGIN, root, INNER, [everything], Words(everything))
     for box in laid.boxes:
@@ -160,14 +166,14 @@ def _told(box: Box, picture: _Picture) -> Iterator[str]:
     yield box.frame.name
     yield f"{box.frame.module or 'module unknown'} · {picture.categories[box.frame]}"
     yield (
-        f"{figures.plural(box.samples, 'sample')} · "
+        f"{picture.count(box.samples)} · "
         f"{figures.share(box.samples / total)}{picture.cost(box.samples)}"
     )
     if box.self_samples == box.samples:
         yield "all of it itself"
     elif box.self_samples:
         yield (
-            f"itself {figures.plural(box.self_samples, 'sample')} · "
+            f"itself {picture.count(box.self_samples)} · "
             f"{figures.share(box.self_samples / total)}{picture.cost(box.self_samples)}"
         )
 
@@ -182,15 +188,15 @@ def _reading(picture: _Picture) -> Iterator[str]:
     laid = picture.laid
     cost = "" if picture.cpu_s_per_token is None else " and CPU time of a token"
     yield f"legend: self share{cost}"
-    yield "width: share of samples"
+    yield f"width: share of {picture.unit}"
     where = "bottom" if picture.direction == "flame" else "top"
     yield f"height: call depth, outermost at the {where}"
     yield "order: by name, not by time"
     if laid.stackless:
-        yield f"{figures.plural(laid.stackless, 'sample')} without a stack"
+        yield f"{picture.count(laid.stackless)} without a stack"
     if laid.folded_branches:
         yield (
-            f"{figures.plural(laid.folded_samples, 'sample')} in "
+            f"{picture.count(laid.folded_samples)} in "
             f"{figures.plural(laid.folded_branches, 'branch', 'branches')} too small to draw or "
             "too deep, left in the width of their callers"
         )
@@ -201,6 +207,6 @@ def _description(picture: _Picture) -> str:
     frames = ", ".join(f"{visible(f.name, 80)} {figures.share(value)}" for f, value in hottest[:5])
     kinds = ", ".join(f"{name} {figures.share(value)}" for name, value in picture.shares.items())
     return (
-        f"Flame graph of {figures.plural(picture.laid.samples, 'sample')}. "
+        f"Flame graph of {picture.count(picture.laid.samples)}. "
         f"Hottest frames by self share: {frames}. By category: {kinds}."
     )

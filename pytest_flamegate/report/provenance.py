@@ -13,17 +13,23 @@ if TYPE_CHECKING:
 
 
 def profile_notes(profile: Profile) -> list[str]:
-    """Return short notes: profiler, event, rate, samples, completeness, what was lost."""
+    """Return short notes: profiler, event, rate, samples, completeness, what was lost.
+
+    What was counted has no rate, and nothing of it can be lost.
+    """
+    sampled = profile.unit == "samples"
     notes = [
         f"{profile.profiler} {profile.profiler_version}".strip(),
-        f"{profile.event} at {figures.count(profile.rate_hz)} Hz",
+        f"{profile.event} at {figures.count(profile.rate_hz)} Hz"
+        if sampled
+        else f"{profile.event} counted",
         f"call graph {profile.call_graph}",
-        f"{figures.plural(profile.samples, 'sample')} from "
+        f"{figures.plural(profile.samples, profile.unit.removesuffix('s'))} from "
         f"{figures.plural(len(profile.pids), 'process', 'processes')}",
         f"{figures.share(profile.completeness)} of stacks complete",
-        f"{figures.count(profile.lost)} lost",
-        f"{figures.plural(profile.errors, 'error')}",
     ]
+    if sampled:
+        notes += [f"{figures.count(profile.lost)} lost", figures.plural(profile.errors, "error")]
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
 
 

@@ -43,7 +43,11 @@ def test_all_processes_are_added(tools: Tools) -> None:
     FakeValgrind(tools, counts=counts)
     counted = python("print('hello')")
     assert counted.instructions == 1111
-    assert counted.by_function == {"main": 111, "decode": 1000}
+    assert {stack[-1].name: cost for stack, cost in counted.by_stack.items()} == {
+        "main": 111,
+        "decode": 1000,
+    }
+    assert counted.pids == (1, 2, 3)
     assert counted.stdout == b"hello\n"
     assert counted.valgrind_version == "3.19.0"
     assert counted.notes[0].startswith("3 processes counted together")
@@ -54,7 +58,7 @@ def test_what_valgrind_is_asked(tools: Tools) -> None:
     fake = FakeValgrind(tools)
     python("pass", "--tool=none")
     arguments, _ = fake.seen
-    assert arguments[:7] == [
+    assert arguments[:8] == [
         "--command-line-only=yes",
         "--tool=callgrind",
         "--vgdb=no",
@@ -62,10 +66,11 @@ def test_what_valgrind_is_asked(tools: Tools) -> None:
         "--cache-sim=no",
         "--branch-sim=no",
         "--separate-threads=no",
+        f"--separate-callers={callgrind.CALLERS}",
     ]
-    directory = Path(arguments[7].removeprefix("--callgrind-out-file=")).parent
-    assert arguments[8] == f"--log-file={directory}/log.%p"
-    assert arguments[9:] == [sys.executable, "-I", "-S", "-c", "pass", "--tool=none"]
+    directory = Path(arguments[8].removeprefix("--callgrind-out-file=")).parent
+    assert arguments[9] == f"--log-file={directory}/log.%p"
+    assert arguments[10:] == [sys.executable, "-I", "-S", "-c", "pass", "--tool=none"]
     assert not directory.exists()
 
 
@@ -174,7 +179,7 @@ def test_a_real_wrapper_and_its_real_engine(tmp_path: Path) -> None:
     assert alone.stdout == b"second\n"
     assert wrapped.stdout == b"first\nsecond\n"
     assert wrapped.instructions > 1.9 * alone.instructions
-    assert sum(wrapped.by_function.values()) == wrapped.instructions
+    assert sum(wrapped.by_stack.values()) == wrapped.instructions
     assert list(tmp_path.iterdir()) == [script]
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.profile.callgrind_out import parse_callgrind
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.words import ProfilerError
 
 HEAD = """# callgrind format
@@ -67,7 +68,9 @@ TOTAL = 1170
 
 
 def parse(text: str) -> dict[str, int]:
-    return dict(parse_callgrind(text.splitlines(keepends=True)).by_function)
+    """Read ``text``; stacks are written root first: ``main>layer``."""
+    found = parse_callgrind(text.splitlines(keepends=True)).by_stack
+    return {">".join(frame.name for frame in stack): cost for stack, cost in found.items()}
 
 
 def test_self_cost_of_every_function() -> None:
@@ -84,7 +87,8 @@ def test_parts_are_added_and_keep_their_names() -> None:
     second = "part: 2\nevents: Ir\nsummary: 5\n\nob=(1)\nfn=(6)\n9 5\ntotals: 5\n"
     whole = parse_callgrind(f"{HEAD}{BODY}totals: {TOTAL}\n{second}".splitlines())
     assert whole.total == TOTAL + 5
-    assert whole.by_function["walk"] == 45
+    walks = {frame.module: n for (frame,), n in whole.by_stack.items() if frame.name == "walk"}
+    assert walks == {"libm.so.6": 40, "libllama.so": 5}
 
 
 def test_names_written_out_every_time() -> None:
@@ -100,6 +104,59 @@ def test_several_events_and_positions() -> None:
     text = "version: 1\npositions: instr line\nevents: Dr Ir Dw\nfn=(1) f\n"
     costs = "0x401000 12 5 70 3\n+3 * 4\n* -2\n+0x10 +1 1 30\ntotals: 10 100 3\n"
     assert parse(text + costs) == {"f": 100}
+
+
+CALLED = """version: 1
+events: Ir
+ob=(1) engine
+fn=(1) gemv'attention'layer'main
+1 100
+ob=(2) libblas.so
+fn=(2) gemv'dot
+1 7
+fn=(3) walk'2'layer
+1 5
+fn=(4) walk'layer
+1 3
+ob=(1)
+fn=(5) layer'0x0000000000001230'main
+1 1
+fn=(6) main
+1 1
+fn=(7) <&'a str as Show>::show'main
+1 9
+fn=(8) attention'layer
+1 0
+ob=(3) ???
+fn=(9) 0x0000000000001230'main
+1 2
+totals: 128
+"""
+
+
+def test_callers_make_stacks() -> None:
+    """Depths and nameless jumps are left out; a lifetime of Rust's is no caller."""
+    assert parse(CALLED) == {
+        "main>layer>attention>gemv": 100,
+        "dot>gemv": 7,
+        "layer>walk": 8,
+        "main>layer": 1,
+        "main": 1,
+        "main><&'a str as Show>::show": 9,
+        "layer>attention": 0,
+        "main>[unknown]": 2,
+    }
+
+
+def test_a_caller_stands_in_the_library_where_it_works_itself() -> None:
+    found = parse_callgrind(CALLED.splitlines()).by_stack
+    frames = {frame for stack in found for frame in stack if frame.name in ("layer", "gemv", "dot")}
+    assert frames == {
+        Frame("layer", "engine", "native"),
+        Frame("gemv", "engine", "native"),
+        Frame("gemv", "libblas.so", "native"),
+        Frame("dot", "unknown", "native"),
+    }
 
 
 def test_characters_that_no_name_may_hold_are_escaped() -> None:
@@ -171,8 +228,8 @@ def test_the_sum_is_the_total_whatever_the_order(costs: list[tuple[int, int]]) -
         seen.add(function)
     total = sum(cost for _, cost in costs)
     found = parse_callgrind([*lines, f"totals: {total}"])
-    assert found.total == total == sum(found.by_function.values())
-    assert found.by_function.keys() == {f"f{function}" for function in seen}
+    assert found.total == total == sum(found.by_stack.values())
+    assert {frame.name for (frame,) in found.by_stack} == {f"f{function}" for function in seen}
 
 
 @given(st.text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from dataclasses import replace
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.errors import FlamegateError, UsageError
-from pytest_flamegate.profile import instructions
+from pytest_flamegate.profile import fold, hotspots, instructions, unfold
+from pytest_flamegate.profile.counted import C_FUNCTIONS, EVAL_LOOP
 from pytest_flamegate.profile.instructions import count
 from pytest_flamegate.workload import determinism
 from pytest_flamegate.workload.engines import engine
@@ -98,27 +100,35 @@ def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
     return count(plan, workload, determinism.environment(workload))
 
 
+def own(found: instructions.InstructionCount) -> dict[str, int]:
+    return {spot.name: spot.self_samples for spot in hotspots(found.profile) if spot.self_samples}
+
+
 @pytest.mark.parametrize("function", ["work", "words"])
 def test_the_load_stays_out(function: str, tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools, per_token=100, load=5000)
     found = counted(served(tmp_path, function))
-    assert (found.per_token, found.covers, found.tokens) == (100.0, "decode", (1, 9))
-    assert found.by_function == {"decode": 100.0}
-    assert found.valgrind_version == "3.19.0"
+    assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 9))
+    assert own(found) == {"decode": 800}
+    profile = found.profile
+    assert (profile.unit, profile.event, profile.profiler) == ("instructions", "Ir", "callgrind")
+    assert (profile.profiler_version, profile.python) == ("3.19.0", platform.python_version())
+    assert C_FUNCTIONS in profile.degraded
 
 
 def test_a_program_that_is_told_how_many_tokens(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
     found = counted(streamed(tmp_path, TALK, "{prompt}", "{max_tokens}", max_tokens=4))
-    assert (found.per_token, found.covers, found.tokens) == (100.0, "decode", (1, 4))
+    assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 4))
 
 
 def test_a_program_that_is_not(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
     found = counted(streamed(tmp_path, TALK, "7", max_tokens=7))
-    assert (found.per_token, found.covers, found.tokens) == (5700 / 7, "process", (0, 7))
-    assert found.by_function == {"load": 5000 / 7, "decode": 100.0}
-    assert instructions.NO_PLACEHOLDER in found.notes
+    assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
+    assert own(found) == {"load": 5000, "decode": 700}
+    assert (found.profile.python, C_FUNCTIONS in found.profile.degraded) == ("", False)
+    assert instructions.NO_PLACEHOLDER in found.profile.degraded
 
 
 def test_one_token_leaves_nothing_to_subtract(tools: Tools, tmp_path: Path) -> None:
@@ -128,14 +138,14 @@ def test_one_token_leaves_nothing_to_subtract(tools: Tools, tmp_path: Path) -> N
         streamed(tmp_path, TALK, "{max_tokens}", max_tokens=1),
     ):
         found = counted(of)
-        assert (found.per_token, found.covers, found.tokens) == (5100.0, "process", (0, 1))
-        assert instructions.ONE_TOKEN in found.notes
+        assert (found.per_token, found.profile.covers, found.tokens) == (5100.0, "process", (0, 1))
+        assert instructions.ONE_TOKEN in found.profile.degraded
 
 
 def test_more_threads_are_told(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
     found = counted(streamed(tmp_path, TALK, "{max_tokens}", threads=4))
-    assert found.notes[0] == instructions.THREADS
+    assert found.profile.degraded[0] == instructions.THREADS
 
 
 def test_the_engine_gets_its_own_environment_and_leaves_no_bytecode(
@@ -171,8 +181,8 @@ def test_a_command_line_of_other_making_is_counted_whole(tools: Tools, tmp_path:
     FakeValgrind(tools)
     _, workload = streamed(tmp_path, TALK, "{max_tokens}", max_tokens=7)
     others = (sys.executable, "-I", "-S", "-c", TALK, "5")
-    assert counted((Streamed(others, "byte"), workload)).covers == "process"
-    assert counted((Streamed((*others, "5"), "byte"), workload)).covers == "process"
+    assert counted((Streamed(others, "byte"), workload)).profile.covers == "process"
+    assert counted((Streamed((*others, "5"), "byte"), workload)).profile.covers == "process"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +241,7 @@ def test_real_counts_repeat_and_tell_more_work(tmp_path: Path) -> None:
     twice = "j=$((i*3));" * 4
     first, again = counted(shell(tmp_path, twice)), counted(shell(tmp_path, twice))
     assert again.per_token == pytest.approx(first.per_token, rel=1e-3)
-    assert sum(first.by_function.values()) == pytest.approx(first.per_token)
+    assert first.profile.samples == pytest.approx(8 * first.per_token, rel=0.01)
     more = counted(shell(tmp_path, twice * 2))
     most = counted(shell(tmp_path, twice * 3))
     # Each round of the same work adds the same, whatever it adds it to.
@@ -244,6 +254,11 @@ def test_real_counts_of_a_python_engine(tmp_path: Path) -> None:
     """Starting Python takes some 100 million instructions; its tokens a few thousand each."""
     require(shutil.which("valgrind") is not None, "valgrind is not installed")
     found = counted(served(tmp_path, "work"))
-    assert (found.covers, found.tokens) == ("decode", (1, 9))
+    assert (found.profile.covers, found.tokens) == ("decode", (1, 9))
     assert 1000 < found.per_token < 1_000_000
-    assert sum(found.by_function.values()) == pytest.approx(found.per_token)
+    # What is left out is told, and is little even of a program that does next to nothing.
+    assert found.profile.samples == pytest.approx(8 * found.per_token, rel=0.2)
+    loops = [stack for stack in found.profile.stacks if stack[0].name == EVAL_LOOP]
+    # sum() over range() is called by the loop that runs the generator.
+    assert any("sum" in stack[-1].name or "range" in stack[-1].name for stack in loops)
+    assert unfold(fold(found.profile)) == found.profile.stacks
