@@ -136,7 +136,7 @@ def _legend_entry(name: str, value: float, picture: _Picture, x: float, y: float
     fits = room(INNER / LEGEND_COLUMNS - 16, TEXT, SANS_EM)
     swatch = rect(x, y - 10, 11, 11, kind.fill, rx=2, class_=f"{kind.name} swatch")
     label = line(x + 16, y, clip(visible(name), fits), font_size=TEXT, class_="ink")
-    figure = f'<tspan font-weight="600" class="ink">{figures.share(value)}</tspan>'
+    figure = f'<tspan font-weight="600" class="ink">{xml_text(figures.share(value))}</tspan>'
     if picture.cpu_s_per_token is not None:
         figure += f'<tspan dx="6">{figures.seconds(picture.cpu_s_per_token * value)}</tspan>'
     place = attributes(x=x + 16, y=y + 16, font_size=TEXT, class_="muted")

@@ -110,6 +110,32 @@ def test_without_cpu_time_no_cost_is_told() -> None:
     assert "CPU time" not in draw(cpu_s_per_token=None)
 
 
+def test_what_was_counted_is_told_in_its_own_unit() -> None:
+    counted = dataclasses.replace(
+        factory.profile(),
+        unit="instructions",
+        profiler="callgrind",
+        event="Ir",
+        rate_hz=0,
+        call_graph="callers,10",
+    )
+    svg = draw(counted, cpu_s_per_token=None)
+    assert "sample" not in svg
+    assert " Hz" not in svg
+    assert "Ir counted · call graph callers,10 · 1,312 instructions from" in svg
+    assert "width: share of instructions" in svg
+    title = boxes(parse(svg))["ternary_gemv"].findtext("title") or ""
+    assert "940 instructions · 71.6 %" in title
+
+
+def test_a_category_of_next_to_nothing_breaks_no_file() -> None:
+    stacks: dict[Stack, int] = {
+        (factory.python("ternary_gemv"),): 99_999,
+        (factory.native("memcpy"),): 1,
+    }
+    assert any("< 0.1 %" in text for text in texts(parse(draw(factory.profile(stacks)))))
+
+
 def test_a_hot_leaf_shows_its_whole_name_and_share() -> None:
     assert label(parse(draw()), "ternary_gemv").startswith("ternary_gemv71.6 %")
 
