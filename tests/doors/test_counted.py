@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
+from pytest_flamegate.profile import unfold
 from pytest_flamegate.profile.callgrind import probe
 from tests.doors.project import JUDGED, workload
 from tests.tools import require
@@ -28,6 +30,14 @@ def test_instructions_are_shown_and_compared_with_those_accepted(project: Projec
     # 4000 rounds of a Python loop take tens of instructions each.
     assert 1e5 < metric["value"] < 1e7
     assert (metric["clock"], metric["provenance"]) == ("instructions", "counted")
+    latest = project.artifacts / "latest/toy"
+    stacks = unfold((latest / "instructions.folded").read_text())
+    assert sum(stacks.values()) == pytest.approx(metric["samples"] * metric["value"], rel=0.01)
+    picture = (latest / "instructions.svg").read_text()
+    ElementTree.fromstring(picture)
+    assert "callgrind 3" in picture
+    assert "sample" not in picture
+    assert list((project.artifacts / "baselines").rglob("instructions.folded"))
     project.run(*COUNTED)
     verdict = project.verdict("toy")
     assert verdict["verdict"] in JUDGED
