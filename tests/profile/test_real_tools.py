@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_flamegate.errors import FlamegateError
@@ -105,8 +106,12 @@ def started(matvec: str, *flags: str) -> Child:
 
 
 def sampled(profiler: Profiler, child: Child, directory: Path) -> Profile:
+    """Sample ``child`` until it has had half a second of CPU time, however busy the machine."""
     recording = profiler.attach(child.pid, directory)
-    time.sleep(0.5)
+    deadline, process = time.monotonic() + 30, psutil.Process(child.pid)
+    enough = process.cpu_times().user + 0.5
+    while process.cpu_times().user < enough and time.monotonic() < deadline:
+        time.sleep(0.05)
     raw = recording.stop()
     recording.close()
     child.interrupt()
