@@ -1,0 +1,92 @@
+"""What CPython writes for perf goes with the process it was written for, however that ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, ToolError
+from pytest_flamegate.measuring import Measuring
+from pytest_flamegate.profile import Profile, jitdump
+from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.spec import Workload
+from tests.profile.profiles import profile, python
+
+# Stands in for CPython's -X perf_jit, which names its files by the process, too.
+ENGINE = """
+import os, time
+for name in (f"jit-{os.getpid()}.dump", f"jitted-{os.getpid()}-7.so"):
+    open(os.path.join(os.path.dirname(__file__), name), "w").close()
+
+def generate(prompt, max_tokens):
+    yield from range(max_tokens)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A profiler of CPython's own frames that fails ``at`` a step."""
+
+    at: str
+    name: str = "faulty"
+    rate_hz: int = 100_000
+    python_flags: tuple[str, ...] = ("-X", "flamegate_unknown")
+
+    def probe(self) -> NoReturn:
+        raise NotImplementedError
+
+    def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:
+        raise NotImplementedError
+
+    def attach(self, pid: int, directory: Path) -> Recording:
+        if self.at == "attach":
+            raise ToolError("E_PROFILER_DENIED", "It may not.", "Let it.")
+        if self.at == "kill":
+            os.kill(pid, signal.SIGKILL)
+        return Recording(self.at)
+
+    def parse(
+        self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
+    ) -> Profile:
+        if self.at == "parse":
+            raise ToolError("E_PROFILER_OUTPUT", "It is cut off.", "Measure again.")
+        return profile({(python("f"),): 9})
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    at: str
+
+    def stop(self) -> Path:
+        if self.at == "stop":
+            raise ToolError("E_PROFILER_HANGS", "It hangs.", "Try again.")
+        return Path()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("at", ["", "load", "attach", "kill", "stop", "parse"])
+def test_nothing_is_left(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
+    another = tmp_path / "jit-1.dump"
+    another.touch()
+    source = ENGINE + ("raise SystemError" if at == "load" else "")
+    (tmp_path / "leaves_litter.py").write_text(source)
+    workload = Workload("w", "python", "p", 4, "test", tmp_path, target="leaves_litter:generate")
+    plan = engine("python").plan(workload, None)
+    measuring = Measuring(workload, plan, Faulty(at), 1.0, NoProgress())
+    if at:
+        with pytest.raises(FlamegateError):
+            measuring.profile_once(Faulty(at), 0.01)
+    else:
+        measuring.profile_once(Faulty(at), 0.01)
+        assert measuring.samples == 9
+    assert list(tmp_path.glob("jit*")) == [another]
