@@ -156,7 +156,8 @@ def _profile_process(case: Case) -> Iterator[str]:
     named = [(process.pid, process.started_ticks) for process in profile.processes]
     for pid, ticks in dict.fromkeys(named):
         started = {run.started_ticks for run in case.profiled if run.pid == pid}
-        if named.count((pid, ticks)) > 1:
+        same = [t for p, t in named if p == pid and (t == ticks or None in (t, ticks))]
+        if len(same) > 1:
             yield f"The process {pid} stands twice in the profile."
         if not started:
             yield f"The process {pid} was profiled and is none of the profiled runs."

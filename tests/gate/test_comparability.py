@@ -79,6 +79,8 @@ def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[st
         (profiler(event="cpu-clock"), "E_PROFILER_DIFFERS", "profiler event"),
         (profiler(rate_hz=999), "E_PROFILER_DIFFERS", "profiler rate_hz"),
         (profiler(call_graph="fp"), "E_PROFILER_DIFFERS", "profiler call_graph"),
+        (profiler(call_graph="python+native"), "E_PROFILER_DIFFERS", "profiler call_graph"),
+        (profiler(call_graph="python+nonblocking"), "E_PROFILER_DIFFERS", "profiler call_graph"),
         (profiler(python="CPython 3.12.0"), "E_PYTHON_DIFFERS", "Python"),
         (now(profile=None), "E_PROFILER_DIFFERS", "profiler"),
     ],

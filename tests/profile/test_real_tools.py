@@ -173,6 +173,7 @@ def test_perf_finds_python_frames_and_a_hostile_name_stays_one(
         profile = cut(sampled(profiler, child, tmp_path))
     finally:
         child.end()
+        jitdump.clean(child.pid)
     assert profile.completeness >= 0.9
     within = {s.name: s.inclusive_share for s in hotspots(profile) if s.kind == "python"}
     assert within["measured_sequences"] >= 0.9

@@ -238,7 +238,7 @@ def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[Profil
         if run.role == "profiled":
             seconds = sum(block.interval.wall_ns for block in run.blocks) / 1e9
             own = {name: int(share * seconds * RATE_HZ) for name, share in shares.items()}
-            processes.append(ProcessProfile(run.pid, sum(own.values()), own))
+            processes.append(ProcessProfile(run.pid, sum(own.values()), own, run.started_ticks))
             pooled = {name: pooled[name] + own[name] for name in shares}
     samples = sum(pooled.values())
     lines = sorted(

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.types import Evidence, Receipt
+from pytest_flamegate.receipt.types import Evidence, ProcessProfile, Receipt
 from tests.receipt.factory import build
 
 if TYPE_CHECKING:
@@ -152,3 +152,9 @@ def test_token_times_are_read_without_a_call_for_each(monkeypatch: pytest.Monkey
     with pytest.raises(ReceiptError):
         counted([1, 2, "x"], "")
     assert calls == 3
+
+
+def test_evidence_of_before_profiles_knew_when_processes_started_is_read() -> None:
+    plain = {"pid": 7, "samples": 3, "self_samples": {"rms_norm": 3}}
+    assert from_plain(ProcessProfile, plain).started_ticks is None
+    assert from_plain(ProcessProfile, {**plain, "started_ticks": 9}).started_ticks == 9

@@ -201,6 +201,8 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_PROFILE_PROCESS", lambda: process(honest(), pid=4000)),
     ("E_PROFILE_PROCESS", lambda: process(honest(), pid=99)),
     ("E_PROFILE_PROCESS", lambda: process(honest(), pid=4004)),
+    ("E_PROFILE_PROCESS", lambda: process(honest(), pid=4004, started_ticks=None)),
+    ("E_PROFILE_PROCESS", lambda: process(honest(), started_ticks=7)),
     ("E_PROFILE_PROCESS", lambda: process(honest(clock_scope="process"), pid=4000)),
     ("E_TOO_MANY_SAMPLES", lambda: crowded(honest())),
 ]
@@ -239,6 +241,8 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
         "start times unknown",
         lambda: honest().with_run(0, started_ticks=None).with_run(1, started_ticks=None, pid=4000),
     ),
+    ("a profile that does not say when", lambda: process(honest(), started_ticks=None)),
+    ("a profiled run that does not say when", lambda: honest().with_run(4, started_ticks=None)),
     ("counts instead of samples", lambda: crowded(honest()).with_profile(rate_hz=0)),
     ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
