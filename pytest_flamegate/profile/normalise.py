@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
 _TRAMPOLINES = frozenset({"py_trampoline_evaluator", "_Py_trampoline_func_start"})
+_MADE_AT_RUN_TIME = frozenset({"jit", "anon", "unknown"})
 _USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]", "[unknown]"})
 _KERNEL_MODULE = re.compile(r"(?:/usr)?/lib/modules/.*\.ko(?:\.[a-z0-9]+)?$")
-_MEMORY = re.compile(r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)")
-_JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so)$")
-_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_MEMORY = re.compile(
+    r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)"
+    r"|/(?:proc/[^/]+|dev)/fd/\d+$"
+)
+_JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so|^\[JIT\] tid \d+)$")
+_PACKAGES = re.compile(r"^.*/(?:(?:site|dist)-packages/(?:[^/]+\.egg/)?|[^/]+\.whl/)")
 _STDLIB = re.compile(r"^.*/lib(?:64)?/python\d+(?:\.\d+|\d*\.zip)/")
 _WHEEL_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 _ADDRESS = re.compile(r"(?:\[?0x[0-9a-fA-F]+\]?|\[unknown\])")
 _OFFSET = re.compile(r"\+0x[0-9a-fA-F]+(?:/0x[0-9a-fA-F]+)?$")
 _OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_ANY_ADDRESS = re.compile(r"[ _@:-]?\[?0x[0-9a-fA-F]+\]?")
+_DIRECTORIES = re.compile(r"(?<![^\s:(])/(?:[^/\s]+/)+")
 _SYMBOL_VERSION = re.compile(r"@{1,2}(?!plt$)[A-Za-z_][\w.]*$")
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+$")
-_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$|(?<=17)h[0-9a-f]{16}(?=E$)|(?<=\w)\[[0-9a-f]{8,16}\]")
 _QUALIFIER = re.compile(r" ?(?:const|volatile|noexcept|&&?|\[clone [^\]]*\]|\[abi:[^\]]*\])$")
 
 
@@ -68,6 +74,8 @@ def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame 
         if module == "unknown":
             return UNKNOWN
         name = f"[{module}]"
+    elif module in _MADE_AT_RUN_TIME:
+        name = _made_at_run_time(symbol) or f"[{module}]"
     else:
         name = native_name(symbol)
     if is_kernel(library):
@@ -78,7 +86,7 @@ def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame 
 def python_module(file: str, roots: Sequence[str]) -> str:
     """Return a path that is the same in every environment and checkout."""
     if file.startswith("<"):
-        return file
+        return _OBJECT_ADDRESS.sub("", file)
     path = posixpath.normpath(file) if file else ""
     if found := _PACKAGES.match(path):
         return path[found.end() :]
@@ -111,7 +119,7 @@ def native_module(library: str) -> str:
 def is_kernel(library: str) -> bool:
     """Whether perf names the kernel, one of its modules or a BPF program."""
     if library.startswith("["):
-        return library not in _USER_BRACKETS and not _MEMORY.match(library)
+        return not (library in _USER_BRACKETS or _MEMORY.match(library) or _JIT.search(library))
     return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.match(library))
 
 
@@ -121,6 +129,11 @@ def native_name(symbol: str) -> str:
     name = _CLONE.sub("", name) or name
     name = _RUST_HASH.sub("", name) or name
     return _without_parameters(name)
+
+
+def _made_at_run_time(symbol: str) -> str:
+    """Return a name that a compiler gave while the program ran, without address and directory."""
+    return native_name(_DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol)))
 
 
 def _without_parameters(name: str) -> str:
