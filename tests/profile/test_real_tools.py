@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,7 @@ from pytest_flamegate.profile import (
     require_samples,
     unfold,
 )
-from pytest_flamegate.workload import process
+from pytest_flamegate.workload import clocks, process
 from pytest_flamegate.workload.process import Child
 from tests.tools import require
 
@@ -64,6 +65,18 @@ def matvec():
     for _ in range(20):
         A @ X
 """
+LOADING = """
+def load_model():
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        sum(range(1000))
+
+def matvec():
+    sum(range(5000))
+
+load_model()
+"""
+STARTED: dict[int, int | None] = {}
 # Its name would be two frames of another library if it were printed as it is.
 HOSTILE = """
 def matvec():
@@ -102,6 +115,7 @@ def started(matvec: str, *flags: str) -> Child:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert child.poll() is None, child.stderr_text()
+    STARTED[child.pid] = clocks.started_ticks(child.pid)
     return child
 
 
@@ -139,6 +153,7 @@ def test_py_spy_finds_where_python_spends_its_time(
     require_samples(profile, 10)
     assert profile.completeness >= 0.99
     assert profile.pids == (engine.pid,)
+    assert profile.started_ticks == (STARTED[engine.pid],)
     assert profile.python == SETUP.python_text
     spots = {spot.name: spot for spot in hotspots(profile, 1.0)}
     assert {"matvec", "rms_norm", "measured_sequences"} <= set(spots)
@@ -211,6 +226,49 @@ def test_py_spy_wraps_a_command_and_its_chatter_can_be_removed(
     profile = cut(profiler.parse(wrapped.raw, result.stderr), None)
     require_samples(profile, 5)
     assert hotspots(profile)[0].name == "busy"
+
+
+@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
+def test_py_spy_shows_native_frames_on_request(
+    usable: Probe, engine: Child, tmp_path: Path
+) -> None:
+    profiler = pyspy.make(replace(SETUP, native=True))
+    profile = cut(sampled(profiler, engine, tmp_path))
+    require_samples(profile, 10)
+    assert profile.call_graph == "python+native"
+    assert profile.completeness >= 0.9
+    assert profile.started_ticks == (STARTED[engine.pid],)
+    matvec = [stack for stack in profile.stacks if any(f.name == "matvec" for f in stack)]
+    assert any(frame.kind == "native" for stack in matvec for frame in stack)
+    assert any(stack[-1].kind == "native" and "blas" in stack[-1].module for stack in matvec)
+    assert unfold(fold(profile)) == profile.stacks
+
+
+@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
+def test_py_spy_samples_without_pausing_on_request(
+    usable: Probe, engine: Child, tmp_path: Path
+) -> None:
+    profile = sampled(pyspy.make(replace(SETUP, nonblocking=True)), engine, tmp_path)
+    require_samples(profile, 10)
+    assert profile.call_graph == "python+nonblocking"
+    assert profile.degraded == ("sampled without pausing: asked for",)
+
+
+@pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
+def test_what_ran_before_the_profiler_came_is_no_part_of_the_profile(
+    usable: Probe, tmp_path: Path
+) -> None:
+    child = started(LOADING)
+    profiler = perf.make(SETUP) if usable.profiler == "perf" else pyspy.make(SETUP)
+    try:
+        began_ns = time.monotonic_ns()
+        profile = sampled(profiler, child, tmp_path)
+        took_ns = time.monotonic_ns() - began_ns
+    finally:
+        child.end()
+        jitdump.clean(child.pid)
+    assert profile.duration_ns < took_ns
+    assert not any(frame.name == "load_model" for stack in profile.stacks for frame in stack)
 
 
 @pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
