@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.profile import none, perf, pyspy
+from pytest_flamegate.profile import none, perf, pyspy, tachyon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
     "py-spy": pyspy.make,
+    "tachyon": tachyon.make,
     "perf": perf.make,
     "none": none.make,
 }

@@ -79,7 +79,7 @@ def test_the_one_asked_for_fails_in_its_own_words() -> None:
 def test_an_unknown_name_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="E_UNKNOWN_PROFILER") as refused:
         choose("gprof", Setup())
-    assert "auto, py-spy, perf, none" in refused.value.todo
+    assert "auto, py-spy, tachyon, perf, none" in refused.value.todo
 
 
 def test_only_what_is_needed_is_tried() -> None:

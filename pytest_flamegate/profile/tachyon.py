@@ -1,0 +1,209 @@
+"""Tachyon, ``profiling.sampling``: CPython's own sampling profiler, from 3.15 on.
+
+It reads a process's memory without pausing it, and does not say when it begins: only its
+statistics, a second later, show that it does. It looks at the CPU time of threads: one
+that waits is left out. What it pauses would always seem to wait, so it is not asked to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.profile import programs, sidecar
+from pytest_flamegate.profile.collapsed import NAME, parse_collapsed
+from pytest_flamegate.profile.hotspots import CALL_GRAPH, no_samples
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.trial import trial
+from pytest_flamegate.profile.words import (
+    ABSENT,
+    DENIED,
+    GONE,
+    NOT_PYTHON,
+    VERSION,
+    Known,
+    ProfilerError,
+    failed,
+    hangs,
+    unreadable,
+)
+from pytest_flamegate.workload import process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup
+    from pytest_flamegate.workload.process import Child
+
+SINCE = (3, 15)
+RATE_HZ = 100
+EVENT = "cpu"
+UNPAUSED = "sampled without pausing"
+CANNOT_WRAP = "E_PROFILER_ATTACHES"
+_NEWER = "Run the engine on CPython 3.15 or newer, or choose another profiler."
+_SAMPLING = b"Min: "
+_ANSWER_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.005
+_CAPTURED = re.compile(rb"Captured ([\d,]{1,20}) samples? in ")
+_ERROR_RATE = re.compile(rb"Error rate: (\d{1,3}(?:\.\d{1,9})?)")
+_NOTHING = b"No stack data to export"
+_KNOWN = (
+    Known("No module named", ABSENT, _NEWER),
+    Known(
+        "unable to access",
+        DENIED,
+        "Type: sudo sysctl kernel.yama.ptrace_scope=0 (in a container: --cap-add=SYS_PTRACE), "
+        "and sample a process of your own user.",
+    ),
+    Known("does not exist", GONE, "The process ended before it could be sampled."),
+    Known(
+        "PyRuntime",
+        NOT_PYTHON,
+        "Tachyon sees Python processes only: choose perf for a native program.",
+    ),
+    Known("Python version", VERSION, "Run pytest on the very Python that runs the engine."),
+    Known("unrecognized arguments", VERSION, "Update CPython, or choose another profiler."),
+    Known("invalid choice", VERSION, "Update CPython, or choose another profiler."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tachyon:
+    """Samples ``rate_hz`` times a second what ``interpreter``, a Python ``version``, runs."""
+
+    rate_hz: int = RATE_HZ
+    python: str = ""
+    version: tuple[int, ...] = sys.version_info[:3]
+    interpreter: str = sys.executable
+    python_flags: tuple[str, ...] = ()
+    name: str = field(default=NAME, init=False)
+
+    def probe(self) -> Probe:
+        """Try it on a small process, where the interpreter is one that has it."""
+        return trial(self, self._program)
+
+    def attach(self, pid: int, directory: Path) -> Recording:
+        """Sample every thread of ``pid``; return when the first second of it is over."""
+        raw = sidecar.fresh(directory, f"{NAME}-{pid}", ".txt")
+        options = ("--collapsed", "--all-threads", "--mode", "cpu", "--realtime-stats")
+        argv = (
+            *(self._program(), "-I", "-X", "utf8", "-m", "profiling.sampling", "attach"),
+            *(*options, "--sampling-rate", str(self.rate_hz), "--output", str(raw), str(pid)),
+        )
+        return _TachyonRecording(_begin(argv), raw, pid)
+
+    def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:  # noqa: ARG002
+        """Refuse: it runs scripts and modules of its own interpreter, and no other command."""
+        raise ToolError(
+            CANNOT_WRAP,
+            f"{NAME} samples engines that are served by a process of their own, and {argv[0]!r} "
+            "is a command.",
+            "Choose perf or py-spy for it, or leave it to auto.",
+        )
+
+    def parse(
+        self,
+        raw: Path,
+        said: bytes = b"",  # noqa: ARG002 - it never wraps a command
+        window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - it writes no times
+    ) -> Profile:
+        """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
+        notes = sidecar.read(raw, NAME)
+        try:
+            content = raw.read_bytes()
+        except OSError as error:
+            raise unreadable(NAME, error.strerror or str(error)) from None
+        if notes.pid is None:
+            raise no_samples(NAME, notes.errors, 0)
+        stacks = parse_collapsed(content)
+        samples = sum(stacks.values())
+        return Profile(
+            profiler=NAME,
+            profiler_version=programs.version(self.interpreter),
+            event=EVENT,
+            rate_hz=self.rate_hz,
+            call_graph=CALL_GRAPH,
+            python=self.python,
+            stacks=stacks,
+            errors=notes.errors,
+            lost=0,
+            complete=samples,
+            duration_ns=samples * 1_000_000_000 // self.rate_hz,
+            pids=(notes.pid,),
+            degraded=notes.degraded,
+        )
+
+    def _program(self) -> str:
+        """Return the interpreter. Nothing is started to find out that it is too old."""
+        if self.version < SINCE:
+            reason = f"CPython 3.15 or newer brings it, and this is {_dotted(self.version)}"
+            raise ProfilerError(ABSENT, f"{NAME} is not installed: {reason}.", _NEWER, reason)
+        return self.interpreter
+
+
+@dataclass(slots=True)
+class _TachyonRecording:
+    child: Child
+    raw: Path
+    pid: int
+    stopped: bool = False
+
+    def stop(self) -> Path:
+        """Interrupt it: it then writes what it has."""
+        if self.stopped:
+            return self.raw
+        try:
+            self.child.interrupt()
+            if self.child.wait(_STOP_TIMEOUT_S) is None:
+                raise hangs(NAME, _STOP_TIMEOUT_S, "told to stop")
+            said = self.child.stdout_bytes()
+            captured = _CAPTURED.search(said)
+            if captured is not None and _NOTHING in said:
+                self.raw.touch()
+            if captured is None or not self.raw.is_file():
+                raise failed(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
+        finally:
+            self.child.end()
+        rate = _ERROR_RATE.search(said)
+        errors = round(int(captured[1].replace(b",", b"")) * float(rate[1]) / 100) if rate else 0
+        sidecar.write(self.raw, sidecar.Sidecar(self.pid, errors, (UNPAUSED,)))
+        self.stopped = True
+        return self.raw
+
+    def close(self) -> None:
+        """End Tachyon."""
+        self.child.end()
+
+
+def make(setup: Setup) -> Profiler:
+    """Return Tachyon as ``setup`` wants it: run by this interpreter, which is the engine's."""
+    return Tachyon(rate_hz=setup.rate_hz or RATE_HZ, python=setup.python_text, version=setup.python)
+
+
+def _begin(argv: Sequence[str]) -> Child:
+    # Its figures are written as the locale has them.
+    child = process.start(argv, env={**os.environ, "LC_ALL": "C"})
+    try:
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        while _SAMPLING not in child.stdout_bytes():
+            status = child.poll()
+            if status is not None:
+                raise failed(NAME, child.stderr_bytes(), status, _KNOWN)
+            if time.monotonic() > deadline:
+                raise hangs(NAME, _ANSWER_TIMEOUT_S, "told to begin")
+            time.sleep(_POLL_S)
+    except BaseException:
+        child.end()
+        raise
+    return child
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
