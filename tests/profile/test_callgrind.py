@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.profile import callgrind
+from pytest_flamegate.profile import callgrind, hotspots
 from pytest_flamegate.profile.callgrind import Counted, count_program, probe
+from pytest_flamegate.profile.counted import instruction_profile
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
@@ -181,6 +183,50 @@ def test_a_real_wrapper_and_its_real_engine(tmp_path: Path) -> None:
     assert wrapped.instructions > 1.9 * alone.instructions
     assert sum(wrapped.by_stack.values()) == wrapped.instructions
     assert list(tmp_path.iterdir()) == [script]
+
+
+SPLIT = """
+#include <stdlib.h>
+static volatile unsigned sink;
+__attribute__((noinline)) void gemv(int n) { for (int i = 0; i < n; i++) sink = sink * 3 + i; }
+__attribute__((noinline)) void norm(int n) { for (int i = 0; i < n; i++) sink = sink * 3 + i; }
+__attribute__((noinline)) void walk(int depth, int n) {
+    if (depth) { walk(depth - 1, n); sink++; } else gemv(n);
+}
+__attribute__((noinline)) void attention(int n) { gemv(n); sink++; }
+int main(int argc, char **argv) {
+    for (int token = atoi(argv[argc - 1]); token; token--) {
+        attention(6000);
+        walk(4, 3000);
+        norm(1000);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_real_split_is_read_by_function_and_by_caller(tmp_path: Path) -> None:
+    """Loops of 6, 3 and 1 thousand rounds: exact, whoever calls them, however deep."""
+    require(shutil.which("valgrind") is not None, "valgrind is not installed")
+    compiler = shutil.which("cc")
+    require(compiler is not None, "no C compiler is installed")
+    assert compiler is not None
+    (tmp_path / "split.c").write_text(SPLIT)
+    flags = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls", "-o", "split", "split.c"]
+    subprocess.run([compiler, *flags], cwd=tmp_path, check=True)
+    few, many = (
+        count_program(["./split", tokens], env=os.environ, cwd=tmp_path, timeout_s=60.0)
+        for tokens in ("1", "9")
+    )
+    profile = instruction_profile(many, few, python="", notes=())
+    assert profile.samples == many.instructions - few.instructions
+    share = {spot.name: spot.self_share for spot in hotspots(profile)}
+    assert share["gemv"] == pytest.approx(0.9, abs=0.001)
+    assert share["norm"] == pytest.approx(0.1, abs=0.001)
+    inclusive = {spot.name: spot.inclusive_share for spot in hotspots(profile)}
+    assert inclusive["attention"] == pytest.approx(0.6, abs=0.001)
+    assert inclusive["walk"] == pytest.approx(0.3, abs=0.001)
+    assert profile.completeness > 0.999
 
 
 @pytest.mark.parametrize(
