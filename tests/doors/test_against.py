@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flamegate.profile import unfold
 from tests.doors.project import TOY, workload
+from tests.profile.fake_valgrind import FakeValgrind
 from tests.workload.repositories import git, write
 
 if TYPE_CHECKING:
@@ -303,3 +305,23 @@ def test_programs_are_compared_and_a_shared_one_is_told(history: Project) -> Non
     assert "I_NOTE" not in {reason["code"] for reason in history.verdict("own")["reasons"]}
     assert "I_NOTE" in {reason["code"] for reason in history.verdict("shared")["reasons"]}
     assert history.verdict("shared")["verdict"] != "regressed"
+
+
+@pytest.mark.usefixtures("py_spy")
+def test_counted_instructions_of_both_sides_stand_beside_it(
+    history: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    FakeValgrind(tools, per_token=100)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    options = ("--flamegate", "--flamegate-profiler=callgrind", "--flamegate-budget=1")
+    history.run(*options, "--flamegate-against=HEAD~1")
+    latest = history.artifacts / "latest" / "toy"
+    base, head = (
+        unfold((latest / name).read_text())
+        for name in ("base-instructions.folded", "instructions.folded")
+    )
+    assert {stack[-1].name: n for stack, n in base.items()} == {"decode": 700}
+    assert base == head
+    assert "700 instructions" in (latest / "instructions.svg").read_text()

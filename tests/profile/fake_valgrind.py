@@ -57,13 +57,14 @@ sys.exit(done if plan.get("code") is None else plan["code"])
 
 
 class FakeValgrind:
-    """The only valgrind that can be found while a test runs."""
+    """The only valgrind that can be found while a test runs, or one in a directory."""
 
-    def __init__(self, tools: Tools, **plan: Any) -> None:
-        written = tools.directory / "valgrind.json"
-        self._seen = tools.directory / "seen.json"
+    def __init__(self, tools: Tools | Path, **plan: Any) -> None:
+        directory = tools if isinstance(tools, Path) else tools.directory
+        written = directory / "valgrind.json"
+        self._seen = directory / "seen.json"
         written.write_text(json.dumps(plan))
-        program = tools.directory / "valgrind"
+        program = directory / "valgrind"
         program.write_text(
             _PROGRAM.format(python=sys.executable, plan=str(written), seen=str(self._seen))
         )
