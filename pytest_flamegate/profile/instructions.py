@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import platform
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.profile import programs
 from pytest_flamegate.profile.callgrind import DIED, Counted, count_program
 from pytest_flamegate.profile.callgrind_out import contradicts
 from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
-from pytest_flamegate.workload import wire
+from pytest_flamegate.workload import count_child, served, wire
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.refusals import check_count
 from pytest_flamegate.workload.split import Splitter
@@ -123,7 +123,9 @@ def _difference(
 
 def _python(plan: Plan) -> str:
     """Return the version of the interpreter that runs the engine, if one is known to."""
-    return platform.python_version() if isinstance(plan, Served) else ""
+    if not isinstance(plan, Served):
+        return ""
+    return programs.version(plan.python) if plan.python else platform.python_version()
 
 
 def _notes(workload: Workload) -> tuple[str, ...]:
@@ -162,10 +164,9 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
     spec = json.dumps({**plan.load, "prompt": workload.prompt, "max_tokens": tokens})
     with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
         answer = Path(name) / "answer"
-        child = [sys.executable, "-P", "-m", "pytest_flamegate.workload.count_child"]
         try:
             counted = count_program(
-                [*child, str(answer), spec, str(tokens)],
+                [*served.command(plan, count_child.__name__), str(answer), spec, str(tokens)],
                 env=env,
                 cwd=workload.directory,
                 timeout_s=workload.timeout_s * TIMEOUT_TIMES,

@@ -33,9 +33,9 @@ spec = importlib.util.spec_from_file_location(
     submodule_search_locations=[{str(_PACKAGE)!r}])
 sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-runpy.run_module({child_side.__name__!r}, run_name="__main__", alter_sys=True)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
-"""Runs the child in another environment, which gains this package and nothing that is beside it."""
+"""Runs a module in another environment, which gains this package and nothing that is beside it."""
 _LEAVE_S = 1.0
 """How long a child may take to leave by itself: its interpreter has files to write."""
 
@@ -295,9 +295,14 @@ def _argv(
 ) -> list[str]:
     spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
     told = [str(read_fd), str(write_fd), json.dumps(spec)]
+    return [*command(plan, child_side.__name__, python_flags), *told]
+
+
+def command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
+    """Return what runs ``module`` of this package on the interpreter that the plan names."""
     if plan.python is None:
-        return [sys.executable, *python_flags, "-P", "-m", child_side.__name__, *told]
-    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, *told]
+        return [sys.executable, *python_flags, "-P", "-m", module]
+    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, module]
 
 
 def _serve_call(

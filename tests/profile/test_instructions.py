@@ -116,6 +116,21 @@ def test_the_load_stays_out(function: str, tools: Tools, tmp_path: Path) -> None
     assert C_FUNCTIONS in profile.degraded
 
 
+def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_path: Path) -> None:
+    """A revision's own interpreter loads its own packages, and this one's are not in its way."""
+    fake = FakeValgrind(tools)
+    other = tmp_path / "other-python"
+    other.symlink_to(sys.executable)
+    plan, workload = served(tmp_path, "work")
+    assert isinstance(plan, Served)
+    found = count(replace(plan, python=str(other)), workload, determinism.environment(workload))
+    assert found.per_token == 100.0
+    assert found.profile.python == platform.python_version()
+    arguments, _ = fake.seen
+    assert str(other) in arguments
+    assert sys.executable not in arguments
+
+
 def test_a_program_that_is_told_how_many_tokens(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
     found = counted(streamed(tmp_path, TALK, "{prompt}", "{max_tokens}", max_tokens=4))
