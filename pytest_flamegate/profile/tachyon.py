@@ -11,13 +11,13 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.errors import ToolError, UsageError
 from pytest_flamegate.profile import programs, sidecar
 from pytest_flamegate.profile.collapsed import NAME, parse_collapsed
-from pytest_flamegate.profile.hotspots import CALL_GRAPH, no_samples
+from pytest_flamegate.profile.hotspots import no_samples
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.trial import trial
 from pytest_flamegate.profile.words import (
@@ -25,6 +25,7 @@ from pytest_flamegate.profile.words import (
     DENIED,
     GONE,
     NOT_PYTHON,
+    RATE,
     VERSION,
     Known,
     ProfilerError,
@@ -32,7 +33,7 @@ from pytest_flamegate.profile.words import (
     hangs,
     unreadable,
 )
-from pytest_flamegate.workload import process
+from pytest_flamegate.workload import clocks, process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 SINCE = (3, 15)
 RATE_HZ = 100
+MAX_RATE_HZ = 1000
+"""Its own default. Beyond it, it may miss samples on a machine that the engine keeps busy."""
+CALL_GRAPH = "python"
 EVENT = "cpu"
 UNPAUSED = "sampled without pausing"
 CANNOT_WRAP = "E_PROFILER_ATTACHES"
@@ -97,7 +101,8 @@ class Tachyon:
             *(self._program(), "-I", "-X", "utf8", "-m", "profiling.sampling", "attach"),
             *(*options, "--sampling-rate", str(self.rate_hz), "--output", str(raw), str(pid)),
         )
-        return _TachyonRecording(_begin(argv), raw, pid)
+        seen = sidecar.Sidecar(pid, clocks.started_ticks(pid), degraded=(UNPAUSED,))
+        return _TachyonRecording(_begin(argv), raw, seen)
 
     def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:  # noqa: ARG002
         """Refuse: it runs scripts and modules of its own interpreter, and no other command."""
@@ -137,6 +142,7 @@ class Tachyon:
             complete=samples,
             duration_ns=samples * 1_000_000_000 // self.rate_hz,
             pids=(notes.pid,),
+            started_ticks=(notes.started_ticks,),
             degraded=notes.degraded,
         )
 
@@ -152,7 +158,7 @@ class Tachyon:
 class _TachyonRecording:
     child: Child
     raw: Path
-    pid: int
+    seen: sidecar.Sidecar
     stopped: bool = False
 
     def stop(self) -> Path:
@@ -173,7 +179,7 @@ class _TachyonRecording:
             self.child.end()
         rate = _ERROR_RATE.search(said)
         errors = round(int(captured[1].replace(b",", b"")) * float(rate[1]) / 100) if rate else 0
-        sidecar.write(self.raw, sidecar.Sidecar(self.pid, errors, (UNPAUSED,)))
+        sidecar.write(self.raw, replace(self.seen, errors=errors))
         self.stopped = True
         return self.raw
 
@@ -183,8 +189,31 @@ class _TachyonRecording:
 
 
 def make(setup: Setup) -> Profiler:
-    """Return Tachyon as ``setup`` wants it: run by this interpreter, which is the engine's."""
-    return Tachyon(rate_hz=setup.rate_hz or RATE_HZ, python=setup.python_text, version=setup.python)
+    """Return Tachyon as ``setup`` wants it: run by this interpreter, which is the engine's.
+
+    Raises ``UsageError``: ``E_CALL_GRAPH`` or ``E_NATIVE_FRAMES`` where what is asked for
+    is what it does not see; ``E_PROFILER_RATE`` for a rate that it cannot keep.
+    """
+    if setup.call_graph is not None:
+        raise UsageError(
+            "E_CALL_GRAPH",
+            f"{NAME} reads Python's own stacks and has no call graph {setup.call_graph!r}.",
+            "Drop call_graph, or choose perf: --flamegate-profiler=perf.",
+        )
+    if setup.native:
+        raise UsageError(
+            "E_NATIVE_FRAMES",
+            f"{NAME} tells no native function by its name.",
+            "Drop native, or choose py-spy: --flamegate-profiler=py-spy.",
+        )
+    rate_hz = RATE_HZ if setup.rate_hz is None else setup.rate_hz
+    if not 0 < rate_hz <= MAX_RATE_HZ:
+        raise UsageError(
+            RATE,
+            f"{NAME} cannot sample {rate_hz} times a second.",
+            f"Ask for 1 to {MAX_RATE_HZ} Hz.",
+        )
+    return Tachyon(rate_hz=rate_hz, python=setup.python_text, version=setup.python)
 
 
 def _begin(argv: Sequence[str]) -> Child:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.profile import Setup, choose, cut, fold, unfold
 from pytest_flamegate.profile.collapsed import parse_collapsed
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.tachyon import RATE_HZ, UNPAUSED, Tachyon, make
 from pytest_flamegate.profile.words import ProfilerError
-from pytest_flamegate.workload import process
+from pytest_flamegate.workload import clocks, process
 
 FAKE = """#!{python} -SE
 import argparse, json, os, signal, sys, time
@@ -110,6 +110,7 @@ def test_a_recording_becomes_a_profile(tmp_path: Path, engine: int) -> None:
     assert (profile.event, profile.rate_hz, profile.python) == ("cpu", RATE_HZ, "3.15.0")
     assert (profile.errors, profile.pids, profile.complete) == (12, (engine,), 10)
     assert profile.duration_ns == 10 * 1_000_000_000 // RATE_HZ
+    assert profile.started_ticks == (clocks.started_ticks(engine),)
     assert profile.degraded == (UNPAUSED,)
     assert unfold(fold(profile)) == profile.stacks
 
@@ -192,6 +193,26 @@ def test_an_older_python_has_none_and_nothing_is_started_to_see_it() -> None:
     assert seen.reason == "CPython 3.15 or newer brings it, and this is 3.14.2"
     with pytest.raises(ToolError, match="E_PROFILER_ABSENT"):
         choose("tachyon", Setup(python=(3, 11, 7)))
+
+
+@pytest.mark.parametrize(
+    ("setup", "code"),
+    [
+        (Setup(call_graph="fp"), "E_CALL_GRAPH"),
+        (Setup(native=True), "E_NATIVE_FRAMES"),
+        (Setup(rate_hz=0), "E_PROFILER_RATE"),
+        (Setup(rate_hz=1001), "E_PROFILER_RATE"),
+    ],
+)
+def test_what_it_cannot_do_is_a_usage_error(setup: Setup, code: str) -> None:
+    with pytest.raises(UsageError, match=f"^{code}:"):
+        make(setup)
+
+
+def test_the_rate_is_the_one_that_was_asked_for(tmp_path: Path, engine: int) -> None:
+    assert (make(Setup(rate_hz=250)).rate_hz, make(Setup()).rate_hz) == (250, RATE_HZ)
+    profiler = replace(fake(tmp_path, file=COLLAPSED), rate_hz=250)
+    assert recorded(profiler, engine, tmp_path).duration_ns == 40_000_000
 
 
 def test_a_command_cannot_be_wrapped(tmp_path: Path) -> None:
