@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.errors import FlamegateError, ToolError
 from pytest_flamegate.profile import programs
 from pytest_flamegate.profile.base import Probe
-from pytest_flamegate.profile.callgrind_out import EVENT, NAME, parse_callgrind
+from pytest_flamegate.profile.callgrind_out import CALLERS, EVENT, NAME, parse_callgrind
 from pytest_flamegate.profile.trial import unusable
 from pytest_flamegate.profile.words import Known, ProfilerError, failed, quoted, unreadable
 from pytest_flamegate.workload import process
@@ -45,8 +45,6 @@ NO_AVX512 = (
     "valgrind shows the program a CPU without AVX-512: a library that chooses its kernels by "
     "the CPU runs others than it does outside"
 )
-CALLERS = 10
-"""How many callers a stack goes up. More take memory and time: CPython's calls go round."""
 PROBE_TIMEOUT_S = 20.0
 _OPTIONS = (
     # Neither ~/.valgrindrc nor VALGRIND_OPTS.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NAME = "callgrind"
 EVENT = "Ir"
+CALLERS = 10
+"""How many callers a stack goes up. More take memory and time: CPython's calls go round."""
 CONTRADICTS = "E_PROFILE_CONTRADICTS"
 _MAGIC = "# callgrind format"
 _NUMBERED = re.compile(r"\((\d{1,9})\)(?: (.*))?$", re.DOTALL)
@@ -209,7 +211,7 @@ def contradicts(why: str) -> ProfilerError:
 
 def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
     """Return what each stack cost, from what each function cost by its callers."""
-    split = {key: _named(key[1]) for key in costs}
+    split = {context: _named(context) for context in {context for _, context in costs}}
     libraries = _libraries(costs, split)
     frames: dict[tuple[str, str], Frame] = {}
 
@@ -221,8 +223,8 @@ def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
         return frames[key]
 
     stacks: dict[Stack, int] = {}
-    for key, cost in costs.items():
-        (library, _), (leaf, *callers) = key, split[key]
+    for (library, context), cost in costs.items():
+        leaf, *callers = split[context]
         called = (frame(name, libraries.get(name, "")) for name in reversed(callers))
         # What has neither name nor library is a jump through the linker's table.
         stack = (*(each for each in called if each != UNKNOWN), frame(leaf, library))
@@ -232,16 +234,17 @@ def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
 
 def _named(context: str) -> tuple[str, ...]:
     """Return the functions of ``leaf'caller'caller``, the leaf first, without depths."""
-    leaf, *callers = _CALLED_BY.split(context)
+    most = 2 * (CALLERS + 1)  # each may have a depth; no file that was asked for holds more
+    leaf, *callers = _CALLED_BY.split(context, maxsplit=most)[:most]
     return (leaf, *(name for name in callers if name and not name.isdecimal()))
 
 
 def _libraries(
-    costs: Mapping[tuple[str, str], int], split: Mapping[tuple[str, str], tuple[str, ...]]
+    costs: Mapping[tuple[str, str], int], split: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
     """Return the library of each function: callers come without. The costliest is taken."""
     seen: dict[str, dict[str, int]] = {}
-    for key, cost in costs.items():
-        of = seen.setdefault(split[key][0], {})
-        of[key[0]] = of.get(key[0], 0) + cost
+    for (library, context), cost in costs.items():
+        of = seen.setdefault(split[context][0], {})
+        of[library] = of.get(library, 0) + cost
     return {name: max(sorted(of), key=of.__getitem__) for name, of in seen.items()}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.callgrind import CALLERS
-from pytest_flamegate.profile.callgrind_out import EVENT, NAME
+from pytest_flamegate.profile.callgrind_out import CALLERS, EVENT, NAME
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.roots import cut
 

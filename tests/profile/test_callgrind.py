@@ -14,6 +14,7 @@ import pytest
 from pytest_flamegate.errors import FlamegateError, ToolError
 from pytest_flamegate.profile import callgrind, hotspots
 from pytest_flamegate.profile.callgrind import Counted, count_program, probe
+from pytest_flamegate.profile.callgrind_out import CALLERS
 from pytest_flamegate.profile.counted import instruction_profile
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
@@ -68,7 +69,7 @@ def test_what_valgrind_is_asked(tools: Tools) -> None:
         "--cache-sim=no",
         "--branch-sim=no",
         "--separate-threads=no",
-        f"--separate-callers={callgrind.CALLERS}",
+        f"--separate-callers={CALLERS}",
     ]
     directory = Path(arguments[8].removeprefix("--callgrind-out-file=")).parent
     assert arguments[9] == f"--log-file={directory}/log.%p"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.callgrind_out import parse_callgrind
+from pytest_flamegate.profile.callgrind_out import CALLERS, parse_callgrind
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.words import ProfilerError
 
@@ -157,6 +157,17 @@ def test_a_caller_stands_in_the_library_where_it_works_itself() -> None:
         Frame("gemv", "libblas.so", "native"),
         Frame("dot", "unknown", "native"),
     }
+
+
+def test_no_more_callers_are_read_than_were_asked_for() -> None:
+    """A forged file of 64 KiB would else make a stack of 30,000 frames for each library."""
+    name = "'".join(f"f{number}" for number in range(10_000))
+    libraries = "".join(f"ob=({n}) lib{n}\nfn=(1)\n1 1\n" for n in range(50))
+    text = f"version: 1\nevents: Ir\nfn=(1) {name}\n1 1\n{libraries}totals: 51\n"
+    found = parse_callgrind(text.splitlines()).by_stack
+    assert {stack[-1].name for stack in found} == {"f0"}
+    assert len(found) == 51
+    assert max(map(len, found)) <= 2 * (CALLERS + 1)
 
 
 def test_characters_that_no_name_may_hold_are_escaped() -> None:
