@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 FrameKind = Literal["python", "native", "system"]
 Covers = Literal["sequence", "decode", "process"]
-Unit = Literal["samples", "instructions"]
+Unit = Literal["samples", "instructions", "nanoseconds", "bytes"]
+"""What a stack's count counts; the last two occur in profiles of other tools only."""
 
 
 class Frame(NamedTuple):

@@ -1,0 +1,93 @@
+"""One frame as other tools write it in folded text, read into a ``Frame``.
+
+The text has no grammar that all tools share, so this knows the habits of py-spy,
+perf's and inferno's collapsers, and takes any other text for a native function.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.profile.normalise import KERNEL, UNKNOWN, native_frame, python_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_flamegate.profile.model import Frame
+
+_KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"
+_ANNOTATED = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}
+"""What collapsers put behind a name: kernel, just-in-time code, inlined."""
+_PLACED = re.compile(r"(?P<name>.*) \((?P<file>[^()]+?)(?::\d+)?\)", re.DOTALL)
+_MODULED = re.compile(r"(?P<name>.*) \[(?P<module>[^\[\]\s]+)\]", re.DOTALL)
+_BARE = re.compile(r"\[(\[?[^\[\]]+\]?)\]")
+_PROCESS = re.compile(r'process \d+(?::".*")?', re.DOTALL)
+_THREAD = re.compile(r"thread \((?:0x[0-9A-Fa-f]+|\d+)\)(?:: (?P<name>.*))?", re.DOTALL)
+_PYTHON = re.compile(r"<.*>|.*\.py[ixw]?", re.DOTALL)
+_NATIVE = re.compile(r".*(?:/|\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)")
+_ADDRESS = re.compile(r"0x[0-9A-Fa-f]+")
+_NUMBERED = re.compile(r"(?:.*:)?\d+|0x[0-9A-Fa-f]+", re.DOTALL)
+
+
+def is_foreign(frame: Frame) -> bool:
+    """Whether ``frame``, as read from our own notation, is one that we never write.
+
+    Line numbers, addresses, absolute paths, and libraries in the brackets of Python.
+    """
+    python = frame.kind == "python"
+    return bool(
+        frame.module.startswith("/")
+        or _ADDRESS.fullmatch(frame.name)
+        or (python and (_NUMBERED.fullmatch(frame.module) or _NATIVE.fullmatch(frame.module)))
+    ) and not (python and _PYTHON.fullmatch(frame.module) and not frame.module.startswith("/"))
+
+
+def frame_reader(roots: tuple[str, ...] = ()) -> Callable[[str], Frame | None]:
+    """Return a reader of frames; it answers None for a trampoline.
+
+    Paths below one of ``roots`` are shown relative to it.
+    """
+
+    @lru_cache(maxsize=65536)
+    def read(text: str) -> Frame | None:
+        return foreign_frame(text, roots)
+
+    return read
+
+
+def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
+    """Return the frame that ``text`` stands for, normalised and escaped; None: leave it out."""
+    if not text:
+        return UNKNOWN
+    if (library := _ANNOTATED.get(text[-4:])) is not None:
+        return native_frame(text[:-4], library, roots)
+    if text.startswith("py::"):
+        return native_frame(text, _JIT_MAP, roots)
+    if _PROCESS.fullmatch(text):
+        return native_frame("process", "")
+    if thread := _THREAD.fullmatch(text):
+        return native_frame(f"thread {thread['name'] or ''}".strip(), "")
+    return _placed(text, roots)
+
+
+def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
+    """Return the frame of a name with a file, a library or neither beside it."""
+    if placed := _PLACED.fullmatch(text):
+        if _PYTHON.fullmatch(placed["file"]):
+            return python_frame(placed["name"], placed["file"], roots)
+        if _NATIVE.match(placed["file"]):
+            return native_frame(placed["name"], placed["file"], roots)
+    elif moduled := _MODULED.fullmatch(text):
+        return native_frame(moduled["name"], _library(moduled["module"]), roots)
+    elif bare := _BARE.fullmatch(text):
+        return native_frame("", _library(bare[1]), roots)
+    return native_frame(text, "", roots)
+
+
+def _library(module: str) -> str:
+    """Return a module as perf names it: the kernel in brackets, ``unknown`` as no module."""
+    if module.startswith(KERNEL) or module == "guest.kernel":
+        return _KALLSYMS
+    return "" if module == "unknown" else module

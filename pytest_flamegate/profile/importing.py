@@ -1,0 +1,151 @@
+"""Profiles from files: ours and those of other tools, recognised by what is in them.
+
+What a file does not hold (rate, event, version of Python) stays empty, 0 or "unknown",
+and ``degraded`` says so. A new format is one new module and one line in ``FORMATS``.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_flamegate.errors import ReceiptError, ToolError
+from pytest_flamegate.profile.fold import unfold
+from pytest_flamegate.profile.foreign_folded import is_folded, parse_foreign_folded
+from pytest_flamegate.profile.foreign_frame import is_foreign
+from pytest_flamegate.profile.imported import foreign_profile
+from pytest_flamegate.profile.text import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.profile.model import Profile
+
+MAX_BYTES = 256 << 20
+"""Of a file, and of what a compressed one holds."""
+_GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
+_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
+
+
+class Format(NamedTuple):
+    """A format: whether bytes are of it, and how they are read."""
+
+    name: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[bytes, Sequence[str]], Profile]
+
+
+def read_profile(path: Path, roots: Sequence[str] = ()) -> Profile:
+    """Read the profile that the file ``path`` holds, whoever wrote it.
+
+    Raises what ``parse_profile`` raises, and ``ToolError`` ``E_CANNOT_READ``.
+    """
+    return parse_profile(read_file(path), roots)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of ``path``: ``E_CANNOT_READ`` or ``E_TOO_LARGE`` where it cannot be."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ToolError(
+            "E_CANNOT_READ",
+            f"{str(path)!a} cannot be read: {why}.",
+            "Check the path and its permissions.",
+        ) from None
+    return _bounded(data)
+
+
+def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
+    """Return the profile that ``data`` holds; paths below one of ``roots`` become relative.
+
+    Raises ``ReceiptError`` ``E_UNKNOWN_FORMAT`` for what is none of ``FORMATS``,
+    ``E_TOO_LARGE``, ``E_FOLDED`` or ``E_SPEEDSCOPE`` for what is malformed, and
+    ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was sampled.
+    """
+    if data.startswith(_GZIP):
+        data = _unpacked(data)
+    data = data.removeprefix(_BOM)
+    for each in FORMATS:
+        if each.recognises(data):
+            return each.read(data, roots)
+    what, todo = _guess(data)
+    raise ReceiptError(
+        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {what}.", todo
+    )
+
+
+def _folded(data: bytes, roots: Sequence[str]) -> Profile:
+    text = decode(data)
+    return _own_folded(text) or parse_foreign_folded(text, roots)
+
+
+def _own_folded(text: str) -> Profile | None:
+    """Return what our own notation says, None where another tool wrote the text."""
+    try:
+        stacks = dict(unfold(text))
+    except ReceiptError:
+        return None
+    if any(is_foreign(frame) for frame in set().union(*stacks)):
+        return None
+    return foreign_profile(
+        stacks, ["folded stacks alone tell neither profiler, event, rate nor unit"]
+    )
+
+
+def _is_folded(data: bytes) -> bool:
+    return not _JSON.match(data) and b"\0" not in data and is_folded(decode(data))
+
+
+FORMATS = (Format("folded", _is_folded, _folded),)
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MAX_BYTES:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The profile has more than the {MAX_BYTES:,} bytes allowed.",
+            "Record a shorter time or at a lower rate, or fold its stacks first.",
+        )
+    return data
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        unpacker = zlib.decompressobj(wbits=31)
+        unpacked = _bounded(unpacker.decompress(data, MAX_BYTES + 1))
+        whole = unpacker.eof
+    except zlib.error:
+        whole = False
+    if not whole:
+        raise ReceiptError(
+            "E_UNKNOWN_FORMAT",
+            "The file is compressed, and damaged or cut off.",
+            "Copy it again, or record again.",
+        )
+    return unpacked
+
+
+_FORMS = "Give folded stacks or a speedscope file."
+_KNOWN = (
+    (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),
+    (b"# callgrind format", "callgrind's own file", _FORMS),
+    (b'"traceEvents"', "a trace of events", "Open it at speedscope.app and export it from there."),
+)
+
+
+def _guess(data: bytes) -> tuple[str, str]:
+    if not data.strip():
+        return "it is empty", "Record again."
+    for mark, what, todo in _KNOWN:
+        if mark in data[:65536]:
+            return f"it is {what}", todo
+    if _JSON.match(data):
+        return "it is JSON and no speedscope file", _FORMS
+    if b"\0" in data:
+        return "it holds binary data", _FORMS
+    return "its first line does not end in a count", _FORMS

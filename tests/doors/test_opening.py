@@ -1,0 +1,125 @@
+"""A profile by any of its names, and the refusal of bytes that belong to another run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UsageError
+from pytest_flamegate.opening import open_profile
+from pytest_flamegate.profile import fold
+from tests.receipt.factory import Triple, build
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Triple, Path]:
+    """A run's directory under another name than the workload's."""
+    triple = build()
+    return triple, triple.write(tmp_path / "run").parent
+
+
+@pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
+def test_every_name_of_a_run_opens_it(made: tuple[Triple, Path], name: str) -> None:
+    triple, directory = made
+    opened = open_profile(directory / name)
+    record = triple.evidence.profile
+    assert record is not None
+    assert opened.evidence == triple.evidence
+    assert opened.name == "4tok"
+    assert fold(opened.profile).encode() == triple.folded
+    assert opened.profile.profiler == record.profiler
+    assert opened.profile.rate_hz == record.rate_hz
+    assert opened.profile.covers == record.covers
+    assert opened.profile.complete == record.samples
+    assert opened.profile.pids == tuple(process.pid for process in record.processes)
+    assert opened.profile.started_ticks == (101_500, 102_000)
+    (cost,) = (m.value for m in triple.evidence.metrics if m.name == "cpu_s_per_token")
+    assert opened.cpu_s_per_token == cost
+
+
+def test_the_other_side_of_a_comparison_opens(made: tuple[Triple, Path]) -> None:
+    _, directory = made
+    base = build(token_ns=4_000_000, seed=1)
+    (directory / "base-evidence.json").write_bytes(base.files["evidence.json"])
+    (directory / "base-profile.folded").write_bytes(base.folded)
+    for name in ("base-evidence.json", "base-profile.folded"):
+        assert open_profile(directory / name).evidence == base.evidence
+    (directory / "base-profile.folded").write_bytes(build().folded + b"f (a.py) 1\n")
+    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+        open_profile(directory / "base-evidence.json")
+
+
+def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Triple, Path]) -> None:
+    triple, directory = made
+    (directory / "evidence.json").unlink()
+    for path, name in ((directory, "run"), (directory / "profile.folded", "profile")):
+        opened = open_profile(path)
+        assert opened.name == name
+        assert fold(opened.profile).encode() == triple.folded
+        assert (opened.evidence, opened.cpu_s_per_token) == (None, None)
+        assert (opened.profile.profiler, opened.profile.rate_hz) == ("unknown", 0)
+        assert opened.profile.degraded
+
+
+def test_another_file_in_the_directory_of_a_run_is_no_part_of_it(
+    made: tuple[Triple, Path],
+) -> None:
+    triple, directory = made
+    (directory / "mine.folded").write_text("main;f 3\n")
+    assert open_profile(directory / "mine.folded").evidence is None
+    (directory / "copy.folded").write_bytes(triple.folded)
+    assert open_profile(directory / "copy.folded").evidence == triple.evidence
+
+
+@pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
+def test_a_profile_of_another_run_is_refused(made: tuple[Triple, Path], name: str) -> None:
+    _, directory = made
+    (directory / "profile.folded").write_text("f (a.py) 1\n")
+    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+        open_profile(directory / name)
+
+
+def test_a_receipt_of_another_run_is_refused(made: tuple[Triple, Path]) -> None:
+    triple, directory = made
+    changed = triple.with_receipt(tokens_generated=2)
+    (directory / "receipt.json").write_bytes(changed.files["receipt.json"])
+    with pytest.raises(ReceiptError, match="E_RECEIPT_CHANGED"):
+        open_profile(directory / "receipt.json")
+
+
+def test_a_run_without_a_profile_has_none_to_open(made: tuple[Triple, Path]) -> None:
+    triple, directory = made
+    plain = triple.with_evidence(profile=None)
+    (directory / "evidence.json").write_bytes(plain.files["evidence.json"])
+    with pytest.raises(ReceiptError, match="E_NO_PROFILE"):
+        open_profile(directory / "evidence.json")
+    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+        open_profile(directory / "profile.folded")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "code"),
+    [
+        (".", UsageError, "E_NO_RUN"),
+        ("gone", ToolError, "E_CANNOT_READ"),
+        ("x" * 5000, ToolError, "E_CANNOT_READ"),
+        ("a\0b", ToolError, "E_CANNOT_READ"),
+        ("loop", ToolError, "E_CANNOT_READ"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(
+    tmp_path: Path, name: str, kind: type[FlamegateError], code: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(kind, match=code):
+        open_profile(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "profile.folded"])
+def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Triple, Path], name: str) -> None:
+    _, directory = made
+    os.truncate(directory / name, (directory / name).stat().st_size // 2)
+    with pytest.raises(ReceiptError):
+        open_profile(directory / name)
