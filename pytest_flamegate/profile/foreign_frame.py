@@ -72,13 +72,18 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
     return _placed(text, roots)
 
 
+def placed_frame(name: str, file: str, roots: tuple[str, ...] = ()) -> Frame | None:
+    """Return the frame of a function in ``file``; only Python's own files make it Python's."""
+    if _PYTHON.fullmatch(file):
+        return python_frame(name, file, roots)
+    return native_frame(name, "" if file == "?" else file, roots)
+
+
 def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
     """Return the frame of a name with a file, a library or neither beside it."""
     if placed := _PLACED.fullmatch(text):
-        if _PYTHON.fullmatch(placed["file"]):
-            return python_frame(placed["name"], placed["file"], roots)
-        if _NATIVE.match(placed["file"]):
-            return native_frame(placed["name"], placed["file"], roots)
+        if _PYTHON.fullmatch(placed["file"]) or _NATIVE.match(placed["file"]):
+            return placed_frame(placed["name"], placed["file"], roots)
     elif moduled := _MODULED.fullmatch(text):
         return native_frame(moduled["name"], _library(moduled["module"]), roots)
     elif bare := _BARE.fullmatch(text):

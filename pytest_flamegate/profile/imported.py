@@ -49,26 +49,26 @@ class Gathered:
             )
         self.weights[stack] = weight
 
-    def counts(self, scale: float = 1) -> tuple[dict[Stack, int], tuple[str, ...]]:
-        """Return whole counts, each weight times ``scale``, and a note where they were rounded.
+    def counts(self) -> tuple[dict[Stack, int], tuple[str, ...]]:
+        """Return whole counts, and a note where they were rounded.
 
         Raises ``ReceiptError`` where rounding would change shares or a count is too large,
         ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was counted.
         """
-        scaled = {stack: weight * scale for stack, weight in self.weights.items() if weight}
-        if not scaled:
+        weights = {stack: weight for stack, weight in self.weights.items() if weight}
+        if not weights:
             raise UndecidedError(
                 "E_NO_SAMPLES", "The file holds no samples.", "Record for a longer time."
             )
-        if not all(value <= MAX_COUNT for value in scaled.values()):
+        if not all(value <= MAX_COUNT for value in weights.values()):
             raise ReceiptError(
                 self.code,
                 f"A stack counts more than {MAX_COUNT:,}.",
                 "Write the counts in a larger unit.",
             )
-        whole = {stack: round(value) for stack, value in scaled.items()}
-        moved = math.fsum(abs(value - whole[stack]) for stack, value in scaled.items())
-        share = moved / math.fsum(scaled.values())
+        whole = {stack: round(value) for stack, value in weights.items()}
+        moved = math.fsum(abs(value - whole[stack]) for stack, value in weights.items())
+        share = moved / math.fsum(weights.values())
         if share > _ROUNDING_REFUSED:
             raise ReceiptError(
                 self.code,

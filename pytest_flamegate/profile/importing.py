@@ -15,6 +15,7 @@ from pytest_flamegate.profile.fold import unfold
 from pytest_flamegate.profile.foreign_folded import is_folded, parse_foreign_folded
 from pytest_flamegate.profile.foreign_frame import is_foreign
 from pytest_flamegate.profile.imported import foreign_profile
+from pytest_flamegate.profile.speedscope_profile import read_speedscope
 from pytest_flamegate.profile.text import decode
 
 if TYPE_CHECKING:
@@ -101,7 +102,16 @@ def _is_folded(data: bytes) -> bool:
     return not _JSON.match(data) and b"\0" not in data and is_folded(decode(data))
 
 
-FORMATS = (Format("folded", _is_folded, _folded),)
+def _is_speedscope(data: bytes) -> bool:
+    if not _JSON.match(data):
+        return False
+    return b"speedscope.app" in data or (b'"profiles"' in data and b'"shared"' in data)
+
+
+FORMATS = (
+    Format("speedscope", _is_speedscope, read_speedscope),
+    Format("folded", _is_folded, _folded),
+)
 
 
 def _bounded(data: bytes) -> bytes:

@@ -1,0 +1,67 @@
+"""A profile as pprof reads it: a compressed ``profile.proto``.
+
+A Python function stands in its file, a native one in the mapping of its library. Only
+what was counted is written: no address, no time of day, no line.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.profile.pprof_schema import profile_message
+
+if TYPE_CHECKING:
+    from pytest_flamegate.profile.model import Frame, Profile, Unit
+
+_SAMPLE_TYPES: dict[Unit, tuple[str, str]] = {
+    "samples": ("samples", "count"),
+    "instructions": ("instructions", "count"),
+    "nanoseconds": ("time", "nanoseconds"),
+    "bytes": ("space", "bytes"),
+}
+_S = 1_000_000_000
+
+
+def write_pprof(profile: Profile, name: str) -> bytes:
+    """Return ``profile`` as the bytes of a pprof file; equal profiles give equal bytes.
+
+    The period is that of the sampling rate, in nanoseconds. Raises ``ToolError``
+    ``E_NO_PROTOBUF`` where the package protobuf is not installed.
+    """
+    message = profile_message()()
+    texts: dict[str, int] = {"": 0}
+    functions: dict[Frame, int] = {}
+    libraries: dict[str, int] = {}
+
+    def text(value: str) -> int:
+        return texts.setdefault(value, len(texts))
+
+    kind, unit = _SAMPLE_TYPES[profile.unit]
+    message.sample_type.add(type=text(kind), unit=text(unit))
+    for stack, count in sorted(profile.stacks.items()):
+        numbers = [functions.setdefault(frame, len(functions) + 1) for frame in stack]
+        message.sample.add(location_id=reversed(numbers), value=[count])
+    for frame, number in functions.items():
+        python = frame.kind == "python"
+        library = 0 if python else libraries.setdefault(frame.module, len(libraries) + 1)
+        place = message.location.add(id=number, mapping_id=library)
+        place.line.add(function_id=number)
+        message.function.add(
+            id=number,
+            name=text(frame.name),
+            system_name=text(frame.name),
+            filename=text(frame.module) if python else 0,
+        )
+    for library_name, number in libraries.items():
+        message.mapping.add(id=number, filename=text(library_name), has_functions=True)
+    if profile.rate_hz > 0:
+        message.period_type.type = text(profile.event)
+        message.period_type.unit = text("nanoseconds")
+        message.period = round(_S / profile.rate_hz)
+    message.duration_nanos = profile.duration_ns
+    profiler = f"{profile.profiler} {profile.profiler_version}".strip()
+    told = (name, profiler, f"call graph {profile.call_graph}", *profile.degraded)
+    message.comment.extend(text(comment) for comment in told)
+    message.string_table.extend(texts)
+    return gzip.compress(message.SerializeToString(deterministic=True), mtime=0)

@@ -1,0 +1,165 @@
+"""A profile as a speedscope file, and any speedscope file as a profile."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pytest_flamegate import __version__
+from pytest_flamegate.profile.foreign_frame import frame_reader, placed_frame
+from pytest_flamegate.profile.imported import UNKNOWN_TEXT, Gathered, foreign_profile
+from pytest_flamegate.profile.normalise import UNKNOWN
+from pytest_flamegate.profile.speedscope_file import (
+    CODE,
+    SCHEMA,
+    SpeedscopeError,
+    parse_speedscope_file,
+)
+from pytest_flamegate.profile.speedscope_own import (
+    EXPORTER,
+    added,
+    is_own,
+    own_frames,
+    own_profile,
+)
+from pytest_flamegate.profile.text import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.profile.model import Frame, Profile, Unit
+    from pytest_flamegate.profile.speedscope_file import SpeedscopeFile, Track
+
+_SAMPLER = "py-spy"
+"""Gives every sample the same weight, and so its samples can be counted."""
+_UNITS: dict[str, tuple[Unit, float]] = {
+    "none": ("samples", 1),
+    "nanoseconds": ("nanoseconds", 1),
+    "microseconds": ("nanoseconds", 1e3),
+    "milliseconds": ("nanoseconds", 1e6),
+    "seconds": ("nanoseconds", 1e9),
+    "bytes": ("bytes", 1),
+}
+"""What weights of a unit count as, and how many of that one of them is."""
+
+
+def write_speedscope(profile: Profile, name: str) -> bytes:
+    """Return ``profile`` as the bytes of a speedscope file; equal profiles give equal bytes.
+
+    Raises ``ToolError`` ``E_FRAME_NAME`` for a frame that was not normalised.
+    """
+    stacks = sorted(profile.stacks.items())
+    numbers: dict[Frame, int] = {}
+    samples = [[numbers.setdefault(f, len(numbers)) for f in stack] for stack, _ in stacks]
+    frames = list(numbers)
+    document = {
+        "$schema": SCHEMA,
+        "exporter": f"{EXPORTER}@{__version__}",
+        "name": name,
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": frame.name, "file": frame.module} for frame in frames]},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": f"{name} ({profile.unit})",
+                "unit": profile.unit if profile.unit in _UNITS else "none",
+                "startValue": 0,
+                "endValue": profile.samples,
+                "samples": samples,
+                "weights": [count for _, count in stacks],
+            }
+        ],
+        "flamegate": added(profile, frames),
+    }
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
+    """Read any speedscope file; its profiles (threads mostly) are added up.
+
+    Times become nanoseconds; weights without a unit are taken for samples, and samples of
+    py-spy are counted. Raises ``ReceiptError`` ``E_SPEEDSCOPE`` where it is malformed.
+    """
+    file = parse_speedscope_file(data)
+    tracks = [track for track in file.tracks if track.weights]
+    if is_own(file):
+        return _own(file, tracks)
+    frames = _frames(file, tuple(roots))
+    if file.exporter.startswith(_SAMPLER):
+        return _counted(file, tracks, frames)
+    units = {_unit(track)[0] for track in tracks}
+    if len(units) > 1:
+        raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
+    gathered = Gathered(CODE)
+    for track in tracks:
+        for path, weight in track.weights.items():
+            gathered.add(_stack(path, frames), weight * _unit(track)[1])
+    stacks, notes = gathered.counts()
+    told = [f"imported from {_exporter(file)}: profiler, event and rate are not told", *notes]
+    if any(track.unit == "none" for track in tracks):
+        told.append("weights without a unit taken for samples")
+    return foreign_profile(
+        stacks, told, unit=units.pop() if units else "samples", duration_ns=_duration_ns(tracks)
+    )
+
+
+def _own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
+    frames, gathered = own_frames(file), Gathered(CODE)
+    for track in tracks:
+        for path, weight in track.weights.items():
+            gathered.add(tuple(frames[index] for index in path), weight)
+    return own_profile(gathered.counts()[0], file.extra)
+
+
+def _counted(
+    file: SpeedscopeFile, tracks: Sequence[Track], frames: Sequence[Frame | None]
+) -> Profile:
+    """Return the profile of a sampler: how often each stack was seen."""
+    gathered = Gathered(CODE)
+    for track in tracks:
+        for path, count in track.samples.items():
+            gathered.add(_stack(path, frames), count)
+    profiler, _, version = file.exporter.partition("@")
+    intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
+    interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
+    return foreign_profile(
+        gathered.counts()[0],
+        [f"imported from {_exporter(file)}: event, call graph and Python are not told"],
+        profiler=escape(profiler),
+        profiler_version=escape(version),
+        rate_hz=round(1 / interval_s) if interval_s else 0,
+        duration_ns=_duration_ns(tracks),
+    )
+
+
+def _stack(path: tuple[int, ...], frames: Sequence[Frame | None]) -> tuple[Frame, ...]:
+    stack = tuple(frame for index in path if (frame := frames[index]) is not None)
+    return stack or (UNKNOWN,)
+
+
+def _frames(file: SpeedscopeFile, roots: tuple[str, ...]) -> list[Frame | None]:
+    read = frame_reader(roots)
+    return [
+        placed_frame(text.name, text.file, roots) if text.file else read(text.name)
+        for text in file.frames
+    ]
+
+
+def _unit(track: Track) -> tuple[Unit, float]:
+    if track.unit not in _UNITS:
+        raise SpeedscopeError(f"{track.unit!r} is no unit of the format")
+    return _UNITS[track.unit]
+
+
+def _duration_ns(tracks: Sequence[Track]) -> int:
+    """Return the length of the longest profile, 0 where none is of time."""
+    lengths = [track.length * _unit(track)[1] for track in tracks if _is_time(track)]
+    return round(max(lengths, default=0))
+
+
+def _is_time(track: Track) -> bool:
+    return _unit(track)[0] == "nanoseconds"
+
+
+def _exporter(file: SpeedscopeFile) -> str:
+    return escape(file.exporter) or f"a speedscope file of {UNKNOWN_TEXT} origin"
