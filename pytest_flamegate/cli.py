@@ -18,7 +18,17 @@ from pytest_flamegate.errors import FlamegateError, system_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COMMANDS = ("run", "flamegraph", "verify", "baseline", "calibrate", "selftest", "doctor")
+_COMMANDS = (
+    "run",
+    "flamegraph",
+    "import_file",
+    "export",
+    "verify",
+    "baseline",
+    "calibrate",
+    "selftest",
+    "doctor",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

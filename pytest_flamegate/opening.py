@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ReceiptError, UsageError
 from pytest_flamegate.paths import is_file
-from pytest_flamegate.profile.fold import unfold
+from pytest_flamegate.profile.fold import fold, unfold
 from pytest_flamegate.profile.importing import parse_profile, read_file
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.build import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.metrics import cost_of
-from pytest_flamegate.receipt.shelves import BASE_EVIDENCE, BASE_FOLDED, EVIDENCE, FOLDED
+from pytest_flamegate.receipt.shelves import (
+    BASE_EVIDENCE,
+    BASE_FOLDED,
+    DESCRIBED,
+    EVIDENCE,
+    FOLDED,
+)
 from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -64,7 +70,8 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> Opened:
         return _beside(path, data)
     if evidence := _evidence_of(path, data):
         return _run(evidence, data, path)
-    return Opened(parse_profile(data, roots), path.stem, None, None)
+    described = _described(path, data)
+    return Opened(described or parse_profile(data, roots), path.stem, None, None)
 
 
 def _directory(path: Path) -> Opened:
@@ -110,6 +117,21 @@ def _evidence_of(path: Path, data: bytes) -> Evidence | None:
     if path.name in _PAIRS or _sha256(data) == _recorded(evidence):
         return evidence
     return None
+
+
+def _described(path: Path, data: bytes) -> Profile | None:
+    """Return an imported profile with what was known of it, None where it was not imported."""
+    beside = path.with_name(DESCRIBED)
+    if path.name != FOLDED or not is_file(beside):
+        return None
+    described = parse_profile(read_file(beside))
+    if fold(described).encode() != data:
+        raise ReceiptError(
+            "E_PROFILE_CHANGED",
+            f"{str(path)!a} holds other stacks than {DESCRIBED} beside it.",
+            "Import the profile again.",
+        )
+    return described
 
 
 def _run(evidence: Evidence, data: bytes, path: Path) -> Opened:

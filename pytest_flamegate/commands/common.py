@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pytest_flamegate.settings import Settings, under
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from pytest_flamegate.workload.spec import Workload
 
@@ -66,8 +68,22 @@ def say(text: str) -> None:
 
     What the command does, and how it exits, is the same either way.
     """
-    try:
+    with _heard():
         print(text, flush=True)  # noqa: T201 - a command's words are its result
+
+
+def put(data: bytes) -> None:
+    """Write ``data`` to standard output as it is; as ``say`` where nobody reads on."""
+    with _heard():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

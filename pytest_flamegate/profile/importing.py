@@ -68,16 +68,16 @@ def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
     ``E_TOO_LARGE``, ``E_FOLDED`` or ``E_SPEEDSCOPE`` for what is malformed, and
     ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was sampled.
     """
-    if data.startswith(_GZIP):
-        data = _unpacked(data)
-    data = data.removeprefix(_BOM)
-    for each in FORMATS:
-        if each.recognises(data):
-            return each.read(data, roots)
-    what, todo = _guess(data)
-    raise ReceiptError(
-        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {what}.", todo
-    )
+    data = unpacked(data)
+    found = format_of(data)
+    if found is None:
+        raise unknown_format(data)
+    return found.read(data, roots)
+
+
+def format_of(data: bytes) -> Format | None:
+    """Return the format of ``data``, which is unpacked; None for what is none of them."""
+    return next((each for each in FORMATS if each.recognises(data)), None)
 
 
 def _folded(data: bytes, roots: Sequence[str]) -> Profile:
@@ -124,10 +124,13 @@ def _bounded(data: bytes) -> bytes:
     return data
 
 
-def _unpacked(data: bytes) -> bytes:
+def unpacked(data: bytes) -> bytes:
+    """Return ``data`` without gzip's compression and without a byte order mark."""
+    if not data.startswith(_GZIP):
+        return data.removeprefix(_BOM)
     try:
         unpacker = zlib.decompressobj(wbits=31)
-        unpacked = _bounded(unpacker.decompress(data, MAX_BYTES + 1))
+        content = _bounded(unpacker.decompress(data, MAX_BYTES + 1))
         whole = unpacker.eof
     except zlib.error:
         whole = False
@@ -137,7 +140,7 @@ def _unpacked(data: bytes) -> bytes:
             "The file is compressed, and damaged or cut off.",
             "Copy it again, or record again.",
         )
-    return unpacked
+    return content.removeprefix(_BOM)
 
 
 _FORMS = "Give folded stacks or a speedscope file."
@@ -146,6 +149,14 @@ _KNOWN = (
     (b"# callgrind format", "callgrind's own file", _FORMS),
     (b'"traceEvents"', "a trace of events", "Open it at speedscope.app and export it from there."),
 )
+
+
+def unknown_format(data: bytes) -> ReceiptError:
+    """Return the refusal of ``data``, which is unpacked, saying what it looks like."""
+    what, todo = _guess(data)
+    return ReceiptError(
+        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {what}.", todo
+    )
 
 
 def _guess(data: bytes) -> tuple[str, str]:

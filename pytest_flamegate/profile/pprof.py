@@ -1,7 +1,7 @@
 """A profile as pprof reads it: a compressed ``profile.proto``.
 
-A Python function stands in its file, a native one in the mapping of its library. Only
-what was counted is written: no address, no time of day, no line.
+A Python function stands in its file, a native one in the mapping of its library; the
+first mapping is the program itself. No address, no line and no time of day is written.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.profile.fold import label
+from pytest_flamegate.profile.imported import UNKNOWN_TEXT
 from pytest_flamegate.profile.pprof_schema import profile_message
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def write_pprof(profile: Profile, name: str) -> bytes:
     message = profile_message()()
     texts: dict[str, int] = {"": 0}
     functions: dict[Frame, int] = {}
-    libraries: dict[str, int] = {}
+    libraries: dict[str | None, int] = {None: 1}
 
     def text(value: str) -> int:
         return texts.setdefault(value, len(texts))
@@ -44,24 +46,32 @@ def write_pprof(profile: Profile, name: str) -> bytes:
         message.sample.add(location_id=reversed(numbers), value=[count])
     for frame, number in functions.items():
         python = frame.kind == "python"
-        library = 0 if python else libraries.setdefault(frame.module, len(libraries) + 1)
+        within = None if python else frame.module
+        library = libraries.setdefault(within, len(libraries) + 1)
         place = message.location.add(id=number, mapping_id=library)
         place.line.add(function_id=number)
         message.function.add(
             id=number,
             name=text(frame.name),
-            system_name=text(frame.name),
+            # Another one than the name: pprof takes "<module>" for C++ to be shortened else.
+            system_name=text(label(frame)),
             filename=text(frame.module) if python else 0,
         )
-    for library_name, number in libraries.items():
-        message.mapping.add(id=number, filename=text(library_name), has_functions=True)
+    for within, number in libraries.items():
+        message.mapping.add(id=number, filename=text(within or name), has_functions=True)
     if profile.rate_hz > 0:
         message.period_type.type = text(profile.event)
         message.period_type.unit = text("nanoseconds")
         message.period = round(_S / profile.rate_hz)
     message.duration_nanos = profile.duration_ns
-    profiler = f"{profile.profiler} {profile.profiler_version}".strip()
-    told = (name, profiler, f"call graph {profile.call_graph}", *profile.degraded)
-    message.comment.extend(text(comment) for comment in told)
+    message.comment.extend(text(comment) for comment in _comments(profile))
     message.string_table.extend(texts)
     return gzip.compress(message.SerializeToString(deterministic=True), mtime=0)
+
+
+def _comments(profile: Profile) -> list[str]:
+    known = [] if profile.profiler == UNKNOWN_TEXT else [profile.profiler, profile.profiler_version]
+    told = [" ".join(filter(None, known))]
+    if profile.call_graph != UNKNOWN_TEXT:
+        told.append(f"call graph {profile.call_graph}")
+    return [*filter(None, told), *profile.degraded]

@@ -33,6 +33,8 @@ INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
 BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
 BASE_INSTRUCTIONS = "base-instructions.folded"
 """What was seen of the other side, where a run was compared in pairs."""
+DESCRIBED = "profile.speedscope.json"
+"""How an imported profile was taken, and its stacks once more: it has no evidence."""
 BATCHES = "batches.json"
 """The measurements that an accepted baseline rests on, one entry each."""
 FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT)

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 def profile_notes(profile: Profile) -> list[str]:
     """Return short notes: profiler, event, rate, samples, completeness, what was lost.
 
-    What was counted has no rate, and nothing of it can be lost.
+    What was counted has no rate, and nothing of it can be lost; of a profile that another
+    tool recorded, without a process, there is only what its file told.
     """
+    if not profile.pids:
+        return _imported_notes(profile)
     sampled = profile.unit == "samples"
     notes = [
         f"{profile.profiler} {profile.profiler_version}".strip(),
@@ -31,6 +34,16 @@ def profile_notes(profile: Profile) -> list[str]:
     if sampled:
         notes += [f"{figures.count(profile.lost)} lost", figures.plural(profile.errors, "error")]
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
+
+
+def _imported_notes(profile: Profile) -> list[str]:
+    notes = (
+        [] if profile.profiler == "unknown" else [f"{profile.profiler} {profile.profiler_version}"]
+    )
+    if profile.rate_hz:
+        notes.append(f"{figures.count(profile.rate_hz)} Hz")
+    notes.append(f"{figures.count(profile.samples)} {profile.unit}")
+    return notes + [visible(reason, 200) for reason in profile.degraded]
 
 
 def what_ran(evidence: Evidence) -> list[str]:

@@ -1,0 +1,150 @@
+"""``flamegate import FILE``: what another tool recorded, as flamegate's own files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from pytest_flamegate.profile import Profile
+
+_HOTTEST = 10
+_ENDS = (".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw")
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "import",
+        help="read a profile that another tool recorded",
+        description="Reads folded stacks or a speedscope file, recognised by what is in it, and "
+        "writes profile.folded, profile.speedscope.json and flamegraph.svg. What the file does "
+        "not tell stays unknown; nothing is gated by it.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--name", metavar="NAME", help="what to call it (default: as the file)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where to write (default: .flamegate/imported/NAME)",
+    )
+    common.add_knobs(parser, "dir")
+    parser.set_defaults(run=run)
+
+
+class Importer(NamedTuple):
+    """Something that can be imported: whether bytes are of it, and what is done with them."""
+
+    recognises: Callable[[bytes], bool]
+    run: Callable[[bytes, argparse.Namespace], int]
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Import the file with the first importer that knows it."""
+    from pytest_flamegate.profile.importing import read_file, unknown_format, unpacked
+
+    data = unpacked(read_file(parsed.file))
+    for importer in IMPORTERS:
+        if importer.recognises(data):
+            return importer.run(data, parsed)
+    raise unknown_format(data)
+
+
+def _is_profile(data: bytes) -> bool:
+    from pytest_flamegate.profile.importing import format_of
+
+    return format_of(data) is not None
+
+
+def _profile(data: bytes, parsed: argparse.Namespace) -> int:
+    from pytest_flamegate.profile.exporting import export_profile
+    from pytest_flamegate.profile.importing import parse_profile
+    from pytest_flamegate.profile.normalise import prefixes
+    from pytest_flamegate.receipt.shelves import DESCRIBED, FOLDED, PICTURE
+    from pytest_flamegate.report import flamegraph
+
+    name = _name(parsed)
+    profile = parse_profile(data, prefixes(Path.cwd()))
+    picture = flamegraph(
+        profile, title=name, subtitle=f"imported from {parsed.file.name}", cpu_s_per_token=None
+    )
+    files = {
+        FOLDED: export_profile(profile, "folded", name),
+        DESCRIBED: export_profile(profile, "speedscope", name),
+        PICTURE: picture.encode(),
+    }
+    directory = _write(files, name, parsed)
+    common.say("\n".join(_told(profile)))
+    common.say(str(directory))
+    return 0
+
+
+IMPORTERS = (Importer(_is_profile, _profile),)
+
+
+def _name(parsed: argparse.Namespace) -> str:
+    from pytest_flamegate.workload.declare import NAME
+
+    name: str = parsed.name or parsed.file.name
+    while not parsed.name and name.endswith(_ENDS) and os.path.splitext(name)[0]:  # noqa: PTH122
+        name = os.path.splitext(name)[0]  # noqa: PTH122
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            "E_BAD_NAME",
+            f"{name!a} is no name for a profile.",
+            "Say --name NAME: letters, digits, dots, dashes and underscores.",
+        )
+    return name
+
+
+def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
+    from pytest_flamegate.receipt import store
+    from pytest_flamegate.receipt.shelves import EVIDENCE, RECEIPT
+
+    if parsed.output is None:
+        root = common.settings_of(parsed).directory
+        store.ensure_gitignore(root)
+        published = store.inside(root / "imported", name)
+        store.publish(published, files)
+        return published
+    directory: Path = parsed.output
+    for kept in (RECEIPT, EVIDENCE):
+        if os.path.lexists(directory / kept):
+            raise UsageError(
+                "E_NOT_OVERWRITTEN",
+                f"{str(directory)!a} holds a measured run ({kept}).",
+                "Name another directory.",
+            )
+    for file, data in files.items():
+        store.write_atomic(directory / file, data)
+    return directory
+
+
+def _told(profile: Profile) -> list[str]:
+    """Return the hottest functions, and what the file did not tell."""
+    from pytest_flamegate.profile import hotspots
+    from pytest_flamegate.report import figures
+    from pytest_flamegate.report.text import clip, columns, visible
+
+    spots = [spot for spot in hotspots(profile) if spot.self_samples]
+    rows = [
+        (figures.share(spot.self_share), clip(visible(spot.name), 60), visible(spot.module))
+        for spot in spots[:_HOTTEST]
+    ]
+    total = figures.count(profile.samples)
+    if profile.unit == "nanoseconds":
+        total = figures.seconds(profile.samples / 1e9)
+    else:
+        total += f" {profile.unit}"
+    head = f"{total} in {figures.plural(len(spots), 'function')}, hottest first by self share:"
+    notes = [f"note: {visible(note, 300)}" for note in profile.degraded]
+    return [head, *columns(rows, right=(0,), indent=2), *notes]
