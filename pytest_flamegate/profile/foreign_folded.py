@@ -74,11 +74,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _split(number: int, line: str) -> tuple[str, float]:
     path, separator, count = line.replace("\t", " ").rpartition(" ")
     if not separator or not _COUNT.fullmatch(count):
+        shown = escape(line[-_SHOWN:]).replace("\\x3b", ";")
         raise ReceiptError(
-            _CODE,
-            f"Line {number} of the folded stacks does not end in a count: "
-            f"{escape(line[-_SHOWN:])!r}.",
-            _TODO,
+            _CODE, f'Line {number} of the folded stacks does not end in a count: "{shown}".', _TODO
         )
     if count.isdigit():
         return path, int(count)

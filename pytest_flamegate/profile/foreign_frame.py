@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.normalise import KERNEL, UNKNOWN, native_frame, python_frame
+from pytest_flamegate.profile.normalise import UNKNOWN, native_frame, python_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 _KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"
 _ANNOTATED = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}
 """What collapsers put behind a name: kernel, just-in-time code, inlined."""
-_PLACED = re.compile(r"(?P<name>.*) \((?P<file>[^()]+?)(?::\d+)?\)", re.DOTALL)
+_PLACED = re.compile(r"(?P<name>.*) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)", re.DOTALL)
 _MODULED = re.compile(r"(?P<name>.*) \[(?P<module>[^\[\]\s]+)\]", re.DOTALL)
 _BARE = re.compile(r"\[(\[?[^\[\]]+\]?)\]")
 _PROCESS = re.compile(r'process \d+(?::".*")?', re.DOTALL)
 _THREAD = re.compile(r"thread \((?:0x[0-9A-Fa-f]+|\d+)\)(?:: (?P<name>.*))?", re.DOTALL)
 _PYTHON = re.compile(r"<.*>|.*\.py[ixw]?", re.DOTALL)
-_NATIVE = re.compile(r".*(?:/|\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)")
+_NATIVE = re.compile(r".*(?:\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)")
+_KERNEL = re.compile(r"(?:guest\.)?kernel(?:\.(?:kallsyms|vmlinux).*)?")
 _ADDRESS = re.compile(r"0x[0-9A-Fa-f]+")
 _NUMBERED = re.compile(r"(?:.*:)?\d+|0x[0-9A-Fa-f]+", re.DOTALL)
 
@@ -36,12 +37,11 @@ def is_foreign(frame: Frame) -> bool:
 
     Line numbers, addresses, absolute paths, and libraries in the brackets of Python.
     """
-    python = frame.kind == "python"
-    return bool(
-        frame.module.startswith("/")
-        or _ADDRESS.fullmatch(frame.name)
-        or (python and (_NUMBERED.fullmatch(frame.module) or _NATIVE.fullmatch(frame.module)))
-    ) and not (python and _PYTHON.fullmatch(frame.module) and not frame.module.startswith("/"))
+    if frame.module.startswith("/") or _ADDRESS.fullmatch(frame.name):
+        return True
+    if frame.kind != "python" or _PYTHON.fullmatch(frame.module):
+        return False
+    return bool(_NUMBERED.fullmatch(frame.module) or _NATIVE.match(frame.module))
 
 
 def frame_reader(roots: tuple[str, ...] = ()) -> Callable[[str], Frame | None]:
@@ -72,18 +72,25 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
     return _placed(text, roots)
 
 
-def placed_frame(name: str, file: str, roots: tuple[str, ...] = ()) -> Frame | None:
-    """Return the frame of a function in ``file``; only Python's own files make it Python's."""
-    if _PYTHON.fullmatch(file):
+def placed_frame(
+    name: str, file: str, roots: tuple[str, ...] = (), *, line: bool = False
+) -> Frame | None:
+    """Return the frame of a function in ``file``.
+
+    Python's are those in its own files, and those with a ``line`` in what is no source or
+    library of another language.
+    """
+    if _PYTHON.fullmatch(file) or (line and not _NATIVE.match(file)):
         return python_frame(name, file, roots)
-    return native_frame(name, "" if file == "?" else file, roots)
+    return native_frame(name, _library(file), roots)
 
 
 def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
     """Return the frame of a name with a file, a library or neither beside it."""
     if placed := _PLACED.fullmatch(text):
-        if _PYTHON.fullmatch(placed["file"]) or _NATIVE.match(placed["file"]):
-            return placed_frame(placed["name"], placed["file"], roots)
+        name, file, line = placed.groups()
+        if _PYTHON.fullmatch(file) or _NATIVE.match(file) or line or "/" in file:
+            return placed_frame(name, file, roots, line=line is not None)
     elif moduled := _MODULED.fullmatch(text):
         return native_frame(moduled["name"], _library(moduled["module"]), roots)
     elif bare := _BARE.fullmatch(text):
@@ -93,6 +100,6 @@ def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
 
 def _library(module: str) -> str:
     """Return a module as perf names it: the kernel in brackets, ``unknown`` as no module."""
-    if module.startswith(KERNEL) or module == "guest.kernel":
+    if _KERNEL.fullmatch(module):
         return _KALLSYMS
-    return "" if module == "unknown" else module
+    return "" if module in ("unknown", "?") else module

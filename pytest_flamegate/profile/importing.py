@@ -99,7 +99,9 @@ def _own_folded(text: str) -> Profile | None:
 
 
 def _is_folded(data: bytes) -> bool:
-    return not _JSON.match(data) and b"\0" not in data and is_folded(decode(data))
+    if _JSON.match(data) or b"\0" in data or data.startswith(tuple(mark for mark, *_ in _KNOWN)):
+        return False
+    return is_folded(decode(data))
 
 
 def _is_speedscope(data: bytes) -> bool:

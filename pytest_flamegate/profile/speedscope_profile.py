@@ -9,6 +9,7 @@ from pytest_flamegate import __version__
 from pytest_flamegate.profile.foreign_frame import frame_reader, placed_frame
 from pytest_flamegate.profile.imported import UNKNOWN_TEXT, Gathered, foreign_profile
 from pytest_flamegate.profile.normalise import UNKNOWN
+from pytest_flamegate.profile.speedscope import NAME, count_samples
 from pytest_flamegate.profile.speedscope_file import (
     CODE,
     SCHEMA,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile, Unit
     from pytest_flamegate.profile.speedscope_file import SpeedscopeFile, Track
 
-_SAMPLER = "py-spy"
-"""Gives every sample the same weight, and so its samples can be counted."""
 _UNITS: dict[str, tuple[Unit, float]] = {
     "none": ("samples", 1),
     "nanoseconds": ("nanoseconds", 1),
@@ -84,9 +83,9 @@ def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
     tracks = [track for track in file.tracks if track.weights]
     if is_own(file):
         return _own(file, tracks)
+    if file.exporter.startswith(f"{NAME}@"):
+        return _counted(file, tracks, roots)
     frames = _frames(file, tuple(roots))
-    if file.exporter.startswith(_SAMPLER):
-        return _counted(file, tracks, frames)
     units = {_unit(track)[0] for track in tracks}
     if len(units) > 1:
         raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
@@ -111,14 +110,11 @@ def _own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
     return own_profile(gathered.counts()[0], file.extra)
 
 
-def _counted(
-    file: SpeedscopeFile, tracks: Sequence[Track], frames: Sequence[Frame | None]
-) -> Profile:
+def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
     """Return the profile of a sampler: how often each stack was seen."""
-    gathered = Gathered(CODE)
-    for track in tracks:
-        for path, count in track.samples.items():
-            gathered.add(_stack(path, frames), count)
+    sampled, gathered = count_samples(file, roots, native=True), Gathered(CODE)
+    for stack, count in sampled.stacks.items():
+        gathered.add(stack, count)
     profiler, _, version = file.exporter.partition("@")
     intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
     interval_s = intervals_s.pop() if len(intervals_s) == 1 else None

@@ -69,7 +69,6 @@ def test_no_samples_are_no_error_here() -> None:
         b"{}",
         b"\xff\xfe",
         document({"name": 1, "file": "x.py"}),
-        document({"name": "f"}),
         document({"name": "f", "file": "x.py"}, samples=[[1]]),
         document({"name": "f", "file": "x.py"}, samples=[[-1]]),
         document({"name": "f", "file": "x.py"}, samples=[[True]]),

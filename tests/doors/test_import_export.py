@@ -1,0 +1,264 @@
+"""``flamegate import`` and ``flamegate export``: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.cli import main
+from pytest_flamegate.commands import import_file
+from pytest_flamegate.commands.import_file import Importer
+from pytest_flamegate.opening import open_profile
+from pytest_flamegate.profile.importing import parse_profile
+from pytest_flamegate.profile.pprof_schema import profile_message
+from pytest_flamegate.profile.programs import find
+from tests.receipt.factory import build
+
+Told = pytest.CaptureFixture[str]
+FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
+FILES = {"profile.folded", "profile.speedscope.json", "flamegraph.svg"}
+PROGRAM = """\
+import time
+
+def leaf(rounds):
+    return sum(i * i for i in range(rounds))
+
+def work(until):
+    while time.monotonic() < until:
+        leaf(2000)
+
+work(time.monotonic() + {seconds})
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def speedscope(*frames: dict[str, Any], unit: str = "seconds", weight: float = 0.25) -> str:
+    track = {"type": "sampled", "name": "t", "unit": unit, "samples": [[0]], "weights": [weight]}
+    return json.dumps(
+        {"$schema": "speedscope.app", "shared": {"frames": frames}, "profiles": [track]}
+    )
+
+
+def test_an_imported_profile_is_written_drawn_and_told(here: Path, capsys: Told) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    assert main(["import", "run.folded"]) == 0
+    told = capsys.readouterr().out
+    directory = here / ".flamegate" / "imported" / "run"
+    assert "40 samples in 2 functions" in told
+    assert [line.split() for line in told.splitlines()[1:3]] == [
+        ["75.0", "%", "gemv", "libggml.so"],
+        ["25.0", "%", "decode", "toy.py"],
+    ]
+    assert told.splitlines()[-1] == str(directory)
+    assert {path.name for path in directory.iterdir()} == FILES
+    assert (directory / "profile.folded").read_text() == (
+        "main [unknown];decode (toy.py) 10\nmain [unknown];decode (toy.py);gemv [libggml.so] 30\n"
+    )
+    picture = ET.parse(directory / "flamegraph.svg").getroot()
+    titles = [each.text or "" for each in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert any(title.startswith("gemv\n") for title in titles)
+    # What is not known is not told as if it were.
+    words = " ".join(picture.itertext())
+    assert "imported from run.folded" in words
+    assert "0 Hz" not in words
+    assert "0 processes" not in words
+    # Nothing of it is for git.
+    assert (here / ".flamegate" / ".gitignore").is_file()
+
+
+def test_what_the_file_told_survives_in_the_directory(here: Path, capsys: Told) -> None:
+    (here / "x.json").write_text(speedscope({"name": "f", "file": "a.py"}))
+    assert main(["import", "x.json", "--name", "mine"]) == 0
+    assert "250 ms in 1 function" in capsys.readouterr().out
+    directory = here / ".flamegate" / "imported" / "mine"
+    for path in (directory, directory / "profile.folded"):
+        opened = open_profile(path)
+        assert opened.profile.unit == "nanoseconds"
+        assert opened.profile.samples == 250_000_000
+        assert opened.evidence is None
+    assert open_profile(directory).name == "mine"
+    (directory / "profile.folded").write_text("f (a.py) 3\n")
+    capsys.readouterr()
+    assert main(["export", str(directory), "--format=folded"]) == 3
+    assert "E_PROFILE_CHANGED" in capsys.readouterr().err
+
+
+def test_it_is_written_where_it_is_asked_for(here: Path, capsys: Told) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    (here / "out").mkdir()
+    (here / "out" / "mine.txt").write_text("kept")
+    assert main(["import", "run.folded", "-o", "out"]) == 0
+    assert {path.name for path in (here / "out").iterdir()} >= {*FILES, "mine.txt"}
+    assert not (here / ".flamegate").exists()
+
+
+def test_a_measured_run_is_not_overwritten(here: Path, capsys: Told) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    build().write(here / "kept")
+    before = {path: path.read_bytes() for path in (here / "kept").iterdir()}
+    assert main(["import", "run.folded", "-o", "kept"]) == 2
+    assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (here / "kept").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("run.folded", "run"),
+        ("run.speedscope.json.gz", "run"),
+        ("a.b.txt", "a.b"),
+        ("plain", "plain"),
+        ("v1.2", "v1.2"),
+    ],
+)
+def test_it_is_called_as_the_file(here: Path, capsys: Told, file: str, name: str) -> None:
+    (here / file).write_text(FOLDED)
+    assert main(["import", file]) == 0
+    assert (here / ".flamegate" / "imported" / name).is_dir()
+
+
+@pytest.mark.parametrize("arguments", [["-x y.folded"], ["run.folded", "--name=../up"]])
+def test_a_name_that_is_none_is_refused(here: Path, capsys: Told, arguments: list[str]) -> None:
+    for file in ("-x y.folded", "run.folded"):
+        (here / file).write_text(FOLDED)
+    assert main(["import", *arguments[1:], "--", arguments[0]]) == 2
+    assert "E_BAD_NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "exit_code"),
+    [
+        (b"", "E_UNKNOWN_FORMAT", 3),
+        (b"hello\n", "E_UNKNOWN_FORMAT", 3),
+        (b"a;b 1\na;c\n", "E_FOLDED", 3),
+        (b'{"$schema": "speedscope.app"', "E_SPEEDSCOPE", 3),
+        (b"a 0\n", "E_NO_SAMPLES", 4),
+        (None, "E_CANNOT_READ", 5),
+    ],
+)
+def test_what_cannot_be_imported(
+    here: Path, capsys: Told, content: bytes | None, code: str, exit_code: int
+) -> None:
+    if content is not None:
+        (here / "x").write_bytes(content)
+    assert main(["import", "x"]) == exit_code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(code)
+    assert not (here / ".flamegate").exists()
+
+
+def test_hostile_names_come_to_no_harm(here: Path, capsys: Told) -> None:
+    hostile = '</title><script>alert(1)</script>;]]>\x1b[2J\u202e"'
+    (here / "x.json").write_text(speedscope({"name": hostile, "file": "a.py"}))
+    assert main(["import", "x.json"]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    picture = ET.parse(here / ".flamegate/imported/x/flamegraph.svg").getroot()
+    assert not list(picture.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_another_kind_of_file_is_one_importer_more(
+    here: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Importer(lambda data: data == b"other", lambda data, parsed: 4)
+    monkeypatch.setattr(import_file, "IMPORTERS", (*import_file.IMPORTERS, other))
+    (here / "x").write_bytes(gzip.compress(b"other"))
+    assert main(["import", "x"]) == 4
+
+
+@pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
+def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Told, name: str) -> None:
+    triple = build()
+    triple.write(here / "run")
+    assert main(["export", f"run/{name}", "--format=folded"]) == 0
+    assert capsys.readouterr().out.encode() == triple.folded
+    assert main(["export", f"run/{name}", "--format=speedscope"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["name"] == "4tok"
+    assert document["flamegate"]["profiler"] == "py-spy"
+
+
+def test_pprof_goes_to_a_file(here: Path, capsys: Told) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    assert main(["export", "run.folded", "--format=pprof", "-o", "run.pb.gz"]) == 0
+    assert capsys.readouterr().out == "run.pb.gz\n"
+    message = profile_message()()
+    message.ParseFromString(gzip.decompress((here / "run.pb.gz").read_bytes()))
+    assert sorted(each.value[0] for each in message.sample) == [10, 30]
+
+
+def test_pprof_is_not_put_on_a_terminal(
+    here: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["export", "run.folded", "--format=pprof"]) == 2
+    assert "E_TERMINAL" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written(here: Path, capsys: Told) -> None:
+    (here / "run.folded").write_text(FOLDED)
+    (here / "file").write_text("")
+    assert main(["export", "run.folded", "--format=folded", "-o", "file/x"]) == 5
+    assert "E_CANNOT_WRITE" in capsys.readouterr().err
+    assert main(["import", "run.folded", "-o", "file"]) == 5
+    assert "E_CANNOT_WRITE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["export", "x"], ["export", "x", "--format=svg"], ["import"]]
+)
+def test_a_command_line_that_is_not_understood(capsys: Told, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(here: Path) -> None:
+    (here / "run.folded").write_text("".join(f"main;function_{i} 3\n" for i in range(50_000)))
+    code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "export", "run.folded", "--format=folded"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.read(10)
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait(60) == 0
+
+
+@pytest.mark.parametrize("form", ["raw", "speedscope"])
+def test_what_py_spy_records_is_imported(here: Path, capsys: Told, py_spy: None, form: str) -> None:
+    (here / "spin.py").write_text(PROGRAM.format(seconds=1.0))
+    options = ["--rate", "100", "--format", form, "--output", "out"]
+    subprocess.run(
+        [find("py-spy", ""), "record", *options, "--", sys.executable, "spin.py"],
+        capture_output=True,
+        timeout=120,
+        check=False,  # py-spy's exit status tells nothing
+    )
+    assert main(["import", "out"]) == 0
+    profile = parse_profile((here / "out").read_bytes())
+    assert profile.samples >= 20
+    names = {frame.name for stack in profile.stacks for frame in stack}
+    assert {"<module>", "work", "leaf"} <= names
+    assert ("leaf", "spin.py") in {frame[:2] for stack in profile.stacks for frame in stack}
+    hottest = capsys.readouterr().out.splitlines()[1]
+    assert "leaf" in hottest or "genexpr" in hottest

@@ -1,0 +1,228 @@
+"""Folded stacks of any tool, and what is told of files that are none."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UndecidedError
+from pytest_flamegate.profile import Frame, Stack, fold, importing
+from pytest_flamegate.profile import imported as limits
+from pytest_flamegate.profile.importing import parse_profile, read_profile
+from tests.profile.profiles import DATA, native, profile, python, system
+from tests.profile.test_fold import STACKS
+
+UNKNOWN = native("[unknown]", "unknown")
+
+
+def plain(name: str) -> Frame:
+    return native(name, "unknown")
+
+
+def stacks(text: str, *roots: str) -> dict[Stack, int]:
+    return dict(parse_profile(text.encode("utf-8", "surrogateescape"), roots).stacks)
+
+
+@given(STACKS.filter(bool))
+def test_our_own_text_reads_back_to_the_very_same_frames(written: dict[Stack, int]) -> None:
+    text = fold(profile(written))
+    with suppress(ReceiptError):
+        read = parse_profile(text.encode())
+        assert read.samples == sum(written.values())
+        if read.degraded[0].startswith("folded stacks alone"):
+            assert read.stacks == written
+
+
+def test_names_that_were_escaped_once_are_not_escaped_again() -> None:
+    written = {(python("a\\x3bb"), native("g\\x0ah")): 3, (system("read"),): 1}
+    assert parse_profile(fold(profile(written)).encode()).stacks == written
+
+
+@pytest.mark.parametrize(
+    ("text", "frames"),
+    [
+        ("main;f", (plain("main"), plain("f"))),
+        ("f (/home/me/project/src/a.py:12)", (python("f", "a.py"),)),
+        ("f (/usr/lib/python3.11/json/decoder.py:7)", (python("f", "json/decoder.py"),)),
+        ("<module> (<string>:1)", (python("<module>", "<string>"),)),
+        ("main (/usr/local/bin/pytest:8)", (python("main", "pytest"),)),
+        ("sgemv_n (/x/libopenblas-0cf96a72.so)", (native("sgemv_n", "libopenblas.so"),)),
+        ("0x7f133204524a (/lib/libc.so.6)", (native("[libc.so.6]", "libc.so.6"),)),
+        ("step (kernels.c:88)", (native("step", "kernels.c"),)),
+        ('process 12:"python x.py";thread (12)', (plain("process"), plain("thread"))),
+        ("thread (0x7F00): pool", (plain("thread pool"),)),
+        ("do_syscall_64_[k]", (system("do_syscall_64"),)),
+        ("java/lang/Thread.run_[j]", (native("java/lang/Thread.run", "jit"),)),
+        ("py::f:/home/me/project/a.py_[j]", (python("f", "a.py"),)),
+        ("py::f:/home/me/project/a.py", (python("f", "a.py"),)),
+        ("inner_[i]", (plain("inner"),)),
+        ("[libfoo.so]", (native("[libfoo.so]", "libfoo.so"),)),
+        ("[kernel.kallsyms]", (system("[kernel]"),)),
+        ("[kernels.so]", (native("[kernels.so]", "kernels.so"),)),
+        ("[unknown]", (UNKNOWN,)),
+        ("read [libc.so.6];vfs_read [kernel]", (native("read", "libc.so.6"), system("vfs_read"))),
+        ("std::sort<int>(int*, int*)+0x1f", (plain("std::sort<int>"),)),
+        ("_ZN3foo17h0123456789abcdefE", (plain("_ZN3foo17h0123456789abcdefE"),)),
+        ("operator new(unsigned long)", (plain("operator new"),)),
+        ("runtime.main;main.(*T).run", (plain("runtime.main"), plain("main.(*T).run"))),
+        ("a;;b", (plain("a"), UNKNOWN, plain("b"))),
+        ("a b\tc", (plain("a b c"),)),
+        ("a\x1b[2J", (plain("a\\x1b[2J"),)),
+        ("a\udcffb", (plain("a\\udcffb"),)),
+    ],
+)
+def test_a_frame_of_another_tool(text: str, frames: Stack) -> None:
+    # The root is in no notation of ours, so that the whole file is another tool's.
+    found = stacks(f"root;{text} 5\n", "/home/me/project/")
+    assert found == {(plain("root"), *frames): 5}
+
+
+def test_a_sample_without_a_frame_counts() -> None:
+    assert stacks("a;b (x.py:1) 2\n 5\n") == {(plain("a"), python("b", "x.py")): 2, (UNKNOWN,): 5}
+
+
+def test_line_numbers_are_merged_into_the_function() -> None:
+    read = parse_profile((DATA / "py-spy-raw.txt").read_bytes())
+    assert fold(read).splitlines() == [
+        "<module> (spin.py);rec (spin.py);work (spin.py) 3",
+        "<module> (spin.py);rec (spin.py);work (spin.py);leaf (spin.py) 106",
+    ]
+    assert (read.profiler, read.event, read.python, read.rate_hz) == ("unknown", "unknown", "", 0)
+    assert read.pids == ()
+    assert read.degraded
+
+
+def test_comments_blank_lines_and_line_ends_of_other_systems() -> None:
+    text = "\ufeff# made by a tool\r\n#\r\n\r\na;b 1\r\na;b\t2  \r\n"
+    assert stacks(text) == {(plain("a"), plain("b")): 3}
+
+
+def test_a_last_line_without_its_end_is_told() -> None:
+    assert not any("no end" in note for note in parse_profile(b"a;b 12\n").degraded)
+    assert any("no end" in note for note in parse_profile(b"a;b 12").degraded)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts", "rounded"),
+    [
+        ("a 1.0\nb 2.\n", [1, 2], False),
+        ("a 1000.4\nb 2e3\n", [1000, 2000], True),
+        ("a 1000\nb 0\nc 0.2\n", [1000], True),
+    ],
+)
+def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> None:
+    read = parse_profile(text.encode())
+    assert list(read.stacks.values()) == counts
+    assert any("rounded" in note for note in read.degraded) == rounded
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a;b 1\na;c\n", 'Line 2 .*"a;c"'),
+        ("a 1\nb -1\n", "Line 2"),
+        ("a 1\nb nan\n", "Line 2"),
+        ("a 1\nb inf\n", "Line 2"),
+        ("a 1\nb ٣\n", "Line 2"),
+        ("a 1\n12\n", "Line 2"),
+        ("a 1\nb " + "9" * 30 + "\n", "Line 2"),
+        ("a 1e99\n", "counts more than"),
+        ("a " + "9" * 16 + "\n", "counts more than"),
+        ("a 999999999999999\na 1\n", "counts more than"),
+        ("a 0.4\nb 0.4\n", "fractions"),
+        ("a 1.5\nb 2\n", "fractions"),
+        ("a;b 10 12\na;c 3 4\n", "two counts"),
+        (";".join("f" * (limits.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
+    ],
+)
+def test_malformed_folded_stacks_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ReceiptError, match=f"(?s)E_FOLDED.*{words}"):
+        stacks(text)
+
+
+def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_FRAMES", 5)
+    assert stacks("a;b 1\na;b 2\na;c;d 1\n")
+    with pytest.raises(ReceiptError, match=r"E_FOLDED.*together"):
+        stacks("a;b 1\na;c 2\na;d 1\n")
+
+
+def test_nothing_sampled_is_a_refusal() -> None:
+    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+        stacks("a;b 0\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "empty"),
+        (b" \n\r\n", "empty"),
+        (b"# only a comment\n", "first line"),
+        (b"hello\nworld\n", "first line"),
+        (b"PERFILE2\x00\x01", "perf's own recording.*perf script"),
+        (b"# callgrind format\nversion: 1\n", "callgrind"),
+        (b'{"traceEvents": []}', "trace of events.*speedscope.app"),
+        (b'{"a": 1}', "no speedscope file"),
+        (b"\x00\x01 12\n", "binary"),
+        ("a;b 12\n".encode("utf-16"), "binary"),
+        (gzip.compress(b"a 1\n")[:-9], "cut off"),
+        (b"\x1f\x8bxxxx", "damaged"),
+        (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00"), "binary"),
+    ],
+)
+def test_what_is_no_profile_is_told_what_it_looks_like(data: bytes, words: str) -> None:
+    with pytest.raises(ReceiptError, match=f"(?s)E_UNKNOWN_FORMAT.*{words}"):
+        parse_profile(data)
+
+
+def test_a_compressed_profile_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.folded.gz"
+    path.write_bytes(gzip.compress(b"a;b 3\n"))
+    assert read_profile(path).stacks == {(plain("a"), plain("b")): 3}
+
+
+def test_a_frame_in_braces_is_no_json() -> None:
+    assert stacks("{closure#0};{{impl}} 3\n") == {(plain("{closure#0}"), plain("{{impl}}")): 3}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: type[bytes]
+) -> None:
+    monkeypatch.setattr(importing, "MAX_BYTES", 1000)
+    path = tmp_path / "large"
+    path.write_bytes(pack(b"a;b 3\n" * 200))
+    with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
+        read_profile(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="E_CANNOT_READ"):
+        read_profile(tmp_path / "gone")
+
+
+LINES = st.lists(
+    st.tuples(
+        st.lists(
+            st.text(max_size=6)
+            | st.sampled_from(["f (a.py:3)", "x_[k]", "[lib.so]", "py::", "thread (1)", "a (b)"]),
+            max_size=5,
+        ).map(";".join),
+        st.integers(-1, 10**16) | st.floats() | st.text(max_size=3),
+    ).map(lambda pair: f"{pair[0]} {pair[1]}"),
+    max_size=6,
+).map("\n".join)
+
+
+@given(st.binary() | (LINES | st.text()).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    with suppress(FlamegateError):
+        read = parse_profile(data)
+        # What is read can be written, and reads back.
+        assert read.samples > 0
+        assert parse_profile(fold(read).encode()).samples == read.samples
