@@ -1,38 +1,37 @@
 """Reading what ``perf script`` prints.
 
-One sample is a header line, its frames from leaf to root, and an empty line. Equal
-frames come thousands of times, so everything after the address is looked up in a cache
-as bytes before anything is decoded.
+One sample is a header line, its frames from leaf to root, and an empty line. Blocks of
+nothing else, which is nearly all there is, are read at once; the others line by line.
 """
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import compress
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.normalise import UNKNOWN, native_frame
-from pytest_flamegate.profile.text import decode, escape
-from pytest_flamegate.profile.words import ProfilerError, unreadable
+from pytest_flamegate.profile import perf_lines
+from pytest_flamegate.profile.perf_headers import Headers, time_ns
+from pytest_flamegate.profile.perf_letters import Letters
+from pytest_flamegate.profile.words import unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_flamegate.profile.model import Frame, Stack
+    from pytest_flamegate.profile.model import Stack
 
 FIELDS = "pid,tid,time,event,ip,sym,dso"
 """No ``comm``: a process names itself, and may put a line break in it."""
 
-NAME = "perf"
-_HEADER = re.compile(rb"\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d{6,9}):\s+([\w:.\-/]+):\s*([0-9a-f]+ .*)?")
-_LOST = re.compile(rb"PERF_RECORD_LOST(?P<samples>_SAMPLES)? lost (?:samples )?(?P<count>\d{1,18})")
-_FRAME = re.compile(rb"\t *[0-9a-f]+ (.*)", re.DOTALL)
-_ADDRESS_END = 18
+NAME = perf_lines.NAME
+BLOCK_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class Script:
-    """What was read so far: stacks with samples, losses, processes, times."""
+    """What was read: stacks with samples, losses, processes, times."""
 
     stacks: dict[Stack, int] = field(default_factory=dict)
     pids: set[int] = field(default_factory=set)
@@ -40,8 +39,6 @@ class Script:
     last_ns: int = 0
     lost_chunks: int = 0
     lost_samples: int = 0
-    window_ns: tuple[int, int] | None = None
-    inside: bool = True
 
     @property
     def span_ns(self) -> int:
@@ -55,98 +52,122 @@ class Script:
 
 
 def parse_script(
-    lines: Iterable[bytes],
+    chunks: Iterable[bytes],
     roots: Sequence[str] = (),
     window_ns: tuple[int, int] | None = None,
 ) -> Script:
-    """Read lines of ``perf script -F FIELDS --show-lost-events``.
+    """Read the output of ``perf script -F FIELDS --show-lost-events``, in pieces of any length.
 
     Of samples outside ``window_ns``, first and last time in nanoseconds, nothing is kept.
 
     Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` at a line that is none of perf's, and
     where the last sample is cut off.
     """
-    script = Script(window_ns=window_ns)
-    cache: dict[bytes, Frame | None] = {}
-    frames: list[Frame] = []
-    inside = False
-    for line in lines:
-        if inside and line.startswith(b"\t"):
-            key = line[_ADDRESS_END:]
-            if key not in cache:
-                cache[key] = _frame(line, roots)
-            frame = cache[key]
-            if frame is not None:
-                frames.append(frame)
-        elif line.strip():
-            if inside:
-                raise _unexpected(line)
-            inside = _header(script, line, roots)
-        elif inside:
-            _add(script, frames)
-            frames, inside = [], False
-    if inside:
-        raise unreadable(NAME, "the last sample is cut off")
-    return script
+    reader = _Reader(roots, window_ns)
+    for block in _blocks(chunks):
+        if not reader.samples(block):
+            for line in BytesIO(block):
+                reader.line(line)
+    return reader.script()
 
 
-def _header(script: Script, line: bytes, roots: Sequence[str]) -> bool:
-    """Read a line between samples; True if it is a header that frames follow."""
-    if found := _LOST.search(line):
-        count = int(found["count"])
-        script.lost_samples += count if found["samples"] else 0
-        script.lost_chunks += 0 if found["samples"] else count
-        return False
-    header = _HEADER.fullmatch(line.rstrip())
-    if header is None:
-        raise _unexpected(line)
-    _note(script, header)
-    if header[6] is None:
+def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut at empty lines, so that all blocks but the last hold whole samples."""
+    held: list[bytes | memoryview] = []
+    size, enough = 0, BLOCK_BYTES
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size < enough:
+            continue
+        if (end := chunk.rfind(b"\n\n") + 2) < 2:  # a long sample, or chunks of a line each
+            held = [chunk := b"".join(held)]
+            if (end := chunk.rfind(b"\n\n") + 2) < 2:
+                enough = 2 * size
+                continue
+        held[-1] = memoryview(chunk)[:end]
+        yield b"".join(held)
+        held, size, enough = [chunk[end:]], len(chunk) - end, BLOCK_BYTES
+    yield b"".join(held)
+
+
+class _Reader:
+    """Counts stacks as words, and is within a sample or between two."""
+
+    def __init__(self, roots: Sequence[str], window_ns: tuple[int, int] | None) -> None:
+        self._letters = Letters(roots)
+        self._headers = Headers()
+        self._window_ns = window_ns
+        self._words: Counter[str] = Counter()
+        self._read = Script()
+        self._word: list[str] | None = None
+        self._wanted = True
+
+    def samples(self, block: bytes) -> bool:
+        """Read whole samples at once; False, and nothing is read, where there is more."""
+        found = None if self._word is not None else self._letters.words(block)
+        if found is None:
+            return False
+        words, headers = found
+        groups = self._headers.groups(headers)
+        if groups is None:
+            return False
+        if self._window_ns is not None:
+            wanted = [self._is_wanted(time_ns(header)) for header in headers]
+            words, headers = (list(compress(each, wanted)) for each in (words, headers))
+            groups = self._headers.groups(headers) if headers else []
+        self._words.update(words)
+        if headers and self._read.first_ns is None:
+            self._read.first_ns = time_ns(headers[0])
+        for group in groups or ():
+            self._read.pids |= group.pids
+            self._read.last_ns = max(self._read.last_ns, group.last_ns)
         return True
-    frame = _frame(b"\t" + header[6], roots)
-    _add(script, [frame] if frame else [])
-    return False
 
+    def line(self, line: bytes) -> None:
+        """Read a line with its line break. Raises ``ProfilerError``."""
+        if self._word is not None and line.startswith(b"\t"):
+            self._word.append(self._letters.letter(line))
+        elif line.strip():
+            if self._word is not None:
+                raise perf_lines.unexpected(line)
+            self._between(line)
+        elif self._word is not None:
+            self._ended("".join(self._word))
 
-def _frame(line: bytes, roots: Sequence[str]) -> Frame | None:
-    found = _FRAME.fullmatch(line.rstrip(b"\n"))
-    if found is None:
-        raise _unexpected(line)
-    text = decode(found[1])
-    # Symbols and paths may hold " (" themselves; a path starts with "/" or "[".
-    at = max(text.rfind(" (/"), text.rfind(" (["))
-    if at < 0:
-        at = text.rfind(" (")
-    if at < 0 or not text.endswith(")"):
-        return native_frame(text, "", roots)
-    return native_frame(text[:at], text[at + 2 : -1], roots)
+    def script(self) -> Script:
+        """Return what was read. Raises ``ProfilerError`` within a sample."""
+        if self._word is not None:
+            raise unreadable(NAME, "the last sample is cut off")
+        stacks = self._read.stacks
+        while self._words:  # as the stacks grow the words go: never are both there in full
+            word, samples = self._words.popitem()
+            stack = self._letters.stack(word)
+            stacks[stack] = stacks.get(stack, 0) + samples
+        return self._read
 
-
-def _add(script: Script, leaf_first: list[Frame]) -> None:
-    if not script.inside:
-        return
-    stack: list[Frame] = []
-    for frame in reversed(leaf_first):
-        # Frames that lost their address tell nothing apart: one stands for a run of them.
-        if not (stack and frame == stack[-1] and frame.name.startswith("[")):
-            stack.append(frame)
-    key = tuple(stack) or (UNKNOWN,)
-    script.stacks[key] = script.stacks.get(key, 0) + 1
-
-
-def _note(script: Script, header: re.Match[bytes]) -> None:
-    if len(header[1]) > 10 or len(header[3]) > 12:
-        raise unreadable(NAME, "a process id or time is out of range")
-    at_ns = int(header[3]) * 10**9 + int(header[4].ljust(9, b"0"))
-    if script.window_ns is not None:
-        script.inside = script.window_ns[0] <= at_ns <= script.window_ns[1]
-        if not script.inside:
+    def _between(self, line: bytes) -> None:
+        if (lost := perf_lines.loss(line)) is not None:
+            self._read.lost_samples += lost.count if lost.counted else 0
+            self._read.lost_chunks += 0 if lost.counted else lost.count
             return
-    script.pids.add(int(header[1]))
-    if script.first_ns is None:
-        script.first_ns = at_ns
-    script.last_ns = max(script.last_ns, at_ns)
+        header = perf_lines.header(line)
+        at_ns = perf_lines.nanoseconds(header[3])
+        self._wanted = self._is_wanted(at_ns)
+        if self._wanted:
+            self._read.pids.add(int(header[1]))
+            if self._read.first_ns is None:
+                self._read.first_ns = at_ns
+            self._read.last_ns = max(self._read.last_ns, at_ns)
+        if header[5] is None:
+            self._word = []
+        else:
+            self._ended(self._letters.letter(b"\t" + header[5]))
 
+    def _ended(self, word: str) -> None:
+        if self._wanted:
+            self._words[word] += 1
+        self._word = None
 
-def _unexpected(line: bytes) -> ProfilerError:
-    return unreadable(NAME, f"unexpected line {escape(decode(line.strip()))!r}")
+    def _is_wanted(self, at_ns: int) -> bool:
+        return self._window_ns is None or self._window_ns[0] <= at_ns <= self._window_ns[1]
