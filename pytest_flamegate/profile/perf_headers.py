@@ -79,4 +79,5 @@ def _read(line: bytes) -> Group | None:
         return None  # read line by line, it is refused in its own words
     if found[5] is not None:
         return None
-    return Group(*(itemgetter(slice(*found.span(part))) for part in (1, 3)), ())
+    pid, time = (itemgetter(slice(*found.span(part))) for part in (1, 3))
+    return Group(pid, time, ())

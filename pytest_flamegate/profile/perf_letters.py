@@ -7,7 +7,7 @@ which runs Python code for a line.
 
 from __future__ import annotations
 
-from operator import concat, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile import perf_lines
@@ -87,7 +87,7 @@ class Letters:
         if not len(frames) == len(headers) == len(ends) or any(empty) or headers.pop():
             return None
         try:
-            words = list(map(concat, text.split(END), map(self._last.__getitem__, frames)))
+            words = list(map(str.__add__, text.split(END), map(self._last.__getitem__, frames)))
         except KeyError:
             return None
         return words, [first[:-1], *headers]

@@ -27,7 +27,7 @@ _SECOND_DIGITS = 12
 class Loss(NamedTuple):
     """Samples lost: told by a kernel that counts them, or of a chunk that was overwritten."""
 
-    count: int
+    samples: int
     counted: bool
 
 

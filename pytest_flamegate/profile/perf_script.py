@@ -114,7 +114,8 @@ class _Reader:
             return False
         if self._window_ns is not None:
             wanted = [self._is_wanted(time_ns(header)) for header in headers]
-            words, headers = (list(compress(each, wanted)) for each in (words, headers))
+            words = list(compress(words, wanted))
+            headers = list(compress(headers, wanted))
             groups = self._headers.groups(headers) if headers else []
         self._words.update(words)
         if headers and self._read.first_ns is None:
@@ -148,8 +149,10 @@ class _Reader:
 
     def _between(self, line: bytes) -> None:
         if (lost := perf_lines.loss(line)) is not None:
-            self._read.lost_samples += lost.count if lost.counted else 0
-            self._read.lost_chunks += 0 if lost.counted else lost.count
+            if lost.counted:
+                self._read.lost_samples += lost.samples
+            else:
+                self._read.lost_chunks += lost.samples
             return
         header = perf_lines.header(line)
         at_ns = perf_lines.nanoseconds(header[3])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import time
+from io import FileIO
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.perf_script import FIELDS, NAME, Script, parse_script
+from pytest_flamegate.profile.perf_script import BLOCK_BYTES, FIELDS, NAME, Script, parse_script
 from pytest_flamegate.profile.perf_words import KNOWN
-from pytest_flamegate.profile.words import failed, hangs, unreadable
+from pytest_flamegate.profile.words import ProfilerError, failed, hangs, unreadable
 from pytest_flamegate.workload import process
+from pytest_flamegate.workload.readable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_flamegate.workload.process import Result
 
 READ_TIMEOUT_S = 300.0
+_LAST_WORDS_S = 1.0
 _NOT_CLOSED = b"data size field is 0"
 _EVENT = re.compile(r"^(\S+): .*?\bsample_freq \}: (\d{1,9}), sample_type: ([A-Z_|]+)")
 _STACK_BYTES = re.compile(r"sample_stack_user: (\d{1,9})")
@@ -64,29 +69,54 @@ def throttled(program: str, raw: Path) -> int:
 def script(
     program: str, raw: Path, roots: Sequence[str], window_ns: tuple[int, int] | None = None
 ) -> Script:
-    """Read every sample of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``."""
-    text = raw.with_name(raw.name + ".script")
+    """Read every sample of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``.
+
+    What perf prints is read as it comes: of deep stacks it is gigabytes.
+    """
     argv = [program, "script", "-f", "--no-inline", "--show-lost-events", "--max-stack", "1024"]
-    try:
-        with text.open("w+b") as stream:
-            child = process.start(
-                [*argv, "-F", FIELDS, "-i", str(raw)],
-                env=environment(),
-                stdout_fd=stream.fileno(),
-            )
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    with _pipe() as (ours, theirs):
+        child = process.start(
+            [*argv, "-F", FIELDS, "-i", str(raw)], env=environment(), stdout_fd=theirs.fileno()
+        )
+        try:
+            theirs.close()
+            refusal = None
             try:
-                status = child.wait(READ_TIMEOUT_S)
-                stderr = child.stderr_bytes()
-            finally:
-                child.end()
-            if status is None:
-                raise hangs(NAME, READ_TIMEOUT_S, "running perf script")
-            if status != 0:
-                raise failed(NAME, stderr, status, KNOWN)
-            stream.seek(0)
-            return parse_script(stream, roots, window_ns)
-    finally:
-        text.unlink(missing_ok=True)
+                found = parse_script(_printed(ours, deadline), roots, window_ns)
+            except ProfilerError as error:
+                refusal = error
+            status = child.wait(_LAST_WORDS_S if refusal else deadline - time.monotonic())
+            stderr = child.stderr_bytes()
+        finally:
+            child.end()
+    if refusal is None and status is None:
+        raise _script_hangs()
+    if status:  # it explains what is missing in what was read
+        raise failed(NAME, stderr, status, KNOWN)
+    if refusal is not None:
+        raise refusal
+    return found
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
+    ours, theirs = (FileIO(fd, mode) for fd, mode in zip(os.pipe(), "rw", strict=True))
+    with ours, theirs:
+        yield ours, theirs
+
+
+def _printed(ours: FileIO, deadline: float) -> Iterator[bytes]:
+    """Yield what perf prints until it closes its end."""
+    while readable(ours.fileno(), deadline - time.monotonic()):
+        if not (chunk := ours.read(BLOCK_BYTES)):
+            return
+        yield chunk
+    raise _script_hangs()
+
+
+def _script_hangs() -> ProfilerError:
+    return hangs(NAME, READ_TIMEOUT_S, "running perf script")
 
 
 def inject_jit(program: str, raw: Path) -> Path:
