@@ -6,12 +6,16 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.decoding import document
 from pytest_flamegate.profile import fold, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.shelves import (
+    DECODE,
+    DECODE_FOLDED,
+    DECODE_PICTURE,
     EVIDENCE,
     FOLDED,
     INSTRUCTIONS,
@@ -21,6 +25,7 @@ from pytest_flamegate.receipt.shelves import (
     RECEIPT,
 )
 from pytest_flamegate.report import flamegraph, flamegraph_markdown, picture_subtitle
+from pytest_flamegate.report.decode import decode_picture
 from pytest_flamegate.workload import gguf
 
 if TYPE_CHECKING:
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.measuring import Measuring
     from pytest_flamegate.profile import Profile
     from pytest_flamegate.profile.instructions import InstructionCount
+    from pytest_flamegate.profile.subtraction import DecodeProfile
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.workload.spec import Workload
 
@@ -81,11 +87,17 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
 
 
 def pictures(
-    workload: Workload, sealed: Sealed, verdict: Verdict, *, again: str
+    workload: Workload,
+    sealed: Sealed,
+    verdict: Verdict,
+    *,
+    again: str,
+    decode: DecodeProfile | None = None,
 ) -> dict[str, bytes]:
     """Return the flame graph and its page; nothing where there is no profile to draw.
 
-    ``again`` is the command that makes them again.
+    ``again`` is the command that makes them again; ``decode`` the profile of decode alone,
+    where it was asked for.
     """
     if sealed.profile is None or sealed.receipt is None:
         return {}
@@ -95,8 +107,15 @@ def pictures(
         subtitle=picture_subtitle(sealed.evidence, sealed.receipt),
         cpu_s_per_token=cost_of(sealed.profile.covers, sealed.evidence.metrics),
     )
-    page = flamegraph_markdown(sealed.evidence, sealed.receipt, verdict, regenerate=again)
-    return {PICTURE: picture.encode(), PAGE: page.encode()}
+    page = flamegraph_markdown(
+        sealed.evidence, sealed.receipt, verdict, regenerate=again, decode=decode
+    )
+    files = {PICTURE: picture.encode(), PAGE: page.encode()}
+    if decode is not None:
+        files[DECODE] = document(decode, sealed.evidence)
+        files[DECODE_FOLDED] = fold(decode.profile).encode()
+        files[DECODE_PICTURE] = decode_picture(decode, workload.node_name).encode()
+    return files
 
 
 def counted_files(workload: Workload, sealed: Sealed, count: InstructionCount) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from pytest_flamegate import __version__
 from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare, shared_program
 from pytest_flamegate.calibrated import calibration_known, load, load_ledger
 from pytest_flamegate.comparing import Comparison, Measured, measured
+from pytest_flamegate.decoding import NOT_IN_PAIRS, decoded
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.gate import Known
     from pytest_flamegate.profile.instructions import InstructionCount
+    from pytest_flamegate.profile.subtraction import DecodeProfile
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.settings import Settings
     from pytest_flamegate.workload.spec import Workload
@@ -174,7 +176,8 @@ class Session:
                 verdict = with_reason(verdict, not_compared(rev, error))
         beside = {} if count is None else counted_files(workload, sealed, count)
         old = baseline.evidence if baseline else None
-        return self._publish(workload, sealed, verdict, old, beside)
+        decode, warnings = decoded(measuring, sealed.evidence)
+        return self._publish(workload, sealed, verdict, old, beside, decode, warnings)
 
     def _against(
         self, workload: Workload, call: Call | None, rev: str, suspicion: Verdict | None = None
@@ -193,6 +196,8 @@ class Session:
             self.progress,
         )
         notes = [*checkout.notes, *filter(None, [shared_program(prepared[0])])]
+        if workload.decode_profile:
+            notes.append(NOT_IN_PAIRS)
         comparison.known = self._known(workload, comparison.looks, notes)
         old, new, verdict = comparison.run()
         if suspicion is not None:
@@ -275,12 +280,14 @@ class Session:
         verdict: Verdict,
         baseline: Evidence | None,
         beside: Mapping[str, bytes] = MappingProxyType({}),
+        decode: DecodeProfile | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> Outcome:
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
         files = {
             **sealed.files,
-            **pictures(workload, sealed, verdict, again=again),
+            **pictures(workload, sealed, verdict, again=again, decode=decode),
             **beside,
             VERDICT: dumps(verdict_document(verdict)),
         }
@@ -301,7 +308,7 @@ class Session:
             accepted=kept.accepted,
             fails=self._fails(verdict) and kept.accepted is None,
             error=kept.error,
-            warnings=kept.warnings,
+            warnings=(*warnings, *kept.warnings),
         )
 
     def _refused(self, workload: Workload, error: FlamegateError) -> Outcome:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,14 @@ from pytest_flamegate.profile.words import unreadable
 from pytest_flamegate.workload import count_child, served, wire
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.refusals import check_count
+from pytest_flamegate.workload.retelling import retold
 from pytest_flamegate.workload.split import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.workload.engines.base import Plan, Streamed
+    from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.spec import Workload
 
 FEW, MANY = 1, 9
@@ -40,8 +40,6 @@ WHOLE = "the whole process is counted, start, load and prefill with it"
 NO_PLACEHOLDER = f"{WHOLE}: its command does not say {{max_tokens}}"
 ONE_TOKEN = f"{WHOLE}: one token leaves nothing to subtract"
 THREADS = "threads take turns under valgrind: if they spin while they wait, the count varies"
-_MAX_TOKENS = "max_tokens"
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 _Run = tuple[Counted, tuple[str, ...]]
 
@@ -78,7 +76,7 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
         )
     many = min(MANY, workload.max_tokens)
     whole = None
-    if not isinstance(plan, Served) and _argv(plan, workload, many) is None:
+    if not isinstance(plan, Served) and retold(plan, workload, many) is None:
         whole = NO_PLACEHOLDER
     elif many <= FEW:
         whole = ONE_TOKEN
@@ -150,7 +148,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
     if isinstance(plan, Served):
         return _served(plan, workload, settled, tokens)
     counted = count_program(
-        _argv(plan, workload, tokens) or plan.argv,
+        retold(plan, workload, tokens) or plan.argv,
         env=settled,
         cwd=workload.directory,
         timeout_s=workload.timeout_s * TIMEOUT_TIMES,
@@ -197,42 +195,3 @@ def _failure(records: list[tuple[bytes, int, str]]) -> FlamegateError | None:
             refusal = UsageError if told["usage"] else ToolError
             return refusal(told["code"], told["what"], told["todo"])
     return None
-
-
-def _argv(plan: Streamed, workload: Workload, tokens: int) -> tuple[str, ...] | None:
-    """Return the command line for that many tokens; None where it does not name them."""
-    templates = workload.command
-    if len(templates) != len(plan.argv) or not any(
-        f"{{{_MAX_TOKENS}}}" in template for template in templates
-    ):
-        return None
-    parts = []
-    for template, part in zip(templates, plan.argv, strict=True):
-        told = _retold(template, part, workload.max_tokens, tokens)
-        if told is None:
-            return None
-        parts.append(told)
-    return tuple(parts)
-
-
-def _retold(template: str, part: str, planned: int, tokens: int) -> str | None:
-    """Return ``part``, filled in from ``template``, for another number of tokens.
-
-    None where it was not filled in from it.
-    """
-    if f"{{{_MAX_TOKENS}}}" not in template:
-        return part
-    pieces = _PLACEHOLDER.split(template)  # text, name, text, name, …, text
-    pattern = "".join(
-        re.escape(piece) if index % 2 == 0 else f"({planned})" if piece == _MAX_TOKENS else "(.*?)"
-        for index, piece in enumerate(pieces)
-    )
-    found = re.fullmatch(pattern, part, re.DOTALL)
-    if found is None:
-        return None
-    names = pieces[1::2]
-    filled = [
-        str(tokens) if name == _MAX_TOKENS else value
-        for name, value in zip(names, found.groups(), strict=True)
-    ]
-    return "".join(text + value for text, value in zip(pieces[::2], [*filled, ""], strict=True))

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 FrameKind = Literal["python", "native", "system"]
 Covers = Literal["sequence", "decode", "process"]
 Unit = Literal["samples", "instructions", "nanoseconds", "bytes"]
-"""What a stack's count counts; the last two occur in profiles of other tools only."""
+"""What a stack's count counts. Nanoseconds are those of an import, or CPU time per token of a
+profile that was derived; bytes occur in profiles of other tools only."""
 
 
 class Frame(NamedTuple):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 VERDICT = "verdict.json"
+DECODE, DECODE_FOLDED, DECODE_PICTURE = "decode.json", "decode.folded", "decode.svg"
+"""Decode alone, by subtraction, where it was asked for."""
 INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
 """What was counted beside what was sampled, where that was asked for."""
 BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
@@ -37,7 +39,11 @@ DESCRIBED = "profile.speedscope.json"
 """How an imported profile was taken, and its stacks once more: it has no evidence."""
 BATCHES = "batches.json"
 """The measurements that an accepted baseline rests on, one entry each."""
-FILES = (RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE, INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT)
+FILES = (
+    *(RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE),
+    *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
+    *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
+)
 
 
 @dataclass(frozen=True, slots=True)

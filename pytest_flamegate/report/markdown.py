@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.words import headline
 from pytest_flamegate.report import figures
+from pytest_flamegate.report.decode import TITLE as DECODE_ALONE
+from pytest_flamegate.report.decode import decode_section
 from pytest_flamegate.report.guide import READING
 from pytest_flamegate.report.insights import by_self_share, insights
 from pytest_flamegate.report.markup import block, code, escape, link, table
@@ -16,6 +18,7 @@ from pytest_flamegate.report.signals import cost_cells, metric_title, metric_val
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.verdict import Verdict
+    from pytest_flamegate.profile.subtraction import DecodeProfile
     from pytest_flamegate.receipt.types import Evidence, ProfileRecord, Receipt
 
 TOP = 20
@@ -30,12 +33,15 @@ def flamegraph_markdown(
     *,
     regenerate: str,
     picture: str = "flamegraph.svg",
+    decode: DecodeProfile | None = None,
+    decode_picture: str = "decode.svg",
 ) -> str:
     """Return the page as Markdown, ending in a line break.
 
     ``regenerate`` is the exact command that makes it again; ``picture`` the address of
-    the SVG, relative to the page. Text that comes from elsewhere (prompts, names, paths)
-    stays text. Equal arguments give equal bytes.
+    the SVG, relative to the page. ``decode`` is the profile of decode alone, where there is
+    one, and ``decode_picture`` the address of its SVG. Text that comes from elsewhere
+    (prompts, names, paths) stays text. Equal arguments give equal bytes.
     """
     name = str(evidence.workload.get("name") or "workload")
     parts = [
@@ -43,6 +49,7 @@ def flamegraph_markdown(
         *([f"**{escape(headline(verdict))}**"] if verdict is not None else []),
         f"!{link(f'Flame graph of {name}', picture)}",
         *_hotspots(evidence.profile),
+        *(_section(DECODE_ALONE, decode_section(decode, decode_picture)) if decode else []),
         *_section("What stands out", "\n".join(f"- {each}" for each in insights(evidence))),
         *_section("Throughput and latency", _metrics(evidence)),
         *_section("Against the baseline", _comparison(verdict)),

@@ -49,6 +49,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tokens_per_second": (str,),
     "hotspots": (dict,),
     "profile": (dict,),
+    "decode_profile": (bool,),
 }
 _FOR_THE_SYSTEM = ("command", "build", "target", "model", "tokenizer")
 _REQUIRED = ("prompt", "max_tokens")
@@ -190,11 +191,23 @@ def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
             table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
         ),
         sampling=sampling(table.get("profile", {}), where),
+        decode_profile=_decode_profile(table, where),
         family=declared.family,
         variant=declared.variant,
     )
     chosen.validate(workload)
     return workload
+
+
+def _decode_profile(table: Mapping[str, Any], where: str) -> bool:
+    asked = bool(table.get("decode_profile", False))
+    if asked and table["max_tokens"] == 1:
+        raise UsageError(
+            "E_BAD_VALUE",
+            f"{where}: decode_profile is true, and one token leaves nothing to subtract.",
+            "Ask for more than one token in max_tokens, or leave decode_profile out.",
+        )
+    return asked
 
 
 def _engine_of(table: Mapping[str, Any]) -> str:
@@ -205,7 +218,8 @@ def _engine_of(table: Mapping[str, Any]) -> str:
 
 def _kinds(table: Mapping[str, Any], where: str) -> None:
     for key, value in table.items():
-        if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
+        # To Python true is an int too.
+        if not isinstance(value, _KINDS[key]) or isinstance(value, bool) != (bool in _KINDS[key]):
             kinds = " or ".join(kind.__name__ for kind in _KINDS[key])
             raise UsageError(
                 "E_BAD_VALUE",

@@ -62,7 +62,8 @@ class Workload:
 
     ``source`` says where it was declared (a file's name, ``embedded``, or a test's
     node id); ``directory`` is where commands run and patterns are resolved.
-    ``target`` is ``module:function`` for the python engine. ``family`` is the template
+    ``target`` is ``module:function`` for the python engine. ``decode_profile`` asks for
+    a profile of decode alone, by subtraction. ``family`` is the template
     that it is the ``variant`` of, both None where it is declared by itself.
     """
 
@@ -85,6 +86,7 @@ class Workload:
     thresholds: Thresholds = field(default_factory=Thresholds)
     injection: Injection | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    decode_profile: bool = False
     family: str | None = None
     variant: str | None = None
 

@@ -175,23 +175,6 @@ def test_the_engine_gets_its_own_environment_and_leaves_no_bytecode(
     assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["targets.py"]
 
 
-@pytest.mark.parametrize(
-    ("part", "retold"),
-    [
-        ("{max_tokens}", "3"),
-        ("--n={max_tokens}", "--n=3"),
-        ("--n={max_tokens}:{seed}:{prompt}", "--n=3:42:a 20 b"),
-        ("{prompt}/{max_tokens}/{max_tokens}", "a 20 b/3/3"),
-        ("({max_tokens}.*)", "(3.*)"),
-        ("20 {prompt}", "20 a 20 b"),
-    ],
-)
-def test_only_the_number_of_tokens_changes(part: str, retold: str, tmp_path: Path) -> None:
-    plan, workload = streamed(tmp_path, TALK, part, "{max_tokens}", prompt="a 20 b")
-    told = instructions._argv(plan, workload, 3)
-    assert told == (*workload.command[:5], retold, "3")
-
-
 def test_a_command_line_of_other_making_is_counted_whole(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
     _, workload = streamed(tmp_path, TALK, "{max_tokens}", max_tokens=7)

@@ -224,6 +224,9 @@ BAD = [
     (MINIMAL + "variants = { a = { engine = 'x' } }\n", "E_UNKNOWN_ENGINE", "'x'"),
     (MINIMAL + "variants = { a = { env = { x = 1 } } }\n", "E_BAD_VALUE", "'w[a]': env.x is 1"),
     ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]' has no max"),
+    (MINIMAL + "decode_profile = true\n", "E_BAD_VALUE", "one token leaves nothing"),
+    (MINIMAL + "decode_profile = 1\n", "E_BAD_VALUE", "decode_profile is 1"),
+    (MINIMAL + "seed = true\n", "E_BAD_VALUE", "seed is True"),
     ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
 ]
 
@@ -301,6 +304,13 @@ def test_a_variant_says_what_is_other_and_inherits_the_rest(tmp_path: Path) -> N
     assert [each.thresholds.tokens_per_second_pct for each in (first, second)] == [4, 7]
     assert [each.thresholds.share_pp("rms_norm") for each in (first, second)] == [3, 1]
     assert [each.thresholds.share_pp("else") for each in (first, second)] == [6, 6]
+
+
+def test_decode_alone_is_asked_for_by_a_key(tmp_path: Path) -> None:
+    text = MINIMAL.replace("= 1", "= 2")
+    (plain,) = read_file(write(tmp_path, text))
+    (asked,) = read_file(write(tmp_path, text + "decode_profile = true\n"))
+    assert (plain.decode_profile, asked.decode_profile) == (False, True)
 
 
 def test_a_template_may_leave_what_is_needed_to_its_variants(tmp_path: Path) -> None:

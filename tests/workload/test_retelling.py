@@ -1,0 +1,57 @@
+"""The same workload for another number of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Served, Streamed
+from pytest_flamegate.workload.retelling import retell, retold
+from pytest_flamegate.workload.spec import Workload
+
+
+def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[Streamed, Workload]:
+    workload = Workload("w", "command", prompt, max_tokens, "test", Path(), command)
+    plan = engine("command").plan(workload, None)
+    assert isinstance(plan, Streamed)
+    return plan, workload
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ("{max_tokens}", "3"),
+        ("--n={max_tokens}", "--n=3"),
+        ("--n={max_tokens}:{seed}:{prompt}", "--n=3:42:a 20 b"),
+        ("{prompt}/{max_tokens}/{max_tokens}", "a 20 b/3/3"),
+        ("({max_tokens}.*)", "(3.*)"),
+        ("20 {prompt}", "20 a 20 b"),
+    ],
+)
+def test_only_the_number_of_tokens_changes(part: str, told: str) -> None:
+    plan, workload = streamed("engine", part, "{max_tokens}", prompt="a 20 b")
+    assert retold(plan, workload, 3) == ("engine", told, "3")
+
+
+def test_a_program_is_told_on_its_command_line() -> None:
+    plan, workload = streamed("engine", "{max_tokens}")
+    told = retell(plan, workload, 1)
+    assert told == (replace(plan, argv=("engine", "1")), replace(workload, max_tokens=1))
+
+
+def test_a_served_engine_is_told_with_its_workload() -> None:
+    _, workload = streamed("engine")
+    plan = Served({"factory": "m:f"})
+    assert retell(plan, workload, 1) == (plan, replace(workload, max_tokens=1))
+
+
+def test_a_program_that_is_never_told_cannot_be() -> None:
+    plan, workload = streamed("engine", "20")
+    assert retell(plan, workload, 1) is None
+    other = replace(plan, argv=("engine", "--n", "20"))
+    assert retell(other, workload, 1) is None
+    _, named = streamed("engine", "{max_tokens}")
+    assert retell(replace(plan, argv=("engine", "21")), named, 1) is None
