@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UndecidedError, system_errors
 from pytest_flamegate.gate.dispersion import share_spreads
-from pytest_flamegate.measuring import Measuring
-from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.measuring import MIN_PROFILED, MOST_FOR_SAMPLES, Measuring
 from pytest_flamegate.profile.subtraction import (
     FORMULA,
     PHI,
@@ -29,17 +28,18 @@ from pytest_flamegate.workload.retelling import retell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.profile import Profile
+    from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.receipt.types import Evidence, ProcessProfile
     from pytest_flamegate.workload.observation import Observation
 
 FEW = 1
-BUDGET_SHARE = 0.5
-"""Of the workload's budget, on top of it."""
-TIMED_SHARE = 0.5
+BUDGET_SHARE = 0.25
+"""Of the workload's budget, on top of it: once for the clocks, once for the samples."""
 MIN_TURNS, MAX_TURNS = 4, 20
+GIVE_UP = 6.0
+"""What samples may take at most in shares of the budget, where they are few."""
 _SECONDS = (0.2, 3.0)
-_PART = 1 / 40
+_PART = 1 / 10
 
 
 NOT_IN_PAIRS = (
@@ -94,10 +94,7 @@ def decode_alone(measuring: Measuring, evidence: Evidence) -> DecodeProfile:
     )
     _take_turns(long, short)
     many = _same_beginning(evidence, long.observation, short.observation)
-    short.more(timed=False, profiled=True)
-    taken = short.profile
-    if taken is None:
-        raise no_samples(profiler.name, 0, 0)
+    taken = _sampled(short, profiler)
     long_s, short_s = _each_s(long.observation), _each_s(short.observation)
     return subtract(
         _sequences(profile, many, long_s),
@@ -140,16 +137,41 @@ def _nothing(why: str, todo: str) -> UndecidedError:
 
 def _take_turns(long: Measuring, short: Measuring) -> None:
     """Time both in fresh processes, one after the other."""
-    seconds = min(max(long.budget_s * _PART, _SECONDS[0]), _SECONDS[1])
+    seconds = _seconds(long)
     for side in (long, short):
         side.observer.warm_up()
     turns = 0
-    while turns < MIN_TURNS or (turns < MAX_TURNS and short.spent < TIMED_SHARE):
+    while turns < MIN_TURNS or (turns < MAX_TURNS and short.spent < 1.0):
         for side in (long, short):
             side.observer.timed(seconds)
         turns += 1
         told = f"decode alone: {turns} turns"
         long.progress.step(long.workload.name, told, min(short.spent, 1.0))
+
+
+def _sampled(short: Measuring, profiler: Profiler) -> Profile:
+    """Sample the short sequences anew, in as many processes as it takes; return them pooled."""
+    taking = Measuring(short.workload, short.plan, profiler, short.budget_s, short.progress)
+    processes = 0
+    while (
+        processes < MIN_PROFILED
+        or taking.spent < 1.0
+        or (taking.few_samples and taking.spent < GIVE_UP and processes < MOST_FOR_SAMPLES)
+    ):
+        taking.profile_once(profiler, _seconds(short))
+        processes += 1
+        told = f"decode alone: {taking.samples:,} samples"
+        taking.progress.step(taking.workload.name, told, min(taking.spent, 1.0))
+    pooled = taking.profile
+    assert pooled is not None  # it has a profiler, and raises where that saw nothing
+    if taking.observer.observation().tokens != short.observation.tokens:
+        raise _differ(FEW, FEW)
+    return pooled
+
+
+def _seconds(measuring: Measuring) -> float:
+    """Return how long a served process generates."""
+    return min(max(measuring.budget_s * _PART, _SECONDS[0]), _SECONDS[1])
 
 
 def _same_beginning(evidence: Evidence, long: Observation, short: Observation) -> int:
@@ -165,12 +187,16 @@ def _same_beginning(evidence: Evidence, long: Observation, short: Observation) -
         )
     alike = evidence.tokens == long.tokens and long.tokens[:FEW] == short.tokens
     if not alike or any(each.differs_at is not None for each in (evidence, long, short)):
-        raise ToolError(
-            "E_TOKENS_DIFFER",
-            f"Sequences of {many} tokens and of {FEW} do not begin with the same token every time.",
-            "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
-        )
+        raise _differ(many, FEW)
     return many
+
+
+def _differ(many: int, few: int) -> ToolError:
+    return ToolError(
+        "E_TOKENS_DIFFER",
+        f"Sequences of {many} tokens and of {few} do not begin with the same token every time.",
+        "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
+    )
 
 
 def _each_s(seen: Observation) -> list[float]:

@@ -48,10 +48,10 @@ FILES = {"decode.json", "decode.folded", "decode.svg"}
 PROFILED = ("--flamegate", "--flamegate-budget=4", "--flamegate-profiler=py-spy")
 
 
-def declare(project: Project, target: str = "generate", **more: str) -> None:
+def declare(project: Project, target: str = "generate") -> None:
     project.write("synthetic.py", ENGINE)
     project.declare(
-        workload("w", decode_profile="true", **{"max_tokens": "12", **more}).replace(
+        workload("w", decode_profile="true", max_tokens="12").replace(
             "toy:generate", f"synthetic:{target}"
         )
     )
@@ -104,9 +104,3 @@ def test_without_a_profiler_it_is_said_that_there_is_none(project: Project) -> N
     result = project.run(*QUICK)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["w: no profile of decode: E_NO_DECODE: Profiling is off.*"])
-
-
-def test_nobody_asked(project: Project) -> None:
-    declare(project, decode_profile="false")
-    result = project.run(*QUICK)
-    assert "profile of decode" not in result.stdout.str()
