@@ -5,6 +5,7 @@ the evidence or the profile. A new kind of report is one new file.
 """
 
 from pytest_flamegate.report.ci import error_annotation, step_summary
+from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.failure import failure_section
 from pytest_flamegate.report.flamegraph_svg import flamegraph
 from pytest_flamegate.report.guide import GuideEntry, guide_readme
@@ -15,6 +16,7 @@ from pytest_flamegate.report.terminal import Outcome, preamble, summary, verific
 __all__ = [
     "GuideEntry",
     "Outcome",
+    "difference_svg",
     "error_annotation",
     "failure_section",
     "flamegraph",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROW = 20.0
 _TALL = number(ROW - 1)
-_AS_WIDE_AS_LETTERS = str.maketrans("", "", "…·µ→−±")
+_AS_WIDE_AS_LETTERS = str.maketrans("", "", "…·µ→−–±")
 
 
 @dataclass(slots=True)
@@ -29,6 +29,7 @@ class Boxes:
     """Boxes and words by their class, as they are added."""
 
     shapes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    marks: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     words: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(
@@ -45,12 +46,27 @@ class Boxes:
         label = words.within(wide - 7)
         if label:
             self.words[kind].append(_placed(label, x, y, wide))
+        elif words.short and room(wide - 1, TEXT) >= cells(words.short):
+            middle = attributes(x=x + wide / 2, y=y + 14, text_anchor="middle")
+            self.words[kind].append(f"<text{middle}>{xml_text(words.short)}</text>")
+
+    def mark(self, kind: str, x: float, y: float, width: float) -> None:
+        """Mark a part of a box with the class ``kind``; the box's title still shows there."""
+        inset = 0.5
+        place = attributes(
+            x=x + inset,
+            y=y + inset,
+            width=max(width - 0.75 - 2 * inset, 0.5),
+            height=ROW - 1 - 2 * inset,
+        )
+        self.marks[kind].append(f"<rect{place}/>")
 
     def drawn(self, shades: Mapping[str, Shade]) -> str:
         """Return all of them; a class stands in the style sheet as it does in ``shades``."""
         groups = [
-            f"<g{attributes(class_=kind, fill=shades[kind].light)}>{''.join(shapes)}</g>"
-            for kind, shapes in self.shapes.items()
+            f"<g{_coloured(kind, shades[kind])}{more}>{''.join(shapes)}</g>"
+            for drawn, more in ((self.shapes, ""), (self.marks, ' pointer-events="none"'))
+            for kind, shapes in drawn.items()
         ]
         font = attributes(font_family=MONO, font_size=TEXT, pointer_events="none")
         words = [
@@ -62,10 +78,14 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What stands on a box: a name, and after it whatever there is room for, in this order."""
+    """What stands on a box: a name, and after it whatever there is room for, in this order.
+
+    ``short`` stands there alone where there is no room for the name.
+    """
 
     name: str
     more: Sequence[str] = ()
+    short: str = ""
 
     def within(self, width: float) -> list[str]:
         """Return the words that fit into ``width``, none where not even three letters do."""
@@ -80,6 +100,11 @@ class Words:
                 break
             shown.append(text)
         return shown
+
+
+def _coloured(kind: str, shade: Shade) -> str:
+    stroke = {"stroke": shade.edge[0]} if shade.edge else {}
+    return attributes(class_=kind, fill=shade.light, **stroke)
 
 
 def _placed(label: Sequence[str], x: float, y: float, wide: float) -> str:

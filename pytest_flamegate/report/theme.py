@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A fill on light and on dark paper, and the ink that reads on each of them."""
+    """A fill on light and on dark paper, and the ink that reads on each of them.
+
+    ``edge`` are the colours of an outline on both, where there is one.
+    """
 
     light: str
     dark: str
     light_ink: str = "#14171A"
     dark_ink: str = "#F0F3F6"
+    edge: tuple[str, str] | None = None
 
 
 INK: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -44,11 +48,11 @@ def style(shades: Mapping[str, Shade]) -> str:
     A group of boxes is of the class itself, a group of the words on them ``on-`` it.
     """
     light = _rules({name: colours[0] for name, colours in INK.items()}) + "".join(
-        f".{name}{{fill:{each.light}}}.on-{name}{{fill:{each.light_ink}}}"
+        f".{name}{{fill:{each.light}{_outline(each, 0)}}}.on-{name}{{fill:{each.light_ink}}}"
         for name, each in shades.items()
     )
     dark = _rules({name: colours[1] for name, colours in INK.items()}) + "".join(
-        f".{name}{{fill:{each.dark}}}.on-{name}{{fill:{each.dark_ink}}}"
+        f".{name}{{fill:{each.dark}{_outline(each, 1)}}}.on-{name}{{fill:{each.dark_ink}}}"
         for name, each in shades.items()
         if (each.light, each.light_ink) != (each.dark, each.dark_ink)
     )
@@ -58,3 +62,7 @@ def style(shades: Mapping[str, Shade]) -> str:
 def _rules(colours: Mapping[str, str]) -> str:
     fills = "".join(f".{name}{{fill:{colours[name]}}}" for name in ("paper", "ink", "muted"))
     return f"{fills}.paper,.swatch{{stroke:{colours['edge']}}}"
+
+
+def _outline(shade: Shade, paper: int) -> str:
+    return f";stroke:{shade.edge[paper]}" if shade.edge else ""

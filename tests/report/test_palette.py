@@ -7,6 +7,8 @@ import math
 
 import pytest
 
+from pytest_flamegate.profile.difference import State
+from pytest_flamegate.report.difference_palette import SHADES, kind
 from pytest_flamegate.report.palette import PALETTE, UNKNOWN, shades, tone
 from pytest_flamegate.report.theme import INK
 
@@ -99,3 +101,38 @@ def test_the_measures_can_fail() -> None:
 def test_an_unknown_category_has_a_tone_of_its_own() -> None:
     assert tone("telepathy") is UNKNOWN
     assert UNKNOWN.fill not in {each.fill for each in PALETTE.values()}
+
+
+@pytest.mark.parametrize("name", SHADES)
+def test_words_read_on_every_fill_of_a_difference(name: str) -> None:
+    shade = SHADES[name]
+    assert contrast(shade.light, shade.light_ink) >= 4.5
+    assert contrast(shade.dark, shade.dark_ink) >= 4.5
+
+
+@pytest.mark.parametrize("paper", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_dearer_cheaper_and_unchanged_are_told_apart(sight: str, paper: str) -> None:
+    """The weakest tints hold as little as 6: there the words and the solid part tell."""
+    shown = {name: seen(getattr(each, paper), sight) for name, each in SHADES.items()}
+    for step, least in (("1", 6), ("2", 15), ("3", 25)):
+        up, down, same = shown[f"up{step}"], shown[f"down{step}"], shown["same"]
+        assert math.dist(up, down) >= least
+        assert math.dist(up, same) >= least - 1
+    for tint in ("up1", "up2", "up3", "same", "less"):
+        assert math.dist(shown["more"], shown[tint]) >= 15
+
+
+@pytest.mark.parametrize(
+    ("state", "part", "name"),
+    [
+        ("unchanged", 0.5, "same"),
+        ("up", 0.009, "up1"),
+        ("up", 0.01, "up2"),
+        ("down", 0.03, "down3"),
+        ("new", 0.001, "more"),
+        ("vanished", 0.001, "less"),
+    ],
+)
+def test_the_class_of_a_change(state: State, part: float, name: str) -> None:
+    assert kind(state, part) == name

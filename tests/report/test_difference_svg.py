@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+
+from pytest_flamegate.profile.difference import Difference, difference
+from pytest_flamegate.profile.model import Frame, Stack
+from pytest_flamegate.report.difference_layout import difference_layout
+from pytest_flamegate.report.difference_palette import SHADES
+from pytest_flamegate.report.difference_svg import difference_svg
+from pytest_flamegate.report.sheet import INNER, MARGIN
+from tests.report import factory
+from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
+from tests.report.test_flamegraph_svg import NAMES, parse, texts
+
+
+def draw(found: Difference) -> ET.Element:
+    return parse(difference_svg(found, title="decode: what changed", subtitle="embedded engine"))
+
+
+def classes(root: ET.Element) -> dict[str, set[str]]:
+    """The classes in which each function is drawn: the boxes that have a title."""
+    found: dict[str, set[str]] = {}
+    for group in root.iter("g"):
+        for box in group.findall("rect"):
+            title = box.findtext("title")
+            if title and "\n" in title:
+                name = title.split("\n")[0]
+                found.setdefault(name, set()).add(group.get("class") or "")
+    return found
+
+
+def marks(root: ET.Element, kind: str) -> list[float]:
+    """The widths of the parts that came or went, as the boxes show them."""
+    return [
+        float(box.get("width") or "nan")
+        for group in root.iter("g")
+        if group.get("class") == kind and group.get("pointer-events") == "none"
+        for box in group.findall("rect")
+    ]
+
+
+def test_equal_inputs_give_equal_bytes() -> None:
+    turned = dict(reversed(STACKS.items()))
+    one, other = (
+        difference_svg(compared(slowed("rms_norm", 2.0, stacks)), title="t", subtitle="")
+        for stacks in (STACKS, turned)
+    )
+    assert one == other
+
+
+def test_only_the_function_that_changed_is_coloured_and_its_callers_stay_grey() -> None:
+    shown = classes(draw(compared(slowed("rms_norm", 1.3))))
+    assert shown.pop("rms_norm") == {"up2"}
+    assert set().union(*shown.values()) == {"same"}
+    assert set(shown) == {
+        "main", "generate", "decode_step", "swiglu_ffn", "ternary_gemv", "attention", "softmax"
+    }  # fmt: skip
+
+
+def test_a_function_of_five_per_cent_a_third_slower_is_to_be_seen() -> None:
+    """Its boxes are 5 % of the picture, and what came is solid, a hundredth of it."""
+    root = draw(compared(slowed("rms_norm", 1.3)))
+    came = marks(root, "more")
+    assert len(came) == 2
+    assert sum(came) == pytest.approx(INNER * 0.3 * 0.05 / 1.015, abs=4)
+    assert not marks(root, "less")
+
+
+def test_what_got_cheaper_keeps_its_width_and_shows_what_went() -> None:
+    root = draw(compared(slowed("ternary_gemv", 0.5)))
+    assert classes(root)["ternary_gemv"] == {"down3"}
+    assert marks(root, "less") == [pytest.approx(INNER * 0.35, abs=2)]
+    assert classes(root)["attention"] == {"same"}
+
+
+def test_new_and_gone_functions_stand_beside_each_other_and_say_so() -> None:
+    head = {
+        (*stack[:-1], factory.python("softmax_fast")) if stack[-1].name == "softmax" else stack: n
+        for stack, n in STACKS.items()
+    }
+    root = draw(compared(head))
+    assert classes(root)["softmax"] == {"less"}
+    assert classes(root)["softmax_fast"] == {"more"}
+    shown = " ".join(texts(root))
+    assert "1 gone:…" in shown
+    assert "2 new:" in shown
+
+
+def test_a_function_that_is_only_called_elsewhere_is_outlined_and_not_coloured() -> None:
+    wrapped = {
+        (*stack[:-1], factory.python("wrapper"), stack[-1])
+        if stack[-1].name == "softmax"
+        else stack: n
+        for stack, n in STACKS.items()
+    }
+    root = draw(compared(wrapped))
+    shown = classes(root)
+    assert shown["softmax"] == {"came", "went"}
+    assert shown["wrapper"] == {"came"}
+    assert "no difference beyond sampling noise" in " ".join(texts(root))
+    assert not marks(root, "more")
+
+
+def test_without_a_certain_change_everything_is_grey_and_it_says_so() -> None:
+    noisy = {
+        stack: count + (-1) ** index * 9 for index, (stack, count) in enumerate(STACKS.items())
+    }
+    root = draw(compared(noisy))
+    assert set().union(*classes(root).values()) == {"same"}
+    assert any(text.startswith("no difference beyond sampling noise") for text in texts(root))
+
+
+def test_both_sides_are_named_with_what_they_cost() -> None:
+    shown = texts(draw(compared(slowed("rms_norm", 2.0))))
+    assert f"before {BASE} · 2,000 µs/token" in shown
+    assert f"after {HEAD} · 2,100 µs/token" in shown
+
+
+def test_the_picture_reads_by_the_answer_the_table_and_the_title() -> None:
+    root = draw(compared(slowed("rms_norm", 2.0)))
+    shown = texts(root)
+    assert any(text.startswith("rms_norm costs 100 → 200 µs/token (+100 ± ") for text in shown)
+    for cell in (
+        "1",
+        "dearer",
+        "100",
+        "200",
+        "+100",
+        "5.0 % → 9.5 %",
+        "+4.5 pp",
+        "everything else",
+    ):
+        assert cell in shown
+    assert "rms_norm costs 100 → 200" in (root.findtext("desc") or "")
+    titles = [box.findtext("title") or "" for box in root.iter("rect")]
+    attention = next(title for title in titles if title.startswith("attention\n"))
+    assert attention.split("\n")[1] == "engine.py · itself unchanged"
+    assert "with all it calls: 440 → 440 µs/token" in attention
+
+
+def test_sides_that_were_not_taken_alike_are_marked_loudly() -> None:
+    found = compared(slowed("rms_norm", 2.0))
+    assert "NOT COMPARABLE" not in " ".join(texts(draw(found)))
+    head = dataclasses.replace(found.head.profile, profiler="perf", rate_hz=999)
+    root = draw(difference(found.base, dataclasses.replace(found.head, profile=head)))
+    shown = " ".join(texts(root))
+    assert "NOT COMPARABLE" in shown
+    assert "profiler: py-spy and perf" in shown
+    assert "rate (Hz): 100 and 999" in shown
+    assert "Not comparable" in (root.findtext("desc") or "")
+
+
+def test_shares_alone_are_said_to_be_shares() -> None:
+    shown = " ".join(texts(draw(compared(slowed("rms_norm", 3.0), costs=False))))
+    assert "Shares only: the cost per token is not known on both sides" in shown
+    assert "µs/token" not in shown
+
+
+def test_widths_are_of_both_sides_and_nothing_leaves_its_caller() -> None:
+    found = compared(slowed("rms_norm", 2.0))
+    laid = difference_layout(found, least_part=0.0)
+    # Of what changed the larger side, of what did not the mean: here the head's whole.
+    assert laid.width == pytest.approx(found.total.head)
+    above: list[tuple[float, float]] = []
+    for box in laid.boxes:
+        del above[box.depth :]
+        if above:
+            assert above[-1][0] - 1e-12 <= box.start
+            assert box.start + box.weight <= above[-1][1] + 1e-12
+        above.append((box.start, box.start + box.weight))
+
+
+def test_boxes_stay_in_the_picture() -> None:
+    for box in draw(compared(slowed("ternary_gemv", 0.2))).iter("rect"):
+        x, width = (float(box.get(name) or "nan") for name in ("x", "width"))
+        assert x >= 0
+        assert x + width <= MARGIN + INNER + MARGIN
+
+
+def test_it_follows_the_theme_and_every_class_has_its_colour() -> None:
+    root = draw(compared(slowed("rms_norm", 2.0)))
+    _, dark = (root.findtext("style") or "").split("@media(prefers-color-scheme:dark)")
+    used = {each.get("class") or "" for each in root.iter("g")} & set(SHADES)
+    assert {"same", "up3", "more"} <= used
+    assert all(f".{kind}{{fill:{SHADES[kind].dark}" in dark for kind in used)
+
+
+@given(NAMES, NAMES)
+def test_hostile_names_leave_it_well_formed(name: str, module: str) -> None:
+    hostile: dict[Stack, int] = {
+        (factory.python("main"), Frame(name, module, "python")): 900,
+        (factory.python("main"), Frame("safe", module, "native")): 900,
+    }
+    found = compared(slowed(name, 3.0, hostile), hostile)
+    found = dataclasses.replace(found, base=dataclasses.replace(found.base, name=name))
+    svg = difference_svg(found, title=name, subtitle=module)
+    root = parse(svg.encode("utf-8").decode("utf-8"))
+    assert {element.tag for element in root.iter()} <= {
+        "svg", "title", "desc", "style", "rect", "g", "text", "tspan"
+    }  # fmt: skip
+    assert not set(svg) & set("\x00\x1b\u202e\ufffe")
+    assert len(svg) < 40_000
+
+
+def test_it_runs_and_loads_nothing() -> None:
+    svg = difference_svg(compared(slowed("rms_norm", 2.0)), title="t", subtitle="s")
+    assert "<script" not in svg
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"\son\w+=", svg)
