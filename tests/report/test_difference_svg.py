@@ -87,8 +87,8 @@ def test_new_and_gone_functions_stand_beside_each_other_and_say_so() -> None:
     assert classes(root)["softmax"] == {"less"}
     assert classes(root)["softmax_fast"] == {"more"}
     shown = " ".join(texts(root))
-    assert "1 gone:…" in shown
-    assert "2 new:" in shown
+    assert "1 gone" in shown
+    assert "2 new" in shown
 
 
 def test_a_function_that_is_only_called_elsewhere_is_outlined_and_not_coloured() -> None:
