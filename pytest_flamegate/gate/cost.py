@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.stats import Estimate, combine, holm, welch
-from pytest_flamegate.gate.views import Views, views
+from pytest_flamegate.gate.views import views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +72,7 @@ def cost_changes(
     ValueError below two timed processes a side.
     """
     if cpu is None:
-        cpu = _between(
-            views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
-        )
+        cpu = cpu_change(baseline, current)
     cpu_us = baseline.cpu_s_per_token * _US_PER_S
     rows = [_hotspot(share, cpu_us, cpu) for share in shares]
     waiting = _waiting(baseline, current)
@@ -120,8 +118,12 @@ def explained_by(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, 
     return ()
 
 
-def _between(seen: Views) -> Estimate:
-    """Return one estimate of a change that lies somewhere between its views."""
+def cpu_change(baseline: Measurement, current: Measurement) -> Estimate:
+    """Return the change of the logarithm of CPU time per token, the machine's own taken out.
+
+    It lies somewhere between its views. ValueError below two timed processes a side.
+    """
+    seen = views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
     estimates = seen.estimates
     apart = max(e.mean_diff for e in estimates) - min(e.mean_diff for e in estimates)
     widest = max(estimates, key=lambda estimate: estimate.standard_error)

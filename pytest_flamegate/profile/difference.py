@@ -43,13 +43,15 @@ _COUNTED = 5
 class Side:
     """One profile, what it is called, and the CPU time of one token in seconds.
 
-    ``cpu_error`` is the relative standard error of that time.
+    ``cpu_error`` is the relative standard error of that time, ``spread`` by how many binomial
+    standard deviations a share differs from one profile of the program to the next.
     """
 
     name: str
     profile: Profile
     cpu_s_per_token: float | None = None
     cpu_error: float = 0.0
+    spread: float = SPREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ def _worth(side: Side, measure: Measure, samples: int) -> tuple[float, float]:
     value = whole * samples / total
     # Half a sample more on either side: none seen of few is no certainty of none.
     share = (samples + 0.5) / (total + 1.0)
-    sampling = (SPREAD * whole) ** 2 * share * (1.0 - share) / total
+    sampling = (side.spread * whole) ** 2 * share * (1.0 - share) / total
     return value, sampling + (value * side.cpu_error) ** 2
 
 
