@@ -1,0 +1,133 @@
+// One flame graph with its tools: what is shown, zoomed to, looked for.
+
+const DEEP = 45;
+
+class Flame {
+  constructor(section, data) {
+    this.section = section;
+    this.data = data;
+    this.title = section.dataset.title;
+    this.wanted = null;
+    this.share = null;
+    this.category = null;
+    this.inverted = false;
+    this.compared = false;
+    // The outermost caller of a tall picture would be far down the page.
+    this.icicle = data.paths.depth.reduce((most, each) => Math.max(most, each), 0) > DEEP;
+    this.trees = new Map();
+    this.words = new Words(this);
+    this.tip = new Tip((node) => this.words.told(node));
+    this.chart = new Chart(this);
+    this.search = new Search(this);
+    this.said = make("p", { class: "said muted", role: "status" });
+    this.equip();
+    this.look();
+  }
+
+  get tree() {
+    const name = `${this.inverted} ${this.compared}`;
+    if (!this.trees.has(name)) {
+      const paths = new Paths(this.data, this.compared);
+      this.trees.set(name, this.inverted ? new Inverted(paths) : new Outward(paths));
+    }
+    return this.trees.get(name);
+  }
+
+  /** Put the tools where the page left room for them, and wake the legend and the tables. */
+  equip() {
+    this.reset = button("Reset zoom", () => this.zoom(this.tree.root), { title: "Show all (Home)" });
+    const views = make("div", { class: "views" }, ...this.views(), this.reset);
+    const room = this.section.querySelector(".room");
+    room.replaceChildren(make("div", { class: "tools" }, this.search.element, views),
+      this.said, make("div", { class: "sheet" }, this.chart.element), this.tip.element);
+    this.legend = [...this.section.querySelectorAll(".legend li")].map((item) => this.chip(item));
+    for (const table of this.section.querySelectorAll("table.functions")) {
+      sortable(table);
+      searchable(table, (name) => this.search.exactly(name));
+    }
+  }
+
+  views() {
+    const toggle = (label, name, title) => {
+      const made = button(label, () => {
+        this[name] = !this[name];
+        press(made, this[name]);
+        this.look();
+      }, { title, pressed: String(this[name]) });
+      return made;
+    };
+    return [
+      ...(this.data.difference ? [toggle("Difference", "compared", "Show what changed (d)")] : []),
+      toggle("Inverted", "inverted", "What runs first, its callers next (i)"),
+      toggle("Icicle", "icicle", "The outermost function at the top"),
+    ];
+  }
+
+  chip(item) {
+    const made = make("button", { type: "button", title: item.title, "aria-pressed": "false" });
+    made.append(...item.childNodes);
+    const name = item.dataset.category;
+    const category = this.data.categories.findIndex(([each]) => each === name);
+    made.addEventListener("click", () => this.highlight(category));
+    item.replaceChildren(made);
+    return [category, made];
+  }
+
+  /** Show the whole of what is chosen. */
+  look() {
+    this.section.classList.toggle("compared", this.compared);
+    this.find(this.test);
+    this.zoom(this.tree.root);
+  }
+
+  zoom(node) {
+    this.zoomed = node;
+    this.reset.disabled = node === this.tree.root;
+    this.tip.hide();
+    this.chart.draw();
+    this.say(node.parent ? `Zoomed to ${this.words.aloud(node)}.` : this.summary());
+  }
+
+  /** Look for the functions whose name passes `test`; null looks for none. */
+  find(test) {
+    const { names, frames, total } = this.data;
+    const hits = test && names.map(test);
+    this.test = test;
+    this.wanted = hits && frames.name.map((name) => hits[name]);
+    this.share = this.wanted && this.tree.paths.matched(this.wanted) / total;
+    this.chart.mark();
+  }
+
+  highlight(category) {
+    this.category = this.category === category ? null : category;
+    for (const [each, made] of this.legend) press(made, each === this.category);
+    this.chart.mark();
+  }
+
+  isMatch(node) {
+    return Boolean(this.wanted?.[node.frame]);
+  }
+
+  isFaint(node) {
+    if (node.frame < 0) return false;
+    if (this.wanted) return !this.wanted[node.frame];
+    return this.category !== null && this.data.frames.category[node.frame] !== this.category;
+  }
+
+  say(text) {
+    this.said.textContent = text;
+  }
+
+  summary() {
+    const { total, left, difference } = this.data;
+    const { unit } = this.words;
+    const told = this.compared
+      ? [`Width: the dearer of ${difference.base} and ${difference.head}`,
+        "colour: the function's own change"]
+      : [`${figures.plural(total, unit)}`, `width: share of ${unit}s`];
+    const side = this.icicle ? "above" : "below";
+    told.push(this.inverted ? `each box calls the one ${side} it` : `each box was called by the one ${side} it`);
+    if (left) told.push(`${figures.plural(left, "path")} too small to tell are told together`);
+    return `${told.join(" · ")}.`;
+  }
+}

@@ -1,0 +1,145 @@
+"""Names that try to be more than names reach page and picture as text, in a real browser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.report.flamegraph_html import flamegraph_html
+from pytest_flamegate.report.flamegraph_svg import flamegraph
+from tests.browser.watched import Watched
+from tests.report import factory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+HOSTILE = (
+    "<script>window.hacked = 1; document.title = 'hacked'</script>",
+    "</script><script>window.hacked = 1</script>",
+    "</title></style></svg><img src=x onerror='window.hacked = 1'>",
+    '" onmouseover="window.hacked = 1" x="',
+    "' onfocus='window.hacked = 1' autofocus='",
+    "]]><script>window.hacked = 1</script><![CDATA[",
+    "<!--<script>",
+    "&lt;b&gt; &amp; &#x3c;",
+    "${window.hacked = 1}{{constructor.constructor('window.hacked = 1')()}}",
+    "javascript:window.hacked=1",
+    "a\u202egnp.exe\u2066",
+    "line\nbreak\r\n\ttab\x00\x1b[31m\x7f",
+    "semi;colon",
+    "line\u2028and\u2029paragraph",
+    "x" * 10_000,
+    b"not \xff\xfe UTF-8".decode("utf-8", "surrogateescape"),
+    "https://example.invalid/beacon.png",
+    "__proto__",
+    "constructor",
+)
+HARMLESS = tuple(f"function_{number:02}" for number in range(len(HOSTILE)))
+STRUCTURE = """() => [...document.querySelectorAll("*")].map((each) =>
+  each.tagName + [...each.attributes].map((a) => a.name).sort().join())"""
+
+
+def profile(names: tuple[str, ...]) -> Profile:
+    root = factory.python(names[0], names[0])
+    stacks: dict[Stack, int] = {
+        (root, Frame(name, name, "native")): 10 + index for index, name in enumerate(names)
+    }
+    return factory.profile(stacks)
+
+
+def html(names: tuple[str, ...]) -> str:
+    return flamegraph_html(
+        profile(names), title=names[0], subtitle=names[1], cpu_s_per_token=1e-3,
+        categorise=lambda _: "native",
+    )  # fmt: skip
+
+
+def svg(names: tuple[str, ...]) -> str:
+    return flamegraph(profile(names), title=names[0], subtitle=names[1], cpu_s_per_token=1e-3)
+
+
+def written(directory: Path, name: str, text: str) -> Path:
+    path = directory / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def use(page: Page) -> None:
+    """Do what could wake something that sleeps in a name."""
+    for box in page.locator(".box").all():
+        box.hover()
+    page.locator(".search input").fill("script")
+    page.locator("table.functions button.name").first.click()
+    page.get_by_role("button", name="Inverted").click()
+    page.locator(".box").nth(1).click()
+    page.keyboard.press("Escape")
+
+
+def test_the_page_stays_what_it_was(watched: Watched, tmp_path: Path) -> None:
+    harmless = Counter(
+        watched.open(written(tmp_path, "a.html", html(HARMLESS))).evaluate(STRUCTURE)
+    )
+    path = written(tmp_path, "b.html", html(HOSTILE))
+    watched.asked.clear()
+    page = watched.open(path)
+    assert Counter(page.evaluate(STRUCTURE)) == harmless
+    assert page.title() == f"{HOSTILE[0]} · flame graph"
+    use(page)
+    assert page.evaluate("window.hacked") is None
+    assert page.title() == f"{HOSTILE[0]} · flame graph"
+    watched.was_quiet(path)
+
+
+def test_names_are_read_as_they_were_written(watched: Watched, tmp_path: Path) -> None:
+    page = watched.open(written(tmp_path, "a.html", html(HOSTILE)))
+    shown = page.locator("table.functions .name").all_inner_texts()
+    assert HOSTILE[1] in shown
+    assert "semi;colon" in shown
+    assert "__proto__" in shown
+    assert "a\\u202egnp.exe\\u2066" in shown
+    assert "line\\x0abreak\\x0d\\x0a\\x09tab\\x00\\x1b[31m\\x7f" in shown
+    assert "not \\udcff\\udcfe UTF-8" in shown
+    assert sum(name.endswith("(10,000 characters)") for name in shown) == 1
+
+
+@pytest.mark.parametrize("name", ["__proto__", "constructor", "(", "\\"])
+def test_a_name_that_means_something_to_the_search(
+    watched: Watched, tmp_path: Path, name: str
+) -> None:
+    stacks: dict[Stack, int] = {(factory.python(name),): 3, (factory.python("other"),): 1}
+    path = written(
+        tmp_path, "a.html",
+        flamegraph_html(factory.profile(stacks), title="t", subtitle="s", cpu_s_per_token=None),
+    )  # fmt: skip
+    page = watched.open(path)
+    page.locator(".search input").fill(name)
+    assert page.locator(".found").inner_text() == "75.0 % of samples match"
+    watched.was_quiet(path)
+
+
+def test_the_svg_stays_what_it_was(watched: Watched, tmp_path: Path) -> None:
+    harmless = Counter(watched.open(written(tmp_path, "a.svg", svg(HARMLESS))).evaluate(STRUCTURE))
+    path = written(tmp_path, "b.svg", svg(HOSTILE))
+    watched.asked.clear()
+    page = watched.open(path)
+    elements = Counter(page.evaluate(STRUCTURE))
+    assert set(elements) <= set(harmless)
+    assert page.evaluate("window.hacked") is None
+    watched.was_quiet(path)
+
+
+def test_the_svg_as_an_image(watched: Watched, tmp_path: Path) -> None:
+    picture = written(tmp_path, "b.svg", svg(HOSTILE))
+    path = written(tmp_path, "a.html", '<!DOCTYPE html><title>kept</title><img src="b.svg">')
+    page = watched.open(path)
+    page.wait_for_function("document.images[0].complete")
+    assert page.evaluate("document.images[0].naturalWidth") > 0
+    assert page.title() == "kept"
+    assert page.evaluate("window.hacked") is None
+    assert picture.as_uri() in watched.asked
+    assert not [url for url in watched.asked if "beacon" in url or url.endswith("/x")]
