@@ -20,11 +20,17 @@ from pytest_flamegate.receipt.shelves import (
     FOLDED,
     INSTRUCTIONS,
     INSTRUCTIONS_PICTURE,
+    INTERACTIVE,
     PAGE,
     PICTURE,
     RECEIPT,
 )
-from pytest_flamegate.report import flamegraph, flamegraph_markdown, picture_subtitle
+from pytest_flamegate.report import (
+    flamegraph,
+    flamegraph_html,
+    flamegraph_markdown,
+    picture_subtitle,
+)
 from pytest_flamegate.report.decode import decode_picture
 from pytest_flamegate.workload import gguf
 
@@ -94,23 +100,22 @@ def pictures(
     again: str,
     decode: DecodeProfile | None = None,
 ) -> dict[str, bytes]:
-    """Return the flame graph and its page; nothing where there is no profile to draw.
+    """Return the flame graph, still and to explore, and its page; nothing without a profile.
 
     ``again`` is the command that makes them again; ``decode`` the profile of decode alone,
     where it was asked for.
     """
     if sealed.profile is None or sealed.receipt is None:
         return {}
-    picture = flamegraph(
-        sealed.profile,
-        title=workload.node_name,
-        subtitle=picture_subtitle(sealed.evidence, sealed.receipt),
-        cpu_s_per_token=cost_of(sealed.profile.covers, sealed.evidence.metrics),
-    )
+    title = workload.node_name
+    subtitle = picture_subtitle(sealed.evidence, sealed.receipt)
+    cost = cost_of(sealed.profile.covers, sealed.evidence.metrics)
+    picture = flamegraph(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
+    explored = flamegraph_html(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
     page = flamegraph_markdown(
         sealed.evidence, sealed.receipt, verdict, regenerate=again, decode=decode
     )
-    files = {PICTURE: picture.encode(), PAGE: page.encode()}
+    files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:
         files[DECODE] = document(decode, sealed.evidence)
         files[DECODE_FOLDED] = fold(decode.profile).encode()

@@ -97,7 +97,7 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
-    from pytest_flamegate.receipt.shelves import PICTURE
+    from pytest_flamegate.receipt.shelves import INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph_markdown
     from pytest_flamegate.report.guide import guide_readme
 
@@ -107,13 +107,17 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
         for outcome in outcomes:
             assert outcome.evidence is not None  # an outcome without is an error, not written
             assert outcome.receipt is not None
-            picture, page = (directory / f"{outcome.workload.name}{end}" for end in (".svg", ".md"))
+            name = outcome.workload.name
+            picture, explored, page = (
+                directory / f"{name}{end}" for end in (".svg", ".html", ".md")
+            )
             shutil.copyfile(outcome.directory / PICTURE, picture)
+            shutil.copyfile(outcome.directory / INTERACTIVE, explored)
             text = flamegraph_markdown(
                 outcome.evidence, outcome.receipt, None, regenerate=again, picture=picture.name
             )
             page.write_text(text, "utf-8")
-            written += [picture, page]
+            written += [picture, explored, page]
         guide = directory / "README.md"
         guide.write_text(
             guide_readme([_entry(each) for each in outcomes], regenerate=again), "utf-8"

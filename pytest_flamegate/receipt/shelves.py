@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
+INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"
 DECODE, DECODE_FOLDED, DECODE_PICTURE = "decode.json", "decode.folded", "decode.svg"
 """Decode alone, by subtraction, where it was asked for."""
@@ -40,7 +41,7 @@ DESCRIBED = "profile.speedscope.json"
 BATCHES = "batches.json"
 """The measurements that an accepted baseline rests on, one entry each."""
 FILES = (
-    *(RECEIPT, EVIDENCE, FOLDED, PICTURE, PAGE),
+    *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
     *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
     *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
 )

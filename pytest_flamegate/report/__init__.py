@@ -7,6 +7,7 @@ the evidence or the profile. A new kind of report is one new file.
 from pytest_flamegate.report.ci import error_annotation, step_summary
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.failure import failure_section
+from pytest_flamegate.report.flamegraph_html import flamegraph_html
 from pytest_flamegate.report.flamegraph_svg import flamegraph
 from pytest_flamegate.report.guide import GuideEntry, guide_readme
 from pytest_flamegate.report.markdown import flamegraph_markdown
@@ -20,6 +21,7 @@ __all__ = [
     "error_annotation",
     "failure_section",
     "flamegraph",
+    "flamegraph_html",
     "flamegraph_markdown",
     "guide_readme",
     "picture_subtitle",

@@ -265,6 +265,7 @@ def test_what_a_run_leaves(measured: Path) -> None:
         "evidence.json",
         "profile.folded",
         "flamegraph.svg",
+        "flamegraph.html",
         "flamegraph.md",
         "verdict.json",
     }
@@ -350,7 +351,8 @@ def test_flamegraph(tmp_path: Path) -> None:
     assert "py-spy" in preamble
     assert note.startswith("TOKENIZER words.json is not used")
     out = tmp_path / "out"
-    names = {"1tok.svg", "1tok.md", "10tok.svg", "10tok.md", "README.md"}
+    ends = (".svg", ".html", ".md")
+    names = {"README.md", *(f"{name}{end}" for name in ("1tok", "10tok") for end in ends)}
     assert {path.name for path in out.iterdir()} == names
     assert set(written) == {f"out/{name}" for name in names}
     for name in ("1tok.svg", "10tok.svg"):

@@ -19,6 +19,7 @@ FILES = {
     "evidence.json",
     "profile.folded",
     "flamegraph.svg",
+    "flamegraph.html",
     "flamegraph.md",
     "verdict.json",
 }
