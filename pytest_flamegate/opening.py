@@ -26,6 +26,7 @@ from pytest_flamegate.receipt.shelves import (
     DESCRIBED,
     EVIDENCE,
     FOLDED,
+    RECEIPT,
 )
 from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 
 _PAIRS = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
+_DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})
 _OURS = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 
@@ -66,7 +68,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> Opened:
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
         return _directory(path)
     data = read_file(path)
-    if _OURS.match(data):
+    if path.name in _DOCUMENTS or _OURS.match(data):
         return _beside(path, data)
     if evidence := _evidence_of(path, data):
         return _run(evidence, data, path)

@@ -31,16 +31,17 @@ def parse_foreign_folded(text: str, roots: Sequence[str] = ()) -> Profile:
     negative, too large or fractions that cannot be rounded.
     """
     read = frame_reader(tuple(roots))
-    gathered = Gathered(_CODE)
-    lines = two_counts = 0
+    # Equal lines are added up first: each different path is looked at once.
+    counts: dict[str, float] = {}
     for number, line in _lines(text):
         path, count = _split(number, line)
-        lines += 1
-        two_counts += _COUNT.fullmatch(path.rpartition(" ")[2]) is not None
+        counts[path] = counts.get(path, 0) + count
+    gathered = Gathered(_CODE)
+    for path, count in counts.items():
         frames = (read(part.strip()) for part in path.split(";"))
         stack = tuple(frame for frame in frames if frame is not None)
         gathered.add(stack or (UNKNOWN,), count)
-    if lines and two_counts == lines:
+    if counts and all(_COUNT.fullmatch(path.rpartition(" ")[2]) for path in counts):
         raise ReceiptError(
             _CODE,
             "Every line ends in two counts: this is the difference of two profiles.",

@@ -10,12 +10,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.normalise import UNKNOWN, native_frame, python_frame
+from pytest_flamegate.profile.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pytest_flamegate.profile.model import Frame
 
 _KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"
 _ANNOTATED = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}
@@ -27,6 +27,8 @@ _PROCESS = re.compile(r'process \d+(?::".*")?', re.DOTALL)
 _THREAD = re.compile(r"thread \((?:0x[0-9A-Fa-f]+|\d+)\)(?:: (?P<name>.*))?", re.DOTALL)
 _PYTHON = re.compile(r"<.*>|.*\.py[ixw]?", re.DOTALL)
 _NATIVE = re.compile(r".*(?:\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)")
+_LONGEST = 1024
+"""A longer text is no name that a pattern would know, and is kept as it is, cut."""
 _KERNEL = re.compile(r"(?:guest\.)?kernel(?:\.(?:kallsyms|vmlinux).*)?")
 _ADDRESS = re.compile(r"0x[0-9A-Fa-f]+")
 _NUMBERED = re.compile(r"(?:.*:)?\d+|0x[0-9A-Fa-f]+", re.DOTALL)
@@ -61,6 +63,8 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
     """Return the frame that ``text`` stands for, normalised and escaped; None: leave it out."""
     if not text:
         return UNKNOWN
+    if len(text) > _LONGEST:
+        return Frame(escape(text), "unknown", "native")
     if (library := _ANNOTATED.get(text[-4:])) is not None:
         return native_frame(text[:-4], library, roots)
     if text.startswith("py::"):
@@ -80,6 +84,8 @@ def placed_frame(
     Python's are those in its own files, and those with a ``line`` in what is no source or
     library of another language.
     """
+    if len(name) > _LONGEST:
+        name = escape(name)
     if _PYTHON.fullmatch(file) or (line and not _NATIVE.match(file)):
         return python_frame(name, file, roots)
     return native_frame(name, _library(file), roots)

@@ -123,3 +123,10 @@ def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Triple, Path], nam
     os.truncate(directory / name, (directory / name).stat().st_size // 2)
     with pytest.raises(ReceiptError):
         open_profile(directory / name)
+
+
+@pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "base-evidence.json"])
+def test_a_document_that_is_none_is_refused_as_such(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"hello": "world"}')
+    with pytest.raises(ReceiptError, match=r"E_(RECEIPT|EVIDENCE)_SCHEMA|E_\w*MISSING"):
+        open_profile(tmp_path / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, Und
 from pytest_flamegate.profile import Frame, Stack, fold, importing
 from pytest_flamegate.profile import imported as limits
 from pytest_flamegate.profile.importing import parse_profile, read_profile
+from pytest_flamegate.profile.text import NAME_BYTES
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_fold import STACKS
 
@@ -226,3 +228,21 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         # What is read can be written, and reads back.
         assert read.samples > 0
         assert parse_profile(fold(read).encode()).samples == read.samples
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f()" + " const" * 20_000,
+        "x" + ".part.0" * 10_000,
+        "f (" + "1:" * 30_000,
+        ";".join(f"f{i}()" + " const" * 100 for i in range(100)),
+    ],
+)
+def test_a_long_name_is_cut_and_not_pondered(text: str) -> None:
+    begun = time.process_time()
+    ((stack, count),) = stacks(f"{text} 5\n").items()
+    # A pattern that goes over such a name again and again takes minutes.
+    assert time.process_time() - begun < 10
+    assert count == 5
+    assert all(len(frame.name.encode()) <= NAME_BYTES for frame in stack)
