@@ -128,5 +128,5 @@ def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Triple, Path], nam
 @pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "base-evidence.json"])
 def test_a_document_that_is_none_is_refused_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"hello": "world"}')
-    with pytest.raises(ReceiptError, match=r"E_(RECEIPT|EVIDENCE)_SCHEMA|E_\w*MISSING"):
+    with pytest.raises(ReceiptError, match=r"E_(SCHEMA_VERSION|EVIDENCE_SCHEMA)"):
         open_profile(tmp_path / name)
