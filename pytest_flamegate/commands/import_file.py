@@ -25,8 +25,8 @@ def add(subparsers: common.Subparsers) -> None:
         "import",
         help="read a profile that another tool recorded",
         description="Reads folded stacks or a speedscope file, recognised by what is in it, and "
-        "writes profile.folded, profile.speedscope.json and flamegraph.svg. What the file does "
-        "not tell stays unknown; nothing is gated by it.",
+        "writes profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. "
+        "What the file does not tell stays unknown; nothing is gated by it.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="what to call it (default: as the file)")
@@ -69,18 +69,19 @@ def _profile(data: bytes, parsed: argparse.Namespace) -> int:
     from pytest_flamegate.profile.exporting import export_profile
     from pytest_flamegate.profile.importing import parse_profile
     from pytest_flamegate.profile.normalise import prefixes
-    from pytest_flamegate.receipt.shelves import DESCRIBED, FOLDED, PICTURE
-    from pytest_flamegate.report import flamegraph
+    from pytest_flamegate.receipt.shelves import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
+    from pytest_flamegate.report import flamegraph, flamegraph_html
 
     name = _name(parsed)
     profile = parse_profile(data, prefixes(Path.cwd()))
-    picture = flamegraph(
-        profile, title=name, subtitle=f"imported from {parsed.file.name}", cpu_s_per_token=None
-    )
+    origin = f"imported from {parsed.file.name}"
+    picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
+    page = flamegraph_html(profile, title=name, subtitle=origin, cpu_s_per_token=None)
     files = {
         FOLDED: export_profile(profile, "folded", name),
         DESCRIBED: export_profile(profile, "speedscope", name),
         PICTURE: picture.encode(),
+        INTERACTIVE: page.encode(),
     }
     directory = _write(files, name, parsed)
     common.say("\n".join(_told(profile)))

@@ -23,7 +23,7 @@ from tests.receipt.factory import build
 
 Told = pytest.CaptureFixture[str]
 FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
-FILES = {"profile.folded", "profile.speedscope.json", "flamegraph.svg"}
+FILES = {"profile.folded", "profile.speedscope.json", "flamegraph.svg", "flamegraph.html"}
 PROGRAM = """\
 import time
 
@@ -74,6 +74,7 @@ def test_an_imported_profile_is_written_drawn_and_told(here: Path, capsys: Told)
     assert "imported from run.folded" in words
     assert "0 Hz" not in words
     assert "0 processes" not in words
+    assert "gemv" in (directory / "flamegraph.html").read_text()
     # Nothing of it is for git.
     assert (here / ".flamegate" / ".gitignore").is_file()
 
@@ -83,6 +84,9 @@ def test_what_the_file_told_survives_in_the_directory(here: Path, capsys: Told) 
     assert main(["import", "x.json", "--name", "mine"]) == 0
     assert "250 ms in 1 function" in capsys.readouterr().out
     directory = here / ".flamegate" / "imported" / "mine"
+    # Neither picture calls nanoseconds samples.
+    for picture in ("flamegraph.svg", "flamegraph.html"):
+        assert "250,000,000 sample" not in (directory / picture).read_text()
     for path in (directory, directory / "profile.folded"):
         opened = open_profile(path)
         assert opened.profile.unit == "nanoseconds"
@@ -167,6 +171,7 @@ def test_hostile_names_come_to_no_harm(here: Path, capsys: Told) -> None:
     told = capsys.readouterr().out
     assert "\x1b" not in told
     assert "\u202e" not in told
+    assert hostile not in (here / ".flamegate/imported/x/flamegraph.html").read_text()
     picture = ET.parse(here / ".flamegate/imported/x/flamegraph.svg").getroot()
     assert not list(picture.iter("{http://www.w3.org/2000/svg}script"))
 

@@ -69,7 +69,7 @@ def test_names_that_were_escaped_once_are_not_escaped_again() -> None:
         ("[unknown]", (UNKNOWN,)),
         ("read [libc.so.6];vfs_read [kernel]", (native("read", "libc.so.6"), system("vfs_read"))),
         ("std::sort<int>(int*, int*)+0x1f", (plain("std::sort<int>"),)),
-        ("_ZN3foo17h0123456789abcdefE", (plain("_ZN3foo17h0123456789abcdefE"),)),
+        ("foo::bar::h0123456789abcdef", (plain("foo::bar"),)),
         ("operator new(unsigned long)", (plain("operator new"),)),
         ("runtime.main;main.(*T).run", (plain("runtime.main"), plain("main.(*T).run"))),
         ("a;;b", (plain("a"), UNKNOWN, plain("b"))),
