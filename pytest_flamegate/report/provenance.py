@@ -20,7 +20,7 @@ def profile_notes(profile: Profile) -> list[str]:
     """
     if not profile.pids:
         return _imported_notes(profile)
-    sampled = profile.unit == "samples"
+    sampled = profile.unit != "instructions"
     notes = [
         f"{profile.profiler} {profile.profiler_version}".strip(),
         f"{profile.event} at {figures.count(profile.rate_hz)} Hz"
