@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from pytest_flamegate.embedded.workloads import embedded_workloads
-from pytest_flamegate.profile import Profiler, Setup, profilers
+from pytest_flamegate.profile import Profiler, Setup, jitdump, profilers
 from pytest_flamegate.workload import determinism
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
@@ -64,6 +64,7 @@ def ratios(profiler: Profiler, pairs: int, rng: random.Random) -> list[tuple[flo
                         took[True].wall_ns / took[False].wall_ns,
                     )
                 )
+        jitdump.clean(served.pid)
     return found
 
 
