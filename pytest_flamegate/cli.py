@@ -23,6 +23,7 @@ _COMMANDS = (
     "flamegraph",
     "import_file",
     "export",
+    "diff",
     "verify",
     "baseline",
     "calibrate",

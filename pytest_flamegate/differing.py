@@ -6,14 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.cpu import cpu_cost
+from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile.difference import SPREAD, Difference, Side, difference
+from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.receipt.shelves import (
+    BASE_EVIDENCE,
+    BASE_FOLDED,
+    DIFFERENCE,
+    EVIDENCE,
+    FOLDED,
+)
 from pytest_flamegate.receipt.spread import spread_of
-from pytest_flamegate.report.provenance import revision
+from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+from pytest_flamegate.report import difference_svg
+from pytest_flamegate.report.provenance import hardware, revision, what_ran
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.gate import Verdict
     from pytest_flamegate.profile import Profile
+    from pytest_flamegate.receipt.shelves import Baseline
     from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.sealing import Sealed
+    from pytest_flamegate.workload.spec import Workload
+
+_NOTHING_TO_DRAW = frozenset({"not_comparable", "dishonest", "error"})
+"""What a token costs on another machine, or by a false claim, is no difference of the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,56 @@ def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
         Side(base.name, base.profile, costs[0], 0.0, _spread(base)),
         Side(head.name, head.profile, costs[1], error, _spread(head)),
     )
+
+
+def beside_base(
+    workload: Workload, base: Sealed, head: Sealed, verdict: Verdict
+) -> dict[str, bytes]:
+    """Return what stands beside a run that was compared in pairs: the base and the difference."""
+    files = _of_base(base.files)
+    if base.profile is None or head.profile is None or verdict.verdict in _NOTHING_TO_DRAW:
+        return files
+    before = Seen.of("base", base.profile, base.evidence)
+    after = Seen.of("head", head.profile, head.evidence)
+    return files | _drawn(workload, before, after, paired=True)
+
+
+def beside_baseline(
+    workload: Workload, baseline: Baseline | None, head: Sealed, verdict: Verdict
+) -> dict[str, bytes]:
+    """Return the same of a run that was judged by an accepted baseline, if it has a profile.
+
+    Raises what opening a profile raises: a baseline that cannot be read is no baseline.
+    """
+    if baseline is None or baseline.evidence.profile is None or head.profile is None:
+        return {}
+    if verdict.verdict in _NOTHING_TO_DRAW:
+        return {}
+    opened = open_profile(baseline.directory / FOLDED)
+    files = {
+        name: read_bounded(baseline.directory / name, EVIDENCE_MAX_BYTES)
+        for name in (EVIDENCE, FOLDED)
+    }
+    before = Seen.of("baseline", opened.profile, baseline.evidence)
+    after = Seen.of("now", head.profile, head.evidence)
+    return _of_base(files) | _drawn(workload, before, after, paired=False)
+
+
+def _of_base(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    names = {EVIDENCE: BASE_EVIDENCE, FOLDED: BASE_FOLDED}
+    return {names[name]: data for name, data in files.items() if name in names}
+
+
+def _drawn(workload: Workload, base: Seen, head: Seen, *, paired: bool) -> dict[str, bytes]:
+    told = []
+    if head.evidence is not None:
+        told = [*what_ran(head.evidence), ", ".join(hardware(head.evidence))]
+    picture = difference_svg(
+        compared(base, head, paired=paired),
+        title=f"{workload.node_name}: what changed",
+        subtitle=" · ".join(told),
+    )
+    return {DIFFERENCE: picture.encode()}
 
 
 def _spread(side: Seen) -> float:

@@ -13,6 +13,7 @@ from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.shelves import (
     BATCHES,
+    FILES,
     RECEIPT,
     VERDICT,
     Baseline,
@@ -90,7 +91,10 @@ class Keeper:
         return Kept(directory, accepted, error, warnings)
 
     def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> Path:
-        """Make a run the baseline; a run of the same code is one more batch of it."""
+        """Make a run the baseline; a run of the same code is one more batch of it.
+
+        What it was compared with stays behind: a baseline speaks for itself.
+        """
         try:
             old = self.shelves.baseline(self.machine_id, workload)
         except ReceiptError:
@@ -98,7 +102,8 @@ class Keeper:
         if old is not None and old.machine_id != self.machine_id:
             old = None
         batches = joined(old.evidence if old else None, old.batches if old else (), evidence)
-        files = {**files, BATCHES: encode_batches(batches)}
+        files = {name: data for name, data in files.items() if name in FILES}
+        files[BATCHES] = encode_batches(batches)
         return self.shelves.accept(self.machine_id, workload, files)
 
     def refusal(self, workload: str, verdict: Verdict) -> None:

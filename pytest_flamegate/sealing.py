@@ -16,6 +16,7 @@ from pytest_flamegate.receipt.shelves import (
     DECODE,
     DECODE_FOLDED,
     DECODE_PICTURE,
+    DIFFERENCE,
     EVIDENCE,
     FOLDED,
     INSTRUCTIONS,
@@ -99,11 +100,13 @@ def pictures(
     *,
     again: str,
     decode: DecodeProfile | None = None,
+    difference: bool = False,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and to explore, and its page; nothing without a profile.
 
     ``again`` is the command that makes them again; ``decode`` the profile of decode alone,
-    where it was asked for.
+    where it was asked for; ``difference`` says that the picture of what changed stands beside
+    them.
     """
     if sealed.profile is None or sealed.receipt is None:
         return {}
@@ -113,7 +116,12 @@ def pictures(
     picture = flamegraph(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
     explored = flamegraph_html(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
     page = flamegraph_markdown(
-        sealed.evidence, sealed.receipt, verdict, regenerate=again, decode=decode
+        sealed.evidence,
+        sealed.receipt,
+        verdict,
+        regenerate=again,
+        decode=decode,
+        difference=DIFFERENCE if difference else None,
     )
     files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:

@@ -13,6 +13,7 @@ from pytest_flamegate.against import Bases, Prepared, commit_at, importable, pre
 from pytest_flamegate.calibrated import calibration_known, load, load_ledger
 from pytest_flamegate.comparing import Comparison, Measured, measured
 from pytest_flamegate.decoding import NOT_IN_PAIRS, decoded
+from pytest_flamegate.differing import beside_base, beside_baseline
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
@@ -40,11 +41,8 @@ from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.profile import fold
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.shelves import (
-    BASE_EVIDENCE,
-    BASE_FOLDED,
     BASE_INSTRUCTIONS,
-    EVIDENCE,
-    FOLDED,
+    DIFFERENCE,
     RECEIPT,
     VERDICT,
     Baseline,
@@ -174,7 +172,9 @@ class Session:
                 return self._against(workload, call, rev, suspicion=verdict)
             except FlamegateError as error:
                 verdict = with_reason(verdict, not_compared(rev, error))
-        beside = {} if count is None else counted_files(workload, sealed, count)
+        beside = beside_baseline(workload, baseline, sealed, verdict)
+        if count is not None:
+            beside |= counted_files(workload, sealed, count)
         old = baseline.evidence if baseline else None
         decode, warnings = decoded(measuring, sealed.evidence)
         return self._publish(workload, sealed, verdict, old, beside, decode, warnings)
@@ -204,9 +204,7 @@ class Session:
             verdict = with_reason(verdict, suspected(suspicion, checkout.commit))
         for note in notes:
             verdict = with_reason(verdict, Reason("I_NOTE", note))
-        beside = {BASE_EVIDENCE: old.files[EVIDENCE]}
-        if FOLDED in old.files:
-            beside[BASE_FOLDED] = old.files[FOLDED]
+        beside = beside_base(workload, old, new, verdict)
         if base_count is not None and head_count is not None:
             beside[BASE_INSTRUCTIONS] = fold(base_count.profile).encode()
             beside |= counted_files(workload, new, head_count)
@@ -285,9 +283,10 @@ class Session:
     ) -> Outcome:
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
+        changed = DIFFERENCE in beside
         files = {
             **sealed.files,
-            **pictures(workload, sealed, verdict, again=again, decode=decode),
+            **pictures(workload, sealed, verdict, again=again, decode=decode, difference=changed),
             **beside,
             VERDICT: dumps(verdict_document(verdict)),
         }

@@ -14,7 +14,7 @@ from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.hints import pytest_command, relative
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.shelves import PICTURE, RECEIPT, VERDICT
+from pytest_flamegate.receipt.shelves import DIFFERENCE, PICTURE, RECEIPT, VERDICT
 from pytest_flamegate.receipt.types import (  # noqa: TC001 - from_plain reads the annotations
     Evidence,
     Receipt,
@@ -131,5 +131,8 @@ def append_step_summary(results: Sequence[Shown]) -> None:
 
 
 def _paths(outcome: Outcome, root: Path) -> list[str]:
-    found = [outcome.directory / name for name in (PICTURE, RECEIPT, VERDICT)]
+    names = [PICTURE, RECEIPT, VERDICT]
+    if outcome.verdict.verdict == "regressed":
+        names.insert(0, DIFFERENCE)
+    found = [outcome.directory / name for name in names]
     return [relative(path, root) for path in found if is_file(path)][:2]

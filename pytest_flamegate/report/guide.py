@@ -45,13 +45,16 @@ _WORKFLOW = """\
 
 _COMPARING = """\
 Every page has a section "Against the baseline": the figures before and after, each with
-its interval, and what each function costs for each token. Read that first; pictures of two
-profiles are not drawn on one scale of cost, so widths alone mislead.
+its interval, what each function costs for each token, and a picture of the difference
+(`diff.svg`). The picture draws both sides at once, on one scale of cost: grey did not
+change, orange costs more now, blue less, and a frame that is new or gone says so. A frame
+whose callees alone changed is grey. When nothing is certain, it says so.
 
-By hand: the folded stacks (`profile.folded`) beside each accepted picture are sorted
-text with one stack a line, so `git diff` and `diff` show which stacks came and went.
-Compare only profiles taken with the same profiler, event and rate on the same machine;
-the page says which these were."""
+Any two profiles compare by hand: `flamegate diff BEFORE AFTER -o diff.svg` takes runs,
+receipts, folded stacks and speedscope files. Profiles that were not taken alike (profiler,
+rate, event, call graph, Python) are refused, because their difference is not the program's;
+`--anyway` draws them under a warning. The folded stacks of both sides stand beside every
+picture, sorted text with one stack a line."""
 
 _TROUBLE = (
     (

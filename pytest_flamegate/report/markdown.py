@@ -35,13 +35,15 @@ def flamegraph_markdown(
     picture: str = "flamegraph.svg",
     decode: DecodeProfile | None = None,
     decode_picture: str = "decode.svg",
+    difference: str | None = None,
 ) -> str:
     """Return the page as Markdown, ending in a line break.
 
     ``regenerate`` is the exact command that makes it again; ``picture`` the address of
     the SVG, relative to the page. ``decode`` is the profile of decode alone, where there is
-    one, and ``decode_picture`` the address of its SVG. Text that comes from elsewhere
-    (prompts, names, paths) stays text. Equal arguments give equal bytes.
+    one, and ``decode_picture`` the address of its SVG; ``difference`` is that of what changed.
+    Text that comes from elsewhere (prompts, names, paths) stays text. Equal arguments give
+    equal bytes.
     """
     name = str(evidence.workload.get("name") or "workload")
     parts = [
@@ -52,7 +54,7 @@ def flamegraph_markdown(
         *(_section(DECODE_ALONE, decode_section(decode, decode_picture)) if decode else []),
         *_section("What stands out", "\n".join(f"- {each}" for each in insights(evidence))),
         *_section("Throughput and latency", _metrics(evidence)),
-        *_section("Against the baseline", _comparison(verdict)),
+        *_section("Against the baseline", _comparison(verdict, name, difference)),
         *_section("What ran", _what_ran(evidence, receipt)),
         *_section("Hardware", _mapping(evidence.machine)),
         *_section("Build", _build(evidence, receipt)),
@@ -144,10 +146,11 @@ def _metrics(evidence: Evidence) -> str:
     return table(head, rows, right=(1, 4)) if rows else ""
 
 
-def _comparison(verdict: Verdict | None) -> str:
+def _comparison(verdict: Verdict | None, name: str, difference: str | None) -> str:
     if verdict is None:
         return "This run was not judged."
-    parts = ["\n".join(f"- {code(each.code)} {escape(each.message)}" for each in verdict.reasons)]
+    parts = [f"!{link(f'What changed in {name}', difference)}"] if difference else []
+    parts += ["\n".join(f"- {code(each.code)} {escape(each.message)}" for each in verdict.reasons)]
     rows = [signal_cells(signal) for signal in verdict.signals]
     if rows:
         head = ["signal", "baseline", "now", "change", "interval", "allowed", "could have seen",

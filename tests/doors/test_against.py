@@ -103,7 +103,11 @@ def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:
     assert verdict["explained_by"] == ["hash_round"]
     assert verdict["attribution"][0]["name"] == "hash_round"
     assert {phase["name"]: phase["certain"] for phase in verdict["phases"]}["decode"] is True
-    assert {"base-evidence.json", "base-profile.folded"} <= history.latest("toy")
+    assert {"base-evidence.json", "base-profile.folded", "diff.svg"} <= history.latest("toy")
+    drawn = (history.artifacts / "latest" / "toy" / "diff.svg").read_text()
+    assert "hash_round costs" in drawn
+    assert f"base {verdict['against'][:7]}" in drawn
+    result.stdout.fnmatch_lines(["  evidence  .flamegate/latest/toy/diff.svg · *"])
 
 
 @pytest.mark.parametrize(("rev", "code"), [("nonsense", "E_REV_UNKNOWN"), ("-f", "E_REV_UNKNOWN")])

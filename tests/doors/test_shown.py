@@ -102,6 +102,21 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert found.evidence.runs == ()
 
 
+@pytest.mark.parametrize(
+    ("verdict", "first"), [(full(), "diff.svg"), (verdicts.inconclusive(), "flamegraph.svg")]
+)
+def test_a_regression_names_the_difference_first(
+    tmp_path: Path, verdict: Verdict, first: str
+) -> None:
+    latest = tmp_path / ".flamegate" / "latest" / "toy"
+    latest.mkdir(parents=True)
+    for name in ("diff.svg", "flamegraph.svg", "receipt.json"):
+        (latest / name).touch()
+    settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
+    section = show(outcome(tmp_path, verdict), "flamegate.toml::toy", settings).section
+    assert f"evidence  .flamegate/latest/toy/{first} · " in section
+
+
 def test_a_source_too_long_for_any_file(tmp_path: Path) -> None:
     """The node id of a test whose parameters are long."""
     settings = Settings(root=tmp_path, directory=tmp_path / ("x" * 300))

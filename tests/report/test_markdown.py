@@ -239,3 +239,18 @@ def test_hostile_text_stays_text(one: str, two: str, three: str) -> None:
     assert "http://e" not in re.findall(r'(?:href|src)="([^"]*)"', html)
     for row in re.findall(r"<table>.*?</table>", html, re.DOTALL):
         assert len({line.count("<t") for line in row.split("<tr>")[1:]}) <= 2
+
+
+def test_the_difference_stands_where_the_run_is_compared() -> None:
+    def page(difference: str | None) -> str:
+        return flamegraph_markdown(
+            factory.evidence(),
+            factory.receipt(),
+            verdicts.regressed(),
+            regenerate="pytest",
+            difference=difference,
+        )
+
+    shown = page("diff.svg")
+    assert "## Against the baseline\n\n![What changed in decode](diff.svg)\n\n- " in shown
+    assert "diff.svg" not in page(None).split("## How to view")[0]
