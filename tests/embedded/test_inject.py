@@ -96,10 +96,14 @@ def test_a_repeated_product_reads_another_layer(
     assert all(len(set(seen[at : at + 3])) == 3 for at in range(0, len(seen), 3))
 
 
-def test_the_added_frame_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_work_is_seen_as_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = kernels.rope.__code__
     monkeypatch.setattr(kernels, "rope", kernels.rope)
     inject(Injection("rope", 10.0))
-    assert kernels.rope.__code__.co_name == "injected_work"
+    added = kernels.rope.__code__
+    assert added is not own
+    for name in ("co_name", "co_qualname", "co_filename"):
+        assert getattr(added, name) == getattr(own, name)
 
 
 def test_a_second_injection_replaces_the_first(
