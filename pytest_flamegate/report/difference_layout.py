@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.report.placing import Placed, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_flamegate.profile.difference import Change, Difference, PathChange
 
 
@@ -28,16 +26,21 @@ class DifferenceLayout:
     left_out: int
 
 
-def difference_layout(difference: Difference, *, least_part: float) -> DifferenceLayout:
-    """Lay the merged tree out; boxes below ``least_part`` of the whole are left out."""
-    heavy = {id(path): weight for path, weight in _weights(difference)}
+def difference_layout(
+    difference: Difference, *, least_part: float, calm_part: float
+) -> DifferenceLayout:
+    """Lay the merged tree out; boxes below ``least_part`` of the whole are left out.
+
+    So are those below ``calm_part`` in which nothing changed: rows of slivers tell nothing.
+    """
+    heavy, moved = _weights(difference)
     stackless = _stackless_width(difference)
     width = sum(heavy[id(root)] for root in difference.roots) + stackless
     boxes, left_out = place(
         difference.roots,
         weight=lambda path: heavy[id(path)],
         children=lambda path, _: path.children,
-        least=least_part * width,
+        least=lambda path: width * (least_part if id(path) in moved else calm_part),
     )
     depth = max((box.depth + 1 for box in boxes), default=0)
     return DifferenceLayout(boxes, width, depth, left_out)
@@ -64,16 +67,20 @@ def _stackless_width(difference: Difference) -> float:
     return (change.base + change.head) / 2
 
 
-def _weights(difference: Difference) -> Iterator[tuple[PathChange, float]]:
-    """Yield every path with its width, what is called before its callers."""
+def _weights(difference: Difference) -> tuple[dict[int, float], set[int]]:
+    """Return the width of every path, and the paths that changed or lead to one that did."""
     todo = list(difference.roots)
     entered: list[PathChange] = []
     while todo:
         path = todo.pop()
         entered.append(path)
         todo.extend(path.children)
-    known: dict[int, float] = {}
+    heavy: dict[int, float] = {}
+    moved: set[int] = set()
+    # Whoever was entered later stands below: so what is called comes before its callers.
     for path in reversed(entered):
-        weight = _own_width(difference, path) + sum(known.pop(id(each)) for each in path.children)
-        known[id(path)] = weight
-        yield path, weight
+        below = [id(each) for each in path.children]
+        heavy[id(path)] = _own_width(difference, path) + sum(heavy[each] for each in below)
+        if path.state != "unchanged" or not moved.isdisjoint(below):
+            moved.add(id(path))
+    return heavy, moved

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.report.placing import Placed
 
 ANSWER = 15.0
-_NARROWEST = 0.5
+_NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ def difference_svg(difference: Difference, *, title: str, subtitle: str) -> str:
 
     The sides are named by ``Side.name``. Equal arguments give equal bytes.
     """
-    laid = difference_layout(difference, least_part=_NARROWEST / INNER)
+    laid = difference_layout(
+        difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
+    )
     largest = max(difference.total.base, difference.total.head)
     picture = _Picture(
         difference=difference,

@@ -94,7 +94,7 @@ def layout(
         _split(whole, 0),
         weight=lambda group: group.samples,
         children=lambda group, depth: _split(group.stacks, depth + 1),
-        least=min_width / unit,
+        least=lambda _: min_width / unit,
         max_depth=max_depth,
         max_boxes=max_boxes,
     )

@@ -32,7 +32,7 @@ def place(
     *,
     weight: Callable[[T], float],
     children: Callable[[T, int], Iterable[T]],
-    least: float,
+    least: Callable[[T], float],
     max_depth: int = MAX_DEPTH,
     max_boxes: int = MAX_BOXES,
 ) -> tuple[tuple[Placed[T], ...], int]:
@@ -40,7 +40,7 @@ def place(
 
     ``children`` is asked for an item and its depth only where the item is drawn, so what is
     too small costs nothing. At most ``max_boxes`` are drawn, the heaviest; those lighter than
-    ``least`` or ``max_depth`` deep are not. What is left out is counted in branches.
+    their ``least`` or ``max_depth`` deep are not. What is left out is counted in branches.
     """
     order = count()
     heap: list[tuple[float, float, int, int, T]] = []
@@ -56,7 +56,7 @@ def place(
     offer(roots, 0, 0)
     while heap:
         negative, start, depth, _, item = heapq.heappop(heap)
-        if -negative < least or depth >= max_depth or len(drawn) >= max_boxes:
+        if -negative < least(item) or depth >= max_depth or len(drawn) >= max_boxes:
             left_out += 1
             continue
         drawn.append(Placed(item, depth, start, -negative))

@@ -5,7 +5,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from pytest_flamegate.profile.difference import Difference, difference
 from pytest_flamegate.profile.model import Frame, Stack
@@ -163,7 +163,7 @@ def test_shares_alone_are_said_to_be_shares() -> None:
 
 def test_widths_are_of_both_sides_and_nothing_leaves_its_caller() -> None:
     found = compared(slowed("rms_norm", 2.0))
-    laid = difference_layout(found, least_part=0.0)
+    laid = difference_layout(found, least_part=0.0, calm_part=0.0)
     # Of what changed the larger side, of what did not the mean: here the head's whole.
     assert laid.width == pytest.approx(found.total.head)
     above: list[tuple[float, float]] = []
@@ -173,6 +173,22 @@ def test_widths_are_of_both_sides_and_nothing_leaves_its_caller() -> None:
             assert above[-1][0] - 1e-12 <= box.start
             assert box.start + box.weight <= above[-1][1] + 1e-12
         above.append((box.start, box.start + box.weight))
+
+
+def test_slivers_are_drawn_only_where_something_changed() -> None:
+    slivers: dict[Stack, int] = {
+        (*factory.ROOT, factory.python(name), factory.python(f"in_{name}")): 60
+        for name in ("calm", "hot")
+    }
+    base = {**STACKS, **slivers}
+    head = slowed("in_hot", 0.0, base)
+    assert sum(head.values()) == sum(base.values()) - 60
+    found = compared(head, base)
+    assert [each.frame.name for each in found.changed] == ["in_hot"]
+    laid = difference_layout(found, least_part=0.0005, calm_part=0.005)
+    drawn = {box.item.frame.name for box in laid.boxes}
+    assert {"hot", "in_hot"} <= drawn
+    assert {"calm", "in_calm"}.isdisjoint(drawn)
 
 
 def test_boxes_stay_in_the_picture() -> None:
@@ -190,6 +206,7 @@ def test_it_follows_the_theme_and_every_class_has_its_colour() -> None:
     assert all(f".{kind}{{fill:{SHADES[kind].dark}" in dark for kind in used)
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_hostile_names_leave_it_well_formed(name: str, module: str) -> None:
     hostile: dict[Stack, int] = {

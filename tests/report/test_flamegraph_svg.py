@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.errors import FlamegateError
@@ -245,6 +245,7 @@ def test_samples_without_a_stack_are_said() -> None:
     assert "7 samples without a stack" in draw(factory.profile(factory.STACKS | {(): 7}))
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES, NAMES)
 def test_hostile_names_leave_it_well_formed(name: str, module: str, category: str) -> None:
     hostile: dict[Stack, int] = {

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -207,6 +207,7 @@ def test_it_tells_how_to_make_it_again_and_read_it() -> None:
     assert "Width is the share of the samples" in page()
 
 
+@settings(deadline=None)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_hostile_text_stays_text(one: str, two: str, three: str) -> None:
     honest = render(page())
