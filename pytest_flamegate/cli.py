@@ -25,6 +25,7 @@ _COMMANDS = (
     "export",
     "diff",
     "verify",
+    "report",
     "baseline",
     "calibrate",
     "selftest",

@@ -20,6 +20,7 @@ from pytest_flamegate.marker import is_marked, takes_fixture
 from pytest_flamegate.marker_options import check
 from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
+from pytest_flamegate.reporting import of_results, require_writable, write_report
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, append_step_summary, show, workflow_commands
@@ -48,8 +49,11 @@ class Gatekeeper:
             self.file = self.settings.config or _named(config) or find_file(config.rootpath)
             below = self.settings.thresholds
             self.declared = read_file(self.file, below) if self.file is not None else ()
+            if self.settings.report is not None and not self._travels:
+                require_writable(self.settings.report)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
+        self.report_error: FlamegateError | None = None
         self.embedded = embedded_workloads(self.settings.root, self.settings.thresholds)
         asked = config.args_source is pytest.Config.ArgsSource.ARGS
         self.arguments = tuple(config.args) if asked else ()
@@ -185,8 +189,22 @@ class Gatekeeper:
             return []
         return [self.session.preamble(self.declared or self.embedded)]
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the report; where it cannot be written the run fails."""
+        path = self.settings.report
+        if path is None or self._travels or self.config.getoption("collectonly"):
+            return
+        try:
+            write_report(path, of_results(self.results, self.settings), self.settings)
+        except FlamegateError as error:
+            self.report_error = error
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show all verdicts in one table, and tell the CI service in its own words."""
+        if self.report_error is not None:
+            terminalreporter.write_line(f"no report was written: {self.report_error}", red=True)
         if not self.results:
             return
         from pytest_flamegate.report.terminal import summary
@@ -201,6 +219,9 @@ class Gatekeeper:
             colour=writer.hasmarkup,
         )
         terminalreporter.write_line("\n".join(table))
+        if self.settings.report is not None and self.report_error is None:
+            report = relative(self.settings.report, self.settings.root)
+            terminalreporter.write_line(f"report: {report}")
         if os.environ.get("GITHUB_ACTIONS") == "true":
             for line in workflow_commands(self.results):
                 terminalreporter.write_line(line)

@@ -79,6 +79,7 @@ KNOBS = (
         "PATH",
     ),
     Knob("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
+    Knob("report", "text", "write all workloads of the run as one HTML page", None, "PATH"),
     Knob(
         "inject",
         "text",

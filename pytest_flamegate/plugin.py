@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
         return
-    for name in ("update", "update-in-ci", "inject", "against"):
+    for name in ("update", "update-in-ci", "inject", "against", "report"):
         if config.getoption(f"--flamegate-{name}"):
             raise pytest.UsageError(
                 f"E_BAD_OPTION: --flamegate-{name} does nothing without --flamegate. "

@@ -40,6 +40,7 @@ class Settings:
     budget_s: float = DEFAULT_BUDGET_S
     compare_budget_s: float = COMPARE_BUDGET_S
     against: str | None = None
+    report: Path | None = None
     update: bool = False
     inject: Injection | None = None
     strict: bool = False
@@ -55,7 +56,7 @@ class Settings:
         configuration file at the root.
         """
         values = {knob.name: value(config, knob) for knob in KNOBS}
-        for name in ("config", "dir"):
+        for name in ("config", "dir", "report"):
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(under(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
@@ -99,6 +100,7 @@ class Settings:
             budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
             compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
             against=against,
+            report=under(root, values["report"], "report") if values.get("report") else None,
             update=update,
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
             strict=bool(values.get("strict")),

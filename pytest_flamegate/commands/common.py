@@ -44,7 +44,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     root, values = ini.read(Path.cwd())
     for knob in KNOBS:
         given = getattr(parsed, knob.name, None)
-        if given and knob.name in ("config", "dir"):
+        if given and knob.name in ("config", "dir", "report"):
             given = str(under(Path.cwd(), given, knob.name))
         if not given and knob.env:
             given = os.environ.get(knob.env)

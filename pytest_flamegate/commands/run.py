@@ -29,7 +29,16 @@ def add(subparsers: common.Subparsers) -> None:
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     common.add_knobs(
-        parser, "update", "update_in_ci", "against", "profiler", "budget", "config", "dir", "inject"
+        parser,
+        "update",
+        "update_in_ci",
+        "against",
+        "profiler",
+        "budget",
+        "config",
+        "dir",
+        "report",
+        "inject",
     )
     parser.set_defaults(run=run)
 
@@ -38,9 +47,13 @@ def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     from pytest_flamegate.hints import relative, run_command
     from pytest_flamegate.report.terminal import summary
+    from pytest_flamegate.reporting import of_results, require_writable, write_report
     from pytest_flamegate.shown import show
 
     settings = common.settings_of(parsed)
+    if settings.report is not None:
+        # Said before the measuring, not after it.
+        require_writable(settings.report)
     outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
     shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
@@ -54,6 +67,9 @@ def run(parsed: argparse.Namespace) -> int:
         colour=sys.stdout.isatty(),
     )
     common.say("\n".join(table))
+    if settings.report is not None:
+        write_report(settings.report, of_results(shown, settings), settings)
+        common.say(f"report: {relative(settings.report, settings.root)}")
     return worst(outcomes)
 
 

@@ -1,4 +1,4 @@
-// The page: every flame graph drawn when it comes into sight, keys for all, light and dark.
+// The page: every flame graph drawn, keys for all, light and dark.
 
 const flames = new Map();
 
@@ -46,12 +46,8 @@ function themeButton() {
 document.documentElement.classList.add("scripted");
 document.querySelector("header .theme")?.append(themeButton());
 document.addEventListener("keydown", shortcuts);
-const sight = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (isIntersecting) {
-      sight.unobserve(target);
-      wake(target);
-    }
-  }
-}, { rootMargin: "200px" });
-document.querySelectorAll("[data-flame]").forEach((section) => sight.observe(section));
+document.querySelectorAll("[data-flame]").forEach((section, index) => {
+  // The first at once; the others after it, so that a page of many is soon there.
+  if (index === 0) wake(section);
+  else setTimeout(() => wake(section), 0);
+});

@@ -1,0 +1,203 @@
+"""The whole run as one page: verdicts first, then of each workload why, where and how sure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.report import figures, page
+from pytest_flamegate.report.families_shown import speed_cells
+from pytest_flamegate.report.flamegraph_html import Drawn, flame
+from pytest_flamegate.report.provenance import hardware, picture_subtitle, revision, what_ran
+from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
+from pytest_flamegate.report.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_flamegate.gate.reading import Told
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+
+_GOOD, _BAD = frozenset({"pass", "improved"}), frozenset({"regressed", "dishonest", "error"})
+_LONG = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One workload of the run. ``drawn`` is its flame graph, None where there is no profile.
+
+    ``again`` is the command that measures it again, ``accept`` the one that accepts it as
+    the baseline; ``warnings`` say what went wrong beside it, one sentence each.
+    """
+
+    name: str
+    told: Told
+    receipt: Receipt | None = None
+    evidence: Evidence | None = None
+    drawn: Drawn | None = None
+    again: str | None = None
+    accept: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def run_page(reported: Sequence[Reported], *, title: str) -> str:
+    """Return the page of all workloads, one self-contained HTML document.
+
+    Equal arguments give equal bytes.
+    """
+    header = page.element(
+        "div",
+        page.lines("h1", [title]),
+        page.lines("p", [_about(reported)], class_="muted"),
+    )
+    body = [page.element("header", header, page.element("div", class_="theme"))]
+    if reported:
+        parts = [_overview(reported), *(_workload(each, n) for n, each in enumerate(reported, 1))]
+    else:
+        parts = [page.lines("p", ["No workload was measured."])]
+    return page.document(title, [*body, page.element("main", *parts)])
+
+
+def _about(reported: Sequence[Reported]) -> str:
+    """Return how many there are and what they share: machine, revision, time."""
+    told = [figures.plural(len(reported), "workload")]
+    evidence = next((each.evidence for each in reported if each.evidence is not None), None)
+    if evidence is not None:
+        told += [", ".join(hardware(evidence)), *revision(evidence), evidence.created]
+        told.append(f"flamegate {evidence.flamegate_version}")
+    return " · ".join(told)
+
+
+def _word(told: Told) -> str:
+    verdict = told.verdict.verdict
+    kind = "good" if verdict in _GOOD else "bad" if verdict in _BAD else "unsure"
+    return page.element("strong", page.text(verdict.replace("_", " ")), class_=f"verdict {kind}")
+
+
+def _overview(reported: Sequence[Reported]) -> str:
+    rows = []
+    for number, each in enumerate(reported, 1):
+        rate = each.told.verdict.signal()
+        changed = rate is not None and rate.change_pct is not None
+        speed, quiet = speed_cells(each.receipt, each.evidence)
+        rows.append(
+            [
+                page.element("a", page.text(each.name), href=f"#workload-{number}"),
+                _word(each.told),
+                page.text(speed),
+                page.text(quiet),
+                page.text(signal_cells(rate)[3] if rate is not None and changed else "–"),
+                page.text(each.told.verdict.grade),
+            ]
+        )
+    head = ["workload", "verdict", "tokens/s", "quiet clock", "change", "receipt"]
+    return page.table(head, rows, right=(2, 3, 4), class_="overview")
+
+
+def _workload(reported: Reported, number: int) -> str:
+    verdict, evidence = reported.told.verdict, reported.evidence
+    heading = page.element("h2", page.text(reported.name), " ", _word(reported.told))
+    subtitle = picture_subtitle(evidence, reported.receipt) if evidence is not None else ""
+    # The headline begins with the verdict, which stands beside the name already.
+    _, _, answer = reported.told.headline.partition(": ")
+    parts = [
+        heading,
+        page.lines("p", [visible(answer, _LONG)], class_="headline"),
+        page.lines("p", [subtitle], class_="muted"),
+        page.lines("p", reported.warnings, class_="warning", role="alert"),
+        _reasons(reported),
+        *_titled("Signals", _signals(reported)),
+        *_titled("Where it went", _costs(reported)),
+        *_titled("Where the time goes", _flame(reported, number)),
+        _more("Metrics", _metrics(evidence)),
+        _more("How sure", page.lines("p", _sureness(reported))),
+        _more("What ran, and on what", _what_ran(evidence)),
+        _more("What to do next", _next(reported)),
+    ]
+    return page.element(
+        "article", *parts, class_="workload", id=f"workload-{number}", data_verdict=verdict.verdict
+    )
+
+
+def _titled(title: str, body: str) -> list[str]:
+    return [page.lines("h3", [title]), body] if body else []
+
+
+def _more(title: str, body: str) -> str:
+    if not body:
+        return ""
+    return page.element("details", page.lines("summary", [title]), body)
+
+
+def _reasons(reported: Reported) -> str:
+    told = [
+        page.element("li", page.lines("code", [each.code]), " ", page.text(each.message, _LONG))
+        for each in reported.told.verdict.reasons
+    ]
+    return page.element("ul", *told, class_="reasons")
+
+
+def _signals(reported: Reported) -> str:
+    rows = [list(map(page.text, signal_cells(each))) for each in reported.told.verdict.signals]
+    head = ["signal", "baseline", "now", "change", "interval", "allowed", "could have seen",
+            "decision"]  # fmt: skip
+    return page.table(head, rows, right=range(1, 7)) if rows else ""
+
+
+def _costs(reported: Reported) -> str:
+    rows = [list(map(page.text, cost_cells(each))) for each in reported.told.verdict.attribution]
+    head = ["function", "before µs/token", "after µs/token", "change µs/token", "explains"]
+    return page.table(head, rows, right=range(1, 5)) if rows else ""
+
+
+def _flame(reported: Reported, number: int) -> str:
+    return flame(reported.drawn, f"flame-{number}") if reported.drawn is not None else ""
+
+
+def _metrics(evidence: Evidence | None) -> str:
+    found = evidence.metrics if evidence is not None else ()
+    rows = [
+        [metric_title(each), metric_value(each), each.clock, figures.count(each.samples),
+         each.provenance]
+        for each in found
+    ]  # fmt: skip
+    head = ["figure", "value", "clock", "samples", "provenance"]
+    cells = [list(map(page.text, row)) for row in rows]
+    return page.table(head, cells, right=(1, 3)) if rows else ""
+
+
+def _sureness(reported: Reported) -> Iterable[str]:
+    verdict = reported.told.verdict
+    yield f"Receipt: {verdict.grade}."
+    if verdict.error_rate_basis:
+        yield f"Error rates: {verdict.error_rate_basis}."
+    if verdict.smallest_detectable_pct is not None:
+        seen = figures.percent(verdict.smallest_detectable_pct)
+        yield f"The smallest change that could have been seen: {seen}."
+    if verdict.pairs is not None:
+        yield f"Measured in {figures.plural(verdict.pairs, 'pair')} against {verdict.against}."
+    elif verdict.current_processes:
+        yield (
+            f"Timed processes: {verdict.baseline_processes} at the baseline, "
+            f"{verdict.current_processes} now."
+        )
+
+
+def _what_ran(evidence: Evidence | None) -> str:
+    if evidence is None:
+        return ""
+    machine: Mapping[str, str] = {
+        name.replace("_", " "): value for name, value in evidence.machine.items()
+    }
+    told = {"workload": " · ".join(what_ran(evidence)), **machine, "measured": evidence.created}
+    rows = [[page.text(name), page.text(value, _LONG)] for name, value in told.items()]
+    return page.table(["what", "value"], rows)
+
+
+def _next(reported: Reported) -> str:
+    told = {"Measure it again": reported.again, "Accept it as the baseline": reported.accept}
+    return "".join(
+        page.lines("p", [f"{what}:"]) + page.element("pre", page.text(command, _LONG))
+        for what, command in told.items()
+        if command
+    )

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_flamegate.gate import Reason, Verdict, refused
+from pytest_flamegate.gate.reading import Told
+from pytest_flamegate.report.flamegraph_html import Drawn
+from pytest_flamegate.report.run_page import Reported, run_page
+from tests.report import factory, verdicts
+
+
+def reported(verdict: Verdict, name: str = "decode", **changes: object) -> Reported:
+    given: dict[str, object] = {
+        "receipt": factory.receipt(),
+        "evidence": factory.evidence(),
+        "drawn": Drawn(name, factory.profile(), 1.93e-3, categorise=factory.categorise),
+        "again": "pytest flamegate.toml::decode --flamegate",
+        "accept": "pytest flamegate.toml::decode --flamegate --flamegate-update",
+    } | changes
+    return Reported(name, Told.of(verdict), **given)  # type: ignore[arg-type]
+
+
+def words(page: str) -> str:
+    text = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def test_the_verdict_comes_first() -> None:
+    verdict = verdicts.regressed()
+    told = words(run_page([reported(verdict)], title="run"))
+    order = ["decode regressed", Told.of(verdict).headline.partition(": ")[2].partition("<")[0],
+             verdict.reasons[0].code, "Signals", "Where it went", "Where the time goes", "Metrics",
+             "How sure", "What ran, and on what", "What to do next"]  # fmt: skip
+    places = [told.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_figures_are_those_of_the_verdict() -> None:
+    verdict = verdicts.regressed()
+    told = words(run_page([reported(verdict)], title="run"))
+    for cost in verdict.attribution:
+        assert cost.name in told
+    assert verdict.grade in told
+    assert "AMD EPYC 7B13" in told
+    assert "time per output token (TPOT)" in told
+    assert "--flamegate-update" in told
+
+
+def test_each_workload_has_a_flame_graph_of_its_own() -> None:
+    page = run_page([reported(verdicts.regressed(), name) for name in "ab"], title="run")
+    assert re.findall(r'data-flame="([^"]+)"', page) == ["flame-1", "flame-2"]
+    assert re.findall(r'application/json" id="([^"]+)"', page) == ["flame-1", "flame-2"]
+    assert re.findall(r'href="#([^"]+)"', page) == ["workload-1", "workload-2"]
+    assert page.count("<script>") == page.count("<style>") == 1
+
+
+def test_what_was_never_measured_says_why() -> None:
+    verdict = refused("error", [Reason("E_BUILD", "The build failed.")], grade="SELF_REPORTED")
+    bare = Reported("decode", Told.of(verdict), warnings=("The history does not have this run.",))
+    told = words(run_page([bare], title="run"))
+    assert "E_BUILD The build failed." in told
+    assert "The history does not have this run." in told
+    assert "Where the time goes" not in told
+
+
+def test_nothing_was_measured() -> None:
+    assert words(run_page([], title="run")).endswith("No workload was measured.")
+
+
+@pytest.mark.parametrize("hostile", ["<script>x</script>", '"><img src=x>', "a\u202eb\x00"])
+def test_text_from_outside_stays_text(hostile: str) -> None:
+    verdict = refused("error", [Reason("E_X", hostile)], grade=hostile)
+    page = run_page([reported(verdict, hostile, warnings=(hostile,), again=hostile)], title=hostile)
+    harmless = run_page([reported(refused("error", [Reason("E_X", "m")], grade="g"), "n",
+                                  warnings=("w",), again="a")], title="t")  # fmt: skip
+    assert re.findall(r"<[a-z0-9]+", page) == re.findall(r"<[a-z0-9]+", harmless)
