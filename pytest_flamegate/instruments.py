@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, system_errors
+from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.instructions import INSTRUCTIONS_PER_TOKEN
-from pytest_flamegate.profile import Setup, choose
+from pytest_flamegate.profile import Setup, choose, passed_over
 from pytest_flamegate.profile.instructions import count
 from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report import preamble
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 COUNTER = "callgrind"
 """The name that asks for a count of instructions, beside a profiler that samples."""
+FALLBACK = "W_PROFILER_FALLBACK"
+NOT_COUNTED = "W_NOT_COUNTED"
 COMPARING_HZ = {"py-spy": 200}
 """Rates for comparisons: what they cost is the same on both sides, and samples are what lacks."""
 FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
@@ -32,10 +35,15 @@ FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/to
 
 @dataclass
 class Instruments:
-    """What ``requested`` (a profiler's name) means for each workload of the project ``root``."""
+    """What ``requested`` (a profiler's name) means for each workload of the project ``root``.
+
+    ``counts`` asks for instructions too, where they can be counted.
+    """
 
     requested: str
     root: Path
+    counts: bool = False
+    _uncounted: dict[str, FlamegateError] = field(default_factory=dict)
     _profilers: dict[tuple[bool, Path, bool, Sampling], Profiler | None] = field(
         default_factory=dict
     )
@@ -74,11 +82,38 @@ class Instruments:
     def counted(self, plan: Plan, workload: Workload) -> InstructionCount | None:
         """Return the instructions of the workload; None where they were not asked for.
 
-        Raises where the workload cannot be counted.
+        Raises where the workload cannot be counted and the counter was asked for by name.
+        An extra that cannot be had is missing, and ``warnings`` says so.
         """
-        if self.requested != COUNTER:
+        if self.requested != COUNTER and not self.counts:
             return None
-        return count(plan, workload, determinism.environment(workload))
+        try:
+            with system_errors():
+                return count(plan, workload, determinism.environment(workload))
+        except FlamegateError as error:
+            if self.requested == COUNTER:
+                raise
+            self._uncounted[workload.name] = error
+            return None
+
+    def warnings(self, workload: Workload) -> tuple[Reason, ...]:
+        """Return what should have measured the workload and could not, once it was measured."""
+        told = [Reason(FALLBACK, words) for words in self._passed_over(workload)]
+        if error := self._uncounted.get(workload.name):
+            why = f"Instructions were not counted: {error.code}: {error.what} {error.todo}"
+            told.append(Reason(NOT_COUNTED, why))
+        return tuple(told)
+
+    def _passed_over(self, workload: Workload) -> list[str]:
+        if self.requested not in ("auto", COUNTER):
+            return []
+        profiler = self.profiler(workload)
+        setup = Setup(python_engine=engine(workload.engine).python_frames, project=self.root)
+        return (
+            []
+            if profiler is None
+            else passed_over(profiler, setup, self._probes[workload.sampling])
+        )
 
     def preamble(self, workloads: Iterable[Workload], machine: Mapping[str, str]) -> str:
         """Return the line that says what measures, and where."""
@@ -97,7 +132,7 @@ class Instruments:
                 break
             probe = self._probes[workload.sampling][profiler.name]
             names.append(f"{probe.profiler} {probe.version}")
-            notes += probe.notes
+            notes += [*probe.notes, *self._passed_over(workload)]
         return preamble(
             profiler=", ".join(dict.fromkeys(names)),
             note="; ".join(dict.fromkeys(notes)) or None,

@@ -89,6 +89,12 @@ KNOBS = (
         "FRAME:+10%",
         ini=False,
     ),
+    Knob(
+        "instructions",
+        "flag",
+        "count instructions with valgrind too, where it can: a warning says where it cannot",
+        option=False,
+    ),
     Knob("strict", "flag", "undecided verdicts fail outside CI too", option=False),
     Knob(
         "share_drift",

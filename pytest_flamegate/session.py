@@ -84,7 +84,9 @@ class Session:
     @cached_property
     def instruments(self) -> Instruments:
         """What measures."""
-        return Instruments(self.settings.profiler, self.settings.root)
+        return Instruments(
+            self.settings.profiler, self.settings.root, counts=self.settings.instructions
+        )
 
     @cached_property
     def shelves(self) -> Shelves:
@@ -281,6 +283,9 @@ class Session:
         decode: DecodeProfile | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Outcome:
+        for missed in self.instruments.warnings(workload):
+            verdict = with_reason(verdict, missed)
+            warnings = (*warnings, f"{missed.code}: {missed.message}")
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
         changed = DIFFERENCE in beside

@@ -43,6 +43,7 @@ class Settings:
     report: Path | None = None
     update: bool = False
     inject: Injection | None = None
+    instructions: bool = False
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
     thresholds: Thresholds = DEFAULTS
@@ -103,6 +104,7 @@ class Settings:
             report=under(root, values["report"], "report") if values.get("report") else None,
             update=update,
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
+            instructions=bool(values.get("instructions")),
             strict=bool(values.get("strict")),
             share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
             thresholds=_thresholds(values.get("tokens_per_second"), values.get("hotspots")),

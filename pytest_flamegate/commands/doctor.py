@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.profile.text import escape
 
 if TYPE_CHECKING:
-    import argparse
-
-    from pytest_flamegate.profile import Probe
+    from pytest_flamegate.profile import Probe, Setup
 
 _GOOD, _BAD = "ok", "--"
 
@@ -24,7 +27,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
-    from pytest_flamegate.profile import Setup, callgrind, profilers
+    from pytest_flamegate.profile import Setup, callgrind, permissions, profilers
     from pytest_flamegate.workload.machine import identity
 
     machine = identity()
@@ -32,28 +35,69 @@ def run(_: argparse.Namespace) -> int:
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
-    probes = [each.probe() for each in profilers(Setup()).values() if each.name != "none"]
-    for probe in probes:
+    made = [each for each in profilers(Setup()).values() if each.name != "none"]
+    probes = {each.name: each.probe() for each in made}
+    for probe in probes.values():
         for line in _probe_lines(probe):
             common.say(line)
     for line in _counts_lines(callgrind.probe()):
         common.say(line)
-    for name, good, words in (*_clocks(), _model()):
+    common.say(f"{'allowed':<14} {permissions.read().words}")
+    for name, good, words in (*_clocks(), *_places(), _model()):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
-    python = any(probe.usable and probe.sees_python for probe in probes)
-    native = any(probe.usable and probe.sees_native for probe in probes)
-    common.say(f"Python engines (the embedded one too): {_advice(profiled=python)}")
-    common.say(f"native commands: {_advice(profiled=native)}")
-    return 0 if any(probe.usable for probe in probes) else 5
+    for kind, setup in (
+        ("Python engines (the embedded one too)", Setup()),
+        ("native commands", Setup(python_engine=False)),
+    ):
+        for line in _chosen(setup, probes):
+            common.say(f"{kind}: {line}")
+    return 0 if any(probe.usable for probe in probes.values()) else 5
 
 
-def _advice(*, profiled: bool) -> str:
-    if profiled:
-        return "a gate runs here: pytest --flamegate"
-    return (
-        "no profiler sees them here; tokens per second can still be gated: "
-        "pytest --flamegate --flamegate-profiler=none"
-    )
+def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
+    """Say which profiler a run takes, in the words of a run."""
+    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.profile import choose, passed_over
+
+    try:
+        profiler = choose("auto", setup, probes)
+    except FlamegateError as error:
+        return [
+            "no profiler sees them here; tokens per second can still be gated: "
+            "pytest --flamegate --flamegate-profiler=none",
+            f"{error.code}: {error.what}",
+        ]
+    probe = probes[profiler.name]
+    seen = "Python" if setup.python_engine else "native"
+    other = probe.sees_native if setup.python_engine else probe.sees_python
+    unseen = "" if other else f"; {'native' if setup.python_engine else 'Python'} ones are not seen"
+    return [
+        f"a gate runs here: pytest --flamegate ({profiler.name} samples {seen} frames{unseen})",
+        *passed_over(profiler, setup, probes),
+    ]
+
+
+def _places() -> list[tuple[str, bool, str]]:
+    """Say whether recordings and artifacts can be written, and how much room there is."""
+    from pytest_flamegate.profile.jitdump import DIRECTORY
+
+    artifacts = common.settings_of(argparse.Namespace()).directory
+    places = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]
+    if sys.version_info >= (3, 13):
+        places.append(("jitdump", DIRECTORY))  # CPython writes there what perf needs
+    return [(name, *_place(path)) for name, path in places]
+
+
+def _place(path: Path) -> tuple[bool, str]:
+    """Write a file there, or where the directory would be made; say why where it cannot be."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"0" * 4096)
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return False, f"{escape(str(path), 300)} cannot be written: {error.strerror or error}"
+    return True, f"{escape(str(path), 300)}, {free / 2**30:.1f} GiB free"
 
 
 def _probe_lines(probe: Probe) -> list[str]:

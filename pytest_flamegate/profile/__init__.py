@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
 from pytest_flamegate.profile.category import category
-from pytest_flamegate.profile.choose import PROFILERS, choose, profilers
+from pytest_flamegate.profile.choose import PROFILERS, choose, passed_over, profilers
 from pytest_flamegate.profile.fold import fold, label, merge, unfold
 from pytest_flamegate.profile.hotspots import hotspots, no_samples, require_samples, require_stacks
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
@@ -34,6 +34,7 @@ __all__ = [
     "label",
     "merge",
     "no_samples",
+    "passed_over",
     "profilers",
     "require_samples",
     "require_stacks",

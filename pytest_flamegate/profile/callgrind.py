@@ -19,12 +19,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError, ToolError
+from pytest_flamegate.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.profile import programs
 from pytest_flamegate.profile.base import Probe
 from pytest_flamegate.profile.callgrind_out import CALLERS, EVENT, NAME, parse_callgrind
+from pytest_flamegate.profile.packages import install
 from pytest_flamegate.profile.trial import unusable
-from pytest_flamegate.profile.words import Known, ProfilerError, failed, quoted, unreadable
+from pytest_flamegate.profile.words import (
+    SECCOMP,
+    VERSION,
+    Known,
+    ProfilerError,
+    failed,
+    quoted,
+    unreadable,
+)
 from pytest_flamegate.workload import process
 from pytest_flamegate.workload.refusals import OUTPUT_LIMIT_BYTES
 
@@ -37,10 +46,7 @@ if TYPE_CHECKING:
 
 ABSENT = "E_NO_VALGRIND"
 DIED = "E_ENGINE_DIED"
-INSTALL = (
-    "Install it: apt install valgrind (Debian, Ubuntu), dnf install valgrind (Fedora), "
-    "pacman -S valgrind (Arch)."
-)
+INSTALL = install("valgrind")
 NO_AVX512 = (
     "valgrind shows the program a CPU without AVX-512: a library that chooses its kernels by "
     "the CPU runs others than it does outside"
@@ -71,6 +77,15 @@ _KNOWN = (
         "Install the C library's debug symbols: apt install libc6-dbg.",
     ),
     Known("failed to start tool", "E_PROFILER_FAILED", INSTALL),
+)
+_REFUSED = (
+    Known("Unknown option", VERSION, f"A newer valgrind is needed. {INSTALL}"),
+    Known(
+        "Operation not permitted",
+        SECCOMP,
+        "Start the container with a seccomp profile that allows what valgrind needs (docker: "
+        "--security-opt seccomp=unconfined).",
+    ),
 )
 _NOT_STARTED = Known(
     "valgrind: ",
@@ -140,8 +155,9 @@ def probe() -> Probe:
     nothing = shutil.which("true")
     argv = [nothing] if nothing else [sys.executable, "-I", "-S", "-c", "pass"]
     try:
-        version = programs.version(_program())
-        counted = count_program(argv, env=os.environ, cwd=None, timeout_s=PROBE_TIMEOUT_S)
+        with system_errors():
+            version = programs.version(_program())
+            counted = count_program(argv, env=os.environ, cwd=None, timeout_s=PROBE_TIMEOUT_S)
     except FlamegateError as error:
         return unusable(NAME, version, error)
     return Probe(
@@ -185,7 +201,7 @@ def _require_success(result: Result, program: str, directory: Path, timeout_s: f
     said = b"".join(path.read_bytes() for path in sorted(directory.glob("log.*")))
     if not _COMMAND.search(said):
         words = said + result.stderr
-        raise failed(NAME, words, result.returncode, (*_KNOWN, _NOT_STARTED))
+        raise failed(NAME, words, result.returncode, (*_KNOWN, *_REFUSED, _NOT_STARTED))
     # The command line may hold any words.
     raise _death(program, result, _COMMAND.sub(b"", said))
 

@@ -42,6 +42,7 @@ _CALLED_BY = re.compile(r"(?<![&<(\s])'")
 _KEPT_LINES = 1 << 16
 _CALLED = frozenset({"cfn", "cfi", "cfl", "cob"})
 _FILES = frozenset({"fl", "fi", "fe", "jump", "jcnd"})
+_MOST_COLUMNS = 128
 _COST_STARTS = frozenset("0123456789+-*")
 
 
@@ -151,7 +152,7 @@ class _Reader:
     def _figure(self, line: str) -> int:
         if self.column is None:
             raise ValueError("a cost that belongs to no event or no function")
-        words = line.split()
+        words = _columns(line)
         figures = words[self.positions :]
         if not all(_POSITION.match(word) for word in words[: self.positions]) or not all(
             _FIGURE.match(word) for word in figures
@@ -177,13 +178,13 @@ class _Reader:
 
     def _head(self, key: str, value: str) -> None:
         if key == "events":
-            events = value.split()
+            events = _columns(value)
             if EVENT not in events:
                 raise ValueError(f"it holds no event {EVENT}")
             self.column = events.index(EVENT)
             self.figures.clear()
         elif key == "positions":
-            self.positions = len(value.split())
+            self.positions = len(_columns(value))
             self.figures.clear()
         elif key == "part":
             self.totalled = False
@@ -191,7 +192,7 @@ class _Reader:
             self._total(value)
 
     def _total(self, value: str) -> None:
-        figures = value.split()
+        figures = _columns(value)
         if self.column is None or not all(_FIGURE.match(figure) for figure in figures):
             raise ValueError("its totals are no figures")
         stated = int(figures[self.column]) if self.column < len(figures) else 0
@@ -201,6 +202,14 @@ class _Reader:
             )
         self.total += stated
         self.part, self.totalled, self.function = 0, True, None
+
+
+def _columns(text: str) -> list[str]:
+    """Split a line; ``ValueError`` where it is one that callgrind does not write."""
+    words = text.split(None, _MOST_COLUMNS)
+    if len(words) > _MOST_COLUMNS:
+        raise ValueError("it has more columns than there are events")
+    return words
 
 
 def contradicts(why: str) -> ProfilerError:

@@ -1,4 +1,9 @@
-"""Which profiler samples: the one that was asked for, else the first that sees the engine."""
+"""Which profiler samples: the one that was asked for, else the first that sees the engine.
+
+One that was asked for and cannot is an error. Where ``auto`` goes by one that should have
+done it, ``passed_over`` names it, and whoever takes the profile tells. Once measuring has
+begun nobody takes over: half of a profile from one and half from another is none.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,8 @@ PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
     "perf": perf.make,
     "none": none.make,
 }
-"""In the order in which ``auto`` tries them; a new profiler is a file and a line here."""
+"""A new profiler is a file and a line here. ``auto`` tries them in this order for Python
+engines, and from the last to the first for native ones."""
 
 
 def profilers(setup: Setup) -> dict[str, Profiler]:
@@ -61,21 +67,40 @@ def choose(
     return profiler
 
 
+def passed_over(chosen: Profiler, setup: Setup, probes: MutableMapping[str, Probe]) -> list[str]:
+    """Return why ``auto`` took ``chosen``: one sentence for each that failed before it."""
+    told = []
+    for name in _in_order(setup):
+        if name == chosen.name:
+            break
+        probe = probes.get(name)
+        if probe is not None and not probe.usable:
+            told.append(
+                f"{probe.profiler} cannot be used, so {chosen.name} samples: {probe.code}: "
+                f"{probe.reason.rstrip('.')}. {probe.todo}"
+            )
+    return told
+
+
+def _in_order(setup: Setup) -> list[str]:
+    known = [name for name in PROFILERS if name != "none"]
+    return known if setup.python_engine else known[::-1]
+
+
 def _automatic(setup: Setup, probes: MutableMapping[str, Probe]) -> Profiler:
     wanted = "Python" if setup.python_engine else "native"
     reasons, todos = [], []
-    for name, make in PROFILERS.items():
-        if name == "none":
-            continue
+    for name in _in_order(setup):
         try:
-            profiler = make(setup)
+            profiler = PROFILERS[name](setup)
         except UsageError as error:  # it cannot sample in the way that was asked for
             reasons.append(f"{name}: {error.what.rstrip('.')}")
             continue
         probe = _probe(profiler, probes)
         if probe.usable and (probe.sees_python if setup.python_engine else probe.sees_native):
             return profiler
-        reasons.append(f"{name}: {probe.reason or f'sees no {wanted} frames here'}")
+        code = f"{probe.code}: " if probe.code else ""
+        reasons.append(f"{name}: {code}{probe.reason or f'sees no {wanted} frames here'}")
         if probe.todo:
             todos.append(f"{name}: {probe.todo}")
     raise ToolError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import re
 import struct
 from pathlib import Path
 
@@ -15,7 +14,7 @@ _CODE_LOAD = 0
 _HEADER = struct.Struct("=3I")
 _RECORD = struct.Struct("=2IQ")
 _CODE_LOAD_FIXED = 16 + 40
-_UNSAFE = re.compile(rb"[\x00-\x1f\x7f]")
+_SAFE = bytes(0x3F if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 
 
 def dump_of(pid: int) -> Path:
@@ -58,5 +57,5 @@ def _scrub_records(data: mmap.mmap, offset: int) -> None:
             start = offset + _CODE_LOAD_FIXED
             end = data.find(b"\0", start, offset + size)
             if end > start:
-                data[start:end] = _UNSAFE.sub(b"?", data[start:end])
+                data[start:end] = data[start:end].translate(_SAFE)
         offset += size

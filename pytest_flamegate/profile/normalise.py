@@ -30,7 +30,7 @@ _MEMORY = re.compile(
 )
 _JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so|^\[JIT\] tid \d+)$")
 _PACKAGES = re.compile(r"^.*/(?:(?:site|dist)-packages/(?:[^/]+\.egg/)?|[^/]+\.whl/)")
-_STDLIB = re.compile(r"^.*/lib(?:64)?/python\d+(?:\.\d+|\d*\.zip)/")
+_STDLIB = re.compile(r"^.*/lib(?:64)?/python\d{1,3}(?:\.\d{1,3}|\d{0,3}\.zip)/")
 _WHEEL_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 _ADDRESS = re.compile(r"(?:\[?0x[0-9a-fA-F]+\]?|\[unknown\])")
 _OFFSET = re.compile(r"\+0x[0-9a-fA-F]+(?:/0x[0-9a-fA-F]+)?$")
@@ -38,9 +38,10 @@ _OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ANY_ADDRESS = re.compile(r"[ _@:-]?\[?0x[0-9a-fA-F]+\]?")
 _DIRECTORIES = re.compile(r"(?<![^\s:(])/(?:[^/\s]+/)+")
 _SYMBOL_VERSION = re.compile(r"@{1,2}(?!plt$)[A-Za-z_][\w.]*$")
-_CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+$")
+_CLONES = frozenset({"constprop", "isra", "part", "cold", "lto_priv", "llvm", "localalias"})
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$|(?<=17)h[0-9a-f]{16}(?=E$)|(?<=\w)\[[0-9a-f]{8,16}\]")
-_QUALIFIER = re.compile(r" ?(?:const|volatile|noexcept|&&?|\[clone [^\]]*\]|\[abi:[^\]]*\])$")
+_QUALIFIERS = ("const", "volatile", "noexcept", "&")
+_BRACKETED = ("[clone ", "[abi:")
 
 
 def prefixes(project: Path | None) -> tuple[str, ...]:
@@ -126,9 +127,39 @@ def is_kernel(library: str) -> bool:
 def native_name(symbol: str) -> str:
     """Return a symbol without version, clone suffix, Rust hash and C++ parameters."""
     name = _SYMBOL_VERSION.sub("", symbol) or symbol
-    name = _CLONE.sub("", name) or name
+    name = _without_clones(name) or name
     name = _RUST_HASH.sub("", name) or name
     return _without_parameters(name)
+
+
+def _without_clones(name: str) -> str:
+    """Cut off ``.part.0.cold`` and the like: from the end on, so that a long name takes no time."""
+    end = kept = len(name)
+    while (dot := name.rfind(".", 0, end)) >= 0:
+        part = name[dot + 1 : end]
+        if part in _CLONES:
+            kept = dot
+        elif not (part.isascii() and part.isdigit()):
+            break
+        end = dot
+    return name[:kept]
+
+
+def _without_qualifiers(name: str) -> str:
+    """Cut off what may follow a parameter list, from the end on."""
+    end = len(name)
+    while True:
+        start = end
+        if name.endswith("]", 0, end):
+            opening = name.rfind("[", 0, end)
+            if opening >= 0 and name.startswith(_BRACKETED, opening, end):
+                start = opening
+        else:
+            found = next((word for word in _QUALIFIERS if name.endswith(word, 0, end)), "")
+            start = end - len(found)
+        if start == end:
+            return name[:end]
+        end = start - 1 if name.endswith(" ", 0, start) else start
 
 
 def _made_at_run_time(symbol: str) -> str:
@@ -137,9 +168,7 @@ def _made_at_run_time(symbol: str) -> str:
 
 
 def _without_parameters(name: str) -> str:
-    bare = name
-    while found := _QUALIFIER.search(bare):
-        bare = bare[: found.start()]
+    bare = _without_qualifiers(name)
     if not bare.endswith(")"):
         return name
     depth = 0

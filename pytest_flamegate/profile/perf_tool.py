@@ -48,7 +48,14 @@ def read(argv: Sequence[str]) -> Result:
 
 def event_of(program: str, raw: Path) -> tuple[str, int, str]:
     """Return the event that was really sampled, its rate in Hz, and the call graph mode."""
-    listed = read([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout
+    return parse_evlist(read([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout)
+
+
+def parse_evlist(listed: bytes) -> tuple[str, int, str]:
+    """Read what ``perf evlist -v`` prints: the event, its rate in Hz, the call graph mode.
+
+    Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` where it names no sampled event.
+    """
     for line in listed.decode("utf-8", "replace").splitlines():
         found = _EVENT.match(line)
         if found is None or found[1].startswith("dummy"):
@@ -61,7 +68,11 @@ def event_of(program: str, raw: Path) -> tuple[str, int, str]:
 
 def throttled(program: str, raw: Path) -> int:
     """Return how often the kernel throttled the sampling."""
-    stats = read([program, "report", "-f", "--stats", "-i", str(raw)]).stdout
+    return parse_stats(read([program, "report", "-f", "--stats", "-i", str(raw)]).stdout)
+
+
+def parse_stats(stats: bytes) -> int:
+    """Read what ``perf report --stats`` prints: how often the kernel throttled the sampling."""
     found = _THROTTLE.search(stats)
     return int(found[1]) if found else 0
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.profile.words import DENIED, GONE, OUTPUT, RATE, SECCOMP, VERSION, Known
-
-INSTALL = (
-    "Install it: apt install linux-perf (Debian), linux-tools-$(uname -r) (Ubuntu), "
-    "perf (Fedora, Arch)."
+from pytest_flamegate.profile.packages import install
+from pytest_flamegate.profile.words import (
+    DENIED,
+    DISK_FULL,
+    GONE,
+    OUTPUT,
+    RATE,
+    SECCOMP,
+    VERSION,
+    Known,
 )
+
+INSTALL = install("perf")
 _CONTAINER = (
     "Start the container with --cap-add=PERFMON and a seccomp profile that allows "
     "perf_event_open (docker: --security-opt seccomp=unconfined)."
@@ -40,7 +47,7 @@ KNOWN = (
         "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
-    Known("No space left on device", OUTPUT, "Make room on the disk, or lower the rate."),
+    DISK_FULL,
     Known(
         "incompatible file format",
         OUTPUT,

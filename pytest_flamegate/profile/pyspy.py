@@ -23,6 +23,7 @@ from pytest_flamegate.profile.speedscope import NAME, parse_speedscope
 from pytest_flamegate.profile.trial import trial
 from pytest_flamegate.profile.words import (
     DENIED,
+    DISK_FULL,
     GONE,
     NOT_PYTHON,
     RATE,
@@ -60,9 +61,9 @@ _BEGUN = b"py-spy> Sampling process"
 _ANSWER_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.005
-_ERRORS = re.compile(rb"py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})\s*$", re.MULTILINE)
+_ERRORS = re.compile(rb"^py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})[ \r]*$", re.MULTILINE)
 _CHATTER = re.compile(
-    rb"py-spy> Sampling process [^\n]*\n\n"
+    rb"py-spy> Sampling process [^\n]{0,100}\n\n"
     rb"|\npy-spy> Stopped sampling [^\n]*\npy-spy> Wrote [^\n]*\n(?:py-spy> [^\n]*\n)?"
 )
 _KNOWN = (
@@ -95,6 +96,7 @@ _KNOWN = (
         "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
+    DISK_FULL,
     Known("No such process", GONE, "The process ended before it could be sampled."),
     Known("Check that the process is running", GONE, "The process ended before it was sampled."),
 )
@@ -211,12 +213,12 @@ class _PySpyRecording:
             self.child.interrupt()
             if self.child.wait(_STOP_TIMEOUT_S) is None:
                 raise hangs(NAME, _STOP_TIMEOUT_S, "told to stop")
-            found = _ERRORS.search(self.child.stdout_bytes())
-            if found is None or not self.raw.is_file():
+            errors = failures(self.child.stdout_bytes())
+            if errors is None or not self.raw.is_file():
                 raise failed(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
         finally:
             self.child.end()
-        sidecar.write(self.raw, replace(self.seen, errors=int(found[1])))
+        sidecar.write(self.raw, replace(self.seen, errors=errors))
         self.stopped = True
         return self.raw
 
@@ -251,6 +253,12 @@ def make(setup: Setup) -> Profiler:
         python=setup.python_text,
         roots=prefixes(setup.project),
     )
+
+
+def failures(stdout: bytes) -> int | None:
+    """Return how many samples failed by py-spy's closing words; None where it said none."""
+    found = _ERRORS.search(stdout)
+    return int(found[1]) if found else None
 
 
 def without_chatter(stdout: bytes) -> bytes:

@@ -40,11 +40,20 @@ def write(raw: Path, sidecar: Sidecar) -> None:
 def read(raw: Path, profiler: str) -> Sidecar:
     """Read the sidecar of ``raw``; an empty one where there is none (a wrapped command)."""
     try:
-        data: Any = json.loads(path_beside(raw).read_bytes())
+        content = path_beside(raw).read_bytes()
     except FileNotFoundError:
         return Sidecar()
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise unreadable(profiler, f"{path_beside(raw).name}: {error}") from None
+    return parse(content, profiler)
+
+
+def parse(content: bytes, profiler: str) -> Sidecar:
+    """Read what ``write`` wrote. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
+    try:
+        data: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(profiler, f"the notes beside it are no JSON ({error})") from None
     match data:
         case {
             "pid": int() | None as pid,
@@ -54,7 +63,7 @@ def read(raw: Path, profiler: str) -> Sidecar:
             "degraded": list(degraded),
         } if all(isinstance(entry, str) for entry in degraded):
             return Sidecar(pid, started_ticks, nonblocking, errors, tuple(degraded))
-    raise unreadable(profiler, f"{path_beside(raw).name} holds something else")
+    raise unreadable(profiler, "the notes beside it hold something else")
 
 
 def fresh(directory: Path, stem: str, suffix: str) -> Path:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.errors import FlamegateError, system_errors
 from pytest_flamegate.profile import jitdump, programs
 from pytest_flamegate.profile.base import Probe
 from pytest_flamegate.profile.words import ProfilerError, hangs
@@ -46,8 +46,9 @@ def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
     """
     version = ""
     try:
-        version = programs.version(find())
-        profile = _sample(profiler)
+        with system_errors():
+            version = programs.version(find())
+            profile = _sample(profiler)
     except FlamegateError as error:
         return unusable(profiler.name, version, error)
     kinds = {frame.kind for stack in profile.stacks for frame in stack}

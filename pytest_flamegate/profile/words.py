@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.errors import FlamegateError, ToolError
+from pytest_flamegate.profile import permissions
 from pytest_flamegate.profile.text import decode, escape
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ GONE = "E_PROCESS_GONE"
 RATE = "E_PROFILER_RATE"
 
 _WORDS = 300
-_READ_BYTES = 65536
+_READ_BYTES = 16384
 _CHATTER = re.compile(
     rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
 )
@@ -37,6 +38,13 @@ class Known(NamedTuple):
     todo: str
 
 
+DISK_FULL = Known(
+    "No space left on device",
+    OUTPUT,
+    "Make room on the disk (TMPDIR says where recordings go), or lower the rate.",
+)
+
+
 class ProfilerError(ToolError):
     """A profiler failed; ``reason`` holds its own words."""
 
@@ -48,7 +56,8 @@ class ProfilerError(ToolError):
 def quoted(output: bytes) -> str:
     """Return what a tool said on one line: no progress, no backtrace, escaped, bounded."""
     said = _plain(output)
-    return said if len(said) <= _WORDS else said[:_WORDS].rstrip() + " …"
+    shown = escape(said[:_WORDS], _READ_BYTES).replace("\\x3b", ";")
+    return shown if len(said) <= _WORDS else shown.rstrip() + " …"
 
 
 def failed(
@@ -68,7 +77,10 @@ def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> Profil
     for entry in known:
         if entry.words in said:
             reason = quoted(output)
-            return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', entry.todo, reason)
+            todo = entry.todo
+            if entry.code in (DENIED, SECCOMP):
+                todo = f"{todo} Here {permissions.read().words}."
+            return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', todo, reason)
     return None
 
 
@@ -105,4 +117,4 @@ def unreadable(profiler: str, why: str) -> ProfilerError:
 
 def _plain(output: bytes) -> str:
     said = _CHATTER.sub(b"", output).split(b"Stack backtrace:", 1)[0]
-    return escape(" ".join(decode(said[:_READ_BYTES]).split()), _READ_BYTES).replace("\\x3b", ";")
+    return " ".join(decode(said[:_READ_BYTES]).split())

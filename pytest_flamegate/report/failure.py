@@ -31,7 +31,15 @@ _STEADY = 2
 _REASONS = 12
 _LONG = 2000
 _BESIDE = frozenset(
-    {"I_STORED_BASELINE", "I_NOT_COMPARED", "I_NOTE", "I_INSTRUCTIONS", "I_WAITING"}
+    {
+        "I_STORED_BASELINE",
+        "I_NOT_COMPARED",
+        "I_NOTE",
+        "I_INSTRUCTIONS",
+        "I_WAITING",
+        "W_PROFILER_FALLBACK",
+        "W_NOT_COUNTED",
+    }
 )
 """What the figures of a regression do not say."""
 

@@ -1,12 +1,16 @@
-"""What the doctor says of instruction counts, which are no profile."""
+"""The doctor says what a run says, and of instruction counts, which are no profile."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from pytest_flamegate import profile
 from pytest_flamegate.cli import main
-from pytest_flamegate.profile import Probe, callgrind
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.profile import PROFILERS, Probe, Setup, callgrind, choose
+from pytest_flamegate.profile.permissions import read
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
 COUNTS = Probe(
@@ -25,13 +29,23 @@ NO_COUNTS = Probe(
 
 
 class One:
-    name = "perf"
-
     def __init__(self, seen: Probe) -> None:
+        self.name = seen.profiler
         self.seen = seen
+
+    def made(self, _: Setup) -> Any:
+        return self
 
     def probe(self) -> Probe:
         return self.seen
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *known: One) -> None:
+    """Let these be all profilers that there are."""
+    for name in list(PROFILERS):
+        monkeypatch.delitem(PROFILERS, name)
+    for one in known:
+        monkeypatch.setitem(PROFILERS, one.name, one.made)
 
 
 def said(
@@ -40,7 +54,7 @@ def said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> tuple[int, list[str]]:
-    monkeypatch.setattr(profile, "profilers", lambda _: {"perf": One(samples)})
+    offer(monkeypatch, One(samples))
     monkeypatch.setattr(callgrind, "probe", lambda: counts)
     code = main(["doctor"])
     lines = capsys.readouterr().out.splitlines()
@@ -75,3 +89,56 @@ def test_counts_alone_are_no_profiler(
 ) -> None:
     nothing = Probe("perf", "", usable=False, sees_python=False, sees_native=False)
     assert said(nothing, COUNTS, monkeypatch, capsys)[0] == 5
+
+
+DENIED = Probe(
+    "py-spy",
+    "0.4.3",
+    usable=False,
+    sees_python=False,
+    sees_native=False,
+    code="E_PROFILER_DENIED",
+    reason="Permission Denied: Try running again.",
+    todo="Type: sudo sysctl kernel.yama.ptrace_scope=0.",
+)
+
+
+def doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *seen: Probe
+) -> str:
+    offer(monkeypatch, *map(One, seen))
+    monkeypatch.setattr(callgrind, "probe", lambda: COUNTS)
+    main(["doctor"])
+    return capsys.readouterr().out
+
+
+def test_a_profiler_that_steps_in_is_told_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = doctor(monkeypatch, capsys, DENIED, SAMPLES)
+    assert f"py-spy     --  E_PROFILER_DENIED: {DENIED.reason}\n" in text
+    assert (
+        "engines (the embedded one too): py-spy cannot be used, so perf samples: "
+        "E_PROFILER_DENIED: Permission Denied: Try running again. Type: sudo sysctl" in text
+    )
+
+
+def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = doctor(monkeypatch, capsys, DENIED)
+    with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
+        choose("auto", Setup(), {"py-spy": DENIED})
+    assert refused.value.what in text
+
+
+def test_a_place_that_cannot_be_written_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nflamegate_dir = taken/here\n")
+    (tmp_path / "taken").touch()
+    monkeypatch.chdir(tmp_path)
+    text = doctor(monkeypatch, capsys, SAMPLES)
+    (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
+    assert line.endswith("taken/here cannot be written: Not a directory")
+    assert read().words in text

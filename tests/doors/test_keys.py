@@ -19,6 +19,7 @@ KEYS: Mapping[str, object] = {
     "flamegate_profiler": "none",
     "flamegate_dir": "artifacts",
     "flamegate_config": "loads.toml",
+    "flamegate_instructions": True,
     "flamegate_strict": True,
     "flamegate_share_drift": "strict",
     "flamegate_tokens_per_second": "3%",

@@ -2,8 +2,9 @@
 
 ``counts`` maps a process's number to the file it leaves, ``log`` is what is said once
 the program has begun and ``code`` the exit status (None: the program's own). ``begun``
-false says that valgrind itself fails, ``hang`` that it never ends. Without ``counts``
-one process is counted: ``per_token`` for each token of the last argument, and ``load``.
+false says that valgrind itself fails, ``hang`` that it never ends, ``signal`` of what it dies.
+Without ``counts`` one process is counted: ``per_token`` for each token of the last
+argument, and ``load``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ sys.stderr.write(plan.get("err", ""))
 if plan.get("hang"):
     time.sleep(60)
 if not plan.get("begun", True):
+    if "signal" in plan:
+        os.kill(os.getpid(), plan["signal"])
     sys.exit(plan["code"])
 
 
@@ -40,6 +43,8 @@ def write(option, number, text):
 
 
 write("--log-file", "1", "==1== Command: " + " ".join(program) + "\\n" + plan.get("log", ""))
+if "signal" in plan:
+    os.kill(os.getpid(), plan["signal"])
 done = subprocess.run(program).returncode if plan.get("run", True) else 0
 counts = plan.get("counts")
 if counts is None:

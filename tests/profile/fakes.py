@@ -4,10 +4,13 @@ A plan maps a subcommand (``record``, ``evlist``, ``--version``, …) to a step:
 ``out`` and ``err`` are printed, ``code`` is the exit status, ``do`` is one of
 
 - ``hang``: never answer;
+- ``die``: begin to sample, then say ``err`` and end with ``code``, or of the signal ``signal``;
 - ``crash``: die of a signal;
 - ``serve``: for ``perf record``, acknowledge every command but those in ``ignore``, and
   on ``stop`` write ``file``; for ``py-spy record``, announce sampling and on SIGINT
   (unless there is something to ``ignore``) write ``file`` and the closing words.
+
+A list of steps is gone through call by call, and its last one stays.
 """
 
 from __future__ import annotations
@@ -28,6 +31,11 @@ import json, os, signal, sys, time
 arguments = sys.argv[1:]
 plan = json.load(open({plan!r}))
 step = plan.get(arguments[0] if arguments else "", {{}})
+if isinstance(step, list):
+    with open({plan!r} + "." + arguments[0], "a+") as calls:
+        calls.seek(0)
+        step = step[min(len(calls.read()), len(step) - 1)]
+        calls.write(".")
 if "--nonblocking" in arguments:
     step = plan.get("nonblocking", step)
 
@@ -46,9 +54,19 @@ def serve_perf():
         if line.strip() in step.get("ignore", ()):
             continue
         os.write(int(ours), b"ack\\n\\0")
+        if do == "die":
+            die()
         if line == "stop\\n":
             break
     write("-o")
+
+
+def die():
+    sys.stderr.write(step.get("err", ""))
+    sys.stderr.flush()
+    if "signal" in step:
+        os.kill(os.getpid(), step["signal"])
+    sys.exit(step["code"])
 
 
 def serve_spy():
@@ -61,19 +79,24 @@ def serve_spy():
 
     signal.signal(signal.SIGINT, signal.SIG_IGN if "ignore" in step else stop)
     print("py-spy> Sampling process 200 times a second. Press Control-C to exit.\\n", flush=True)
+    if do == "die":
+        die()
     while True:
         time.sleep(60)
 
 
 do = step.get("do")
 sys.stdout.write(step.get("out", ""))
-sys.stderr.write(step.get("err", ""))
+if do == "die":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # told to stop, it dies all the same
+else:
+    sys.stderr.write(step.get("err", ""))
 sys.stdout.flush()
 if do == "hang":
     time.sleep(60)
 elif do == "crash":
     os.kill(os.getpid(), signal.SIGSEGV)
-elif do == "serve":
+elif do in ("serve", "die"):
     serve_perf() if "--control" in arguments else serve_spy()
 sys.exit(step.get("code", 0))
 """

@@ -1,0 +1,236 @@
+"""Every parser of a profiler's output, as a function of bytes: one entry of ``PARSERS`` each."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_flamegate.profile import jitdump, perf_tool, pyspy, sidecar, unfold, words
+from pytest_flamegate.profile.callgrind_out import parse_callgrind
+from pytest_flamegate.profile.importing import parse_profile
+from pytest_flamegate.profile.perf_script import parse_script
+from pytest_flamegate.profile.perf_words import KNOWN
+from pytest_flamegate.profile.speedscope import parse_speedscope
+from pytest_flamegate.profile.text import decode
+from tests.profile.profiles import DATA
+
+
+class Parser(NamedTuple):
+    """``read`` takes any bytes; ``samples`` are valid, ``tokens`` what its grammar is made of.
+
+    ``slots`` are what stands before and after a place where any name may stand.
+    """
+
+    read: Callable[[bytes], object]
+    samples: tuple[bytes, ...]
+    tokens: tuple[bytes, ...]
+    slots: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def _scrub(data: bytes) -> None:
+    with tempfile.TemporaryDirectory(dir=_SHM) as directory:
+        path = Path(directory, "jit.dump")
+        path.write_bytes(data)
+        jitdump.scrub(path)
+        if len(path.read_bytes()) != len(data):
+            raise AssertionError("scrubbing changed the length")
+
+
+def _callgrind(data: bytes) -> object:
+    return parse_callgrind(io.TextIOWrapper(io.BytesIO(data), "utf-8", "surrogateescape"))
+
+
+def _said(data: bytes) -> str:
+    return words.failed("perf", data, 1, KNOWN).reason
+
+
+def _jitdump() -> bytes:
+    header = struct.pack("=4I2Q2I", 0x4A695444, 1, 40, 62, 0, 7, 0, 0)[:40]
+    body = b"\x11" * 40 + b"py::f\n:/x.py\0\x48\x0a"
+    load = struct.pack("=2IQ", 0, 16 + len(body), 1) + body
+    return header + load + struct.pack("=2IQ", 4, 20, 1) + b"abcd" + load
+
+
+_SHM = "/dev/shm" if Path("/dev/shm").is_dir() else None
+_FRAME = b"\t    55d0c0de1234 "
+_SAMPLE = b"  7/7  1.000000: cpu-clock:\n" + _FRAME
+_SPEEDSCOPE = b'{"profiles":[],"shared":{"frames":[{"file":"'
+_CALLGRIND = b"version: 1\nevents: Ir\n"
+_EVENTED = (
+    b'{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":'
+    b'[{"name":"a"}]},"profiles":[{"type":"evented","name":"x","unit":"none","startValue":0,'
+    b'"endValue":9,"events":[{"type":"O","frame":0,"at":0},',
+    b'{"type":"C","frame":0,"at":5}]}]}',
+)
+_SYMBOLS = (
+    b" const", b" [clone x]", b".part.1", b".constprop", b"@@GLIBC_2.34", b"::h0123456789abcdef",
+    b"+0x1f", b"(int, char)", b"((", b"))", b"operator()", b"py::f:/x.py", b" at 0x7f", b"1", b"\\",
+    b" (/usr/lib/libc.so.6)", b" ([kernel.kallsyms])", b" (/tmp/jitted-1-2.so)", b"/lib/python3",
+    b"/lib/modules/a.ko", b"/site-packages/", b"[unknown]", "é\u202e".encode(), b"\xff", b"a" * 300,
+)  # fmt: skip
+_JSON = (
+    b"[]", b"{}", b"[", b"{", b"]", b"}", b",", b":", b'"', b"[],", b"{},", b'"a":', b"null,",
+    b"1,", b"-1", b"1e999", b"NaN", b"9" * 40, b"9" * 5000, b'{"name":"a","file":"b"},',
+    b'"\\ud800"', b"[0],", b"0.5,", b"true",
+)  # fmt: skip
+PARSERS: dict[str, Parser] = {
+    "perf script": Parser(
+        lambda data: parse_script(io.BytesIO(data), ("/root/x/",)),
+        tuple(path.read_bytes() for path in sorted(DATA.glob("perf-script-*.txt"))),
+        (
+            *_SYMBOLS,
+            _FRAME,
+            b"\n",
+            b"\n\n",
+            b"\t",
+            b" 7/7  1.000000: cpu-clock:",
+            b"\n\t 0 a (b)",
+            b"  7/7  1.000000: PERF_RECORD_LOST lost 9",
+            b"  7/7  1.5: cpu-clock:  55 f (/x)\n",
+        ),
+        (
+            (_SAMPLE, b" (/usr/lib/libc.so.6)\n\n"),
+            (_SAMPLE + b"f (/", b")\n\n"),
+            (_SAMPLE + b"py::f:/", b" (/tmp/jitted-7-1.so)\n\n"),
+        ),
+    ),
+    "perf evlist": Parser(
+        perf_tool.parse_evlist,
+        tuple(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
+        (
+            b"sample_freq }: ",
+            b", sample_type: ",
+            b"sample_stack_user: ",
+            b"CALLCHAIN",
+            b": ",
+            b"\n",
+        ),
+    ),
+    "perf stats": Parser(
+        perf_tool.parse_stats,
+        (b"Aggregated stats:\n  SAMPLE events: 10\n  UNTHROTTLE events:  3  ( 0.1%)\n",),
+        (b"THROTTLE events:", b" ", b"UN", b"9" * 30, b"\n"),
+    ),
+    "speedscope": Parser(
+        parse_speedscope,
+        ((DATA / "py-spy-speedscope.json").read_bytes(),),
+        (
+            *_JSON,
+            b'"shared":',
+            b'"profiles":',
+            b'"frames":',
+            b'"samples":',
+            b'"weights":',
+            *_SYMBOLS,
+        ),
+        (
+            (_SPEEDSCOPE, b'","name":"f"}]}}'),
+            (_SPEEDSCOPE + b'a.py","name":"', b'"}]}}'),
+            (b'{"shared":{"frames":[]},"profiles":[{"samples":[],"weights":[],"name":"', b'"}]}'),
+            (b'{"shared":{"frames":[', b']},"profiles":[]}'),
+        ),
+    ),
+    "py-spy's words": Parser(
+        lambda data: (pyspy.failures(data), pyspy.without_chatter(data)),
+        (
+            b"py-spy> Sampling process 100 times a second. Press Control-C to exit.\n\nout\n"
+            b"\npy-spy> Stopped sampling because Control-C pressed\n"
+            b"py-spy> Wrote speedscope file to 'x'. Samples: 95 Errors: 5\n",
+        ),
+        (b"py-spy> ", b"py-spy> Wrote ", b"Samples: 1 Errors: 2", b"\n", b" ", b"9" * 20),
+    ),
+    "a tool's words": Parser(
+        _said,
+        (b"Error:\nNo permission to enable cycles event.\n", b"Stack backtrace:\n 0: x\n"),
+        (
+            b"[ perf record: ",
+            b"Events enabled",
+            b"py-spy> ",
+            b"\x1b[31m",
+            b"Stack backtrace:",
+            b"\n",
+        ),
+    ),
+    "callgrind": Parser(
+        _callgrind,
+        ((DATA / "callgrind-small.out").read_bytes(),),
+        (
+            *_SYMBOLS,
+            b"fn=(1) f\n",
+            b"fn=(1)\n",
+            b"fn=",
+            b"ob=(2) x\n",
+            b"cfn=(1)\n",
+            b"calls=1 0\n",
+            b"+1 2\n",
+            b"* 1\n",
+            b"totals: 1\n",
+            b"part: 1\n",
+            b"events: Ir\n",
+            b"events: A B Ir\n",
+            b"positions: line\n",
+            b"positions: " + b"x " * 30 + b"\n",
+            b"9" * 19,
+            b"'2",
+            b"\n",
+            b"\r",
+        ),
+        (
+            (_CALLGRIND + b"fn=(1) ", b"\n1 5\ntotals: 5\n"),
+            (_CALLGRIND + b"fn=", b"\n1 5\ntotals: 5\n"),
+            (_CALLGRIND + b"ob=(1) ", b"\nfn=f\n1 5\ntotals: 5\n"),
+            (b"version: 1\nevents: Ir ", b"\nfn=f\n1 5\ntotals: 5\n"),
+            (b"version: 1\nevents: Ir\npositions: ", b"\nfn=f\n1 5\ntotals: 5\n"),
+        ),
+    ),
+    "folded": Parser(
+        lambda data: unfold(decode(data)),
+        (b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n",),
+        (
+            *_SYMBOLS,
+            b";",
+            b" ",
+            b"f (m);",
+            b" (m)",
+            b" [l]",
+            b" [kernel]",
+            b" 1\n",
+            b"\n",
+            b"a [b];" * 9,
+        ),
+        ((b"", b" 1\n"), (b"f (", b") 1\n"), (b"f [", b"] 1\n")),
+    ),
+    "import speedscope": Parser(
+        parse_profile,
+        ((DATA / "py-spy-speedscope.json").read_bytes(), _EVENTED[0] + _EVENTED[1]),
+        (
+            *_JSON,
+            b'{"type":"O","frame":0,"at":0},',
+            b'"events":[',
+            b'"unit":"seconds"',
+            b'"weights":',
+        ),
+        (_EVENTED, (_SPEEDSCOPE, b'","name":"f"}]}}')),
+    ),
+    "import folded": Parser(
+        parse_profile,
+        (b"a;b;c 12\na;b 3\n", b"f (m.py);g [l.so] 3\n"),
+        (*_SYMBOLS, b";", b" ", b" 1\n", b"a;b_[k] 5\n", b"0.5", b"\n"),
+        ((b"", b" 1\n"), (b"a;", b" 1\n")),
+    ),
+    "sidecar": Parser(
+        lambda data: sidecar.parse(data, "perf"),
+        (
+            b'{"pid": 7, "errors": 0, "degraded": ["x"], "started_ticks": 3, "nonblocking": false}',
+            b'{"pid":null,"errors":1,"degraded":[],"started_ticks":null,"nonblocking":true}',
+        ),
+        (*_JSON, b'"pid":', b'"errors":', b'"degraded":'),
+    ),
+    "jitdump": Parser(
+        _scrub, (_jitdump(),), (b"\0\0\0\0", b"\x10\0\0\0", b"\xff" * 4, b"\n", b"DTiJ")
+    ),
+}
