@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
@@ -52,6 +52,11 @@ class Side:
     cpu_s_per_token: float | None = None
     cpu_error: float = 0.0
     spread: float = SPREAD
+    samples: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Asked for with every path; the profile would add up all of its stacks each time.
+        object.__setattr__(self, "samples", self.profile.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class Difference:
     @property
     def total(self) -> Change:
         """The whole profile."""
-        return self.change(self.base.profile.samples, self.head.profile.samples)
+        return self.change(self.base.samples, self.head.samples)
 
     def change(self, base_samples: int, head_samples: int) -> Change:
         """Return what that many samples of each side are worth."""
@@ -149,7 +154,7 @@ class Difference:
 def difference(base: Side, head: Side) -> Difference:
     """Compare two profiles. ``UndecidedError`` ``E_NO_SAMPLES`` where one holds no sample."""
     for side in (base, head):
-        if not side.profile.samples:
+        if not side.samples:
             raise no_samples(side.profile.profiler, side.profile.errors, side.profile.lost)
     measure = _measure(base, head)
     old, new = _by_name(base.profile), _by_name(head.profile)
@@ -195,8 +200,8 @@ def _change(
     return Change(
         base_samples=base_samples,
         head_samples=head_samples,
-        base_share=base_samples / base.profile.samples,
-        head_share=head_samples / head.profile.samples,
+        base_share=base_samples / base.samples,
+        head_share=head_samples / head.samples,
         base=old,
         head=new,
         error=math.sqrt(old_variance + new_variance),
@@ -208,7 +213,7 @@ def _worth(side: Side, measure: Measure, samples: int) -> tuple[float, float]:
     if measure == "count":
         return float(samples), (COUNT_ERROR * samples) ** 2
     whole = side.cpu_s_per_token if measure == "cost" and side.cpu_s_per_token else 1.0
-    total = side.profile.samples
+    total = side.samples
     value = whole * samples / total
     # Half a sample more on either side: none seen of few is no certainty of none.
     share = (samples + 0.5) / (total + 1.0)

@@ -148,6 +148,21 @@ def test_a_profile_without_samples_is_refused() -> None:
         diff({}, {"a": 1}, 10, 10)
 
 
+def test_the_samples_are_added_up_once_and_not_for_every_path() -> None:
+    class Watched(dict[Stack, int]):
+        asked = 0
+
+        def values(self):  # type: ignore[no-untyped-def]
+            Watched.asked += 1
+            return super().values()
+
+    stacks = Watched({(frame("run"), frame(f"f{i}")): 9 for i in range(200)})
+    side = Side("base", profile_of(stacks), 1e-3)
+    Watched.asked = 0
+    assert len(difference(side, side).roots[0].children) == 200
+    assert Watched.asked < 5
+
+
 def test_a_stack_deeper_than_pythons_own() -> None:
     deep: Stack = tuple(frame(f"f{i}") for i in range(5000))
     side = profile_of({deep: 10})
