@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.cpu import cpu_cost
 from pytest_flamegate.opening import open_profile
+from pytest_flamegate.paths import is_file
 from pytest_flamegate.profile.difference import SPREAD, Difference, Side, difference
 from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.metrics import cost_of
@@ -24,6 +26,7 @@ from pytest_flamegate.report.provenance import hardware, revision, what_ran
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.profile import Profile
@@ -73,29 +76,41 @@ def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
     )
 
 
-def beside_base(
-    workload: Workload, base: Sealed, head: Sealed, verdict: Verdict
-) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The files that stand beside a run that was compared, and what changed where it is known."""
+
+    files: Mapping[str, bytes]
+    difference: Difference | None = None
+
+    def __or__(self, files: Mapping[str, bytes]) -> Beside:
+        return replace(self, files={**self.files, **files})
+
+
+NOTHING_BESIDE = Beside(MappingProxyType({}))
+
+
+def beside_base(workload: Workload, base: Sealed, head: Sealed, verdict: Verdict) -> Beside:
     """Return what stands beside a run that was compared in pairs: the base and the difference."""
     files = _of_base(base.files)
     if base.profile is None or head.profile is None or verdict.verdict in _NOTHING_TO_DRAW:
-        return files
+        return Beside(files)
     before = Seen.of("base", base.profile, base.evidence)
     after = Seen.of("head", head.profile, head.evidence)
-    return files | _drawn(workload, before, after, paired=True)
+    return _drawn(workload, before, after, files, paired=True)
 
 
 def beside_baseline(
     workload: Workload, baseline: Baseline | None, head: Sealed, verdict: Verdict
-) -> dict[str, bytes]:
+) -> Beside:
     """Return the same of a run that was judged by an accepted baseline, if it has a profile.
 
     Raises what opening a profile raises: a baseline that cannot be read is no baseline.
     """
     if baseline is None or baseline.evidence.profile is None or head.profile is None:
-        return {}
+        return NOTHING_BESIDE
     if verdict.verdict in _NOTHING_TO_DRAW:
-        return {}
+        return NOTHING_BESIDE
     opened = open_profile(baseline.directory / FOLDED)
     files = {
         name: read_bounded(baseline.directory / name, EVIDENCE_MAX_BYTES)
@@ -103,7 +118,7 @@ def beside_baseline(
     }
     before = Seen.of("baseline", opened.profile, baseline.evidence)
     after = Seen.of("now", head.profile, head.evidence)
-    return _of_base(files) | _drawn(workload, before, after, paired=False)
+    return _drawn(workload, before, after, _of_base(files), paired=False)
 
 
 def _of_base(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -111,16 +126,35 @@ def _of_base(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {names[name]: data for name, data in files.items() if name in names}
 
 
-def _drawn(workload: Workload, base: Seen, head: Seen, *, paired: bool) -> dict[str, bytes]:
+def read_difference(directory: Path, *, paired: bool) -> Difference | None:
+    """Compare a published run with what stands beside it; None where nothing does.
+
+    Raises what opening a profile raises.
+    """
+    if not is_file(directory / BASE_FOLDED):
+        return None
+    sides = []
+    for name, role in ((BASE_FOLDED, "base" if paired else "baseline"), (FOLDED, "now")):
+        opened = open_profile(directory / name)
+        if opened.evidence is None:
+            return None
+        sides.append(Seen.of(role, opened.profile, opened.evidence))
+    return compared(*sides, paired=paired)
+
+
+def _drawn(
+    workload: Workload, base: Seen, head: Seen, files: Mapping[str, bytes], *, paired: bool
+) -> Beside:
     told = []
     if head.evidence is not None:
         told = [*what_ran(head.evidence), ", ".join(hardware(head.evidence))]
+    found = compared(base, head, paired=paired)
     picture = difference_svg(
-        compared(base, head, paired=paired),
+        found,
         title=f"{workload.node_name}: what changed",
         subtitle=" · ".join(told),
     )
-    return {DIFFERENCE: picture.encode()}
+    return Beside({**files, DIFFERENCE: picture.encode()}, found)
 
 
 def _spread(side: Seen) -> float:

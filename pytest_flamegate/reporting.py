@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.differing import read_difference
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.gate.reading import Told, read_verdict
@@ -87,7 +88,8 @@ def _of_result(one: Shown, settings: Settings) -> Reported:
     drawn, warnings = None, one.warnings
     if one.receipt is not None and one.evidence is not None:
         directory = Shelves(settings.directory).latest(one.workload)
-        drawn, warnings = _drawn(directory, one.evidence.nonce, warnings)
+        paired = one.verdict.pairs is not None
+        drawn, warnings = _drawn(directory, one.evidence.nonce, warnings, paired=paired)
     return Reported(
         name=one.workload,
         told=Told.of(one.verdict),
@@ -116,7 +118,8 @@ def _of_directory(directory: Path, settings: Settings) -> Reported:
     warnings: tuple[str, ...] = ()
     if is_file(directory / EVIDENCE):
         evidence = decode_evidence(store.read_bounded(directory / EVIDENCE, EVIDENCE_MAX_BYTES))
-        drawn, warnings = _drawn(directory, evidence.nonce, ())
+        paired = told.verdict.pairs is not None
+        drawn, warnings = _drawn(directory, evidence.nonce, (), paired=paired)
     if is_file(directory / RECEIPT):
         receipt = decode_receipt(store.read_bounded(directory / RECEIPT, RECEIPT_MAX_BYTES))
     return Reported(
@@ -140,7 +143,7 @@ def _accept(verdict: str, settings: Settings, node: str | None) -> str | None:
 
 
 def _drawn(
-    directory: Path, nonce: str, warnings: tuple[str, ...]
+    directory: Path, nonce: str, warnings: tuple[str, ...], *, paired: bool
 ) -> tuple[Drawn | None, tuple[str, ...]]:
     """Return the flame graph of the run ``nonce``; what keeps it from being drawn is a warning."""
     if not is_file(directory / FOLDED):
@@ -151,4 +154,8 @@ def _drawn(
         return None, (*warnings, f"There is no flame graph. {error}")
     if opened.evidence is None or opened.evidence.nonce != nonce:
         return None, (*warnings, "There is no flame graph: another run has taken its place.")
-    return Drawn(opened.name, opened.profile, opened.cpu_s_per_token), warnings
+    try:
+        difference = read_difference(directory, paired=paired)
+    except FlamegateError as error:
+        difference, warnings = None, (*warnings, f"There is no difference. {error}")
+    return Drawn(opened.name, opened.profile, opened.cpu_s_per_token, difference), warnings

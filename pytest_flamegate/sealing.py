@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.measuring import Measuring
     from pytest_flamegate.profile import Profile
+    from pytest_flamegate.profile.difference import Difference
     from pytest_flamegate.profile.instructions import InstructionCount
     from pytest_flamegate.profile.subtraction import DecodeProfile
     from pytest_flamegate.receipt.types import Evidence, Receipt
@@ -100,12 +101,12 @@ def pictures(
     *,
     again: str,
     decode: DecodeProfile | None = None,
-    difference: bool = False,
+    difference: Difference | None = None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and to explore, and its page; nothing without a profile.
 
     ``again`` is the command that makes them again; ``decode`` the profile of decode alone,
-    where it was asked for; ``difference`` says that the picture of what changed stands beside
+    where it was asked for; ``difference`` is what changed, whose picture stands beside
     them.
     """
     if sealed.profile is None or sealed.receipt is None:
@@ -114,14 +115,20 @@ def pictures(
     subtitle = picture_subtitle(sealed.evidence, sealed.receipt)
     cost = cost_of(sealed.profile.covers, sealed.evidence.metrics)
     picture = flamegraph(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
-    explored = flamegraph_html(sealed.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost)
+    explored = flamegraph_html(
+        sealed.profile,
+        title=title,
+        subtitle=subtitle,
+        cpu_s_per_token=cost,
+        difference=difference,
+    )
     page = flamegraph_markdown(
         sealed.evidence,
         sealed.receipt,
         verdict,
         regenerate=again,
         decode=decode,
-        difference=DIFFERENCE if difference else None,
+        difference=None if difference is None else DIFFERENCE,
     )
     files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate import __version__
@@ -13,7 +12,7 @@ from pytest_flamegate.against import Bases, Prepared, commit_at, importable, pre
 from pytest_flamegate.calibrated import calibration_known, load, load_ledger
 from pytest_flamegate.comparing import Comparison, Measured, measured
 from pytest_flamegate.decoding import NOT_IN_PAIRS, decoded
-from pytest_flamegate.differing import beside_base, beside_baseline
+from pytest_flamegate.differing import NOTHING_BESIDE, Beside, beside_base, beside_baseline
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
@@ -42,7 +41,6 @@ from pytest_flamegate.profile import fold
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.shelves import (
     BASE_INSTRUCTIONS,
-    DIFFERENCE,
     RECEIPT,
     VERDICT,
     Baseline,
@@ -208,7 +206,7 @@ class Session:
             verdict = with_reason(verdict, Reason("I_NOTE", note))
         beside = beside_base(workload, old, new, verdict)
         if base_count is not None and head_count is not None:
-            beside[BASE_INSTRUCTIONS] = fold(base_count.profile).encode()
+            beside |= {BASE_INSTRUCTIONS: fold(base_count.profile).encode()}
             beside |= counted_files(workload, new, head_count)
         return self._publish(workload, new, verdict, old.evidence, beside)
 
@@ -279,7 +277,7 @@ class Session:
         sealed: Sealed,
         verdict: Verdict,
         baseline: Evidence | None,
-        beside: Mapping[str, bytes] = MappingProxyType({}),
+        beside: Beside = NOTHING_BESIDE,
         decode: DecodeProfile | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Outcome:
@@ -288,11 +286,11 @@ class Session:
             warnings = (*warnings, f"{missed.code}: {missed.message}")
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
-        changed = DIFFERENCE in beside
+        changed = beside.difference
         files = {
             **sealed.files,
             **pictures(workload, sealed, verdict, again=again, decode=decode, difference=changed),
-            **beside,
+            **beside.files,
             VERDICT: dumps(verdict_document(verdict)),
         }
         if verdict.verdict == "dishonest":

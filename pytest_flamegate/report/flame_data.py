@@ -14,13 +14,15 @@ from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.profile.hotspots import hotspots
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.tree import tree
+from pytest_flamegate.report.difference_palette import STEPS
+from pytest_flamegate.report.difference_words import state_words
 from pytest_flamegate.report.palette import tone
 from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_flamegate.profile.difference import Difference, PathChange
+    from pytest_flamegate.profile.difference import Difference, PathChange, State
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.profile.tree import Node
 
@@ -29,7 +31,7 @@ T = TypeVar("T")
 MOST_PATHS = 300_000
 """Paths at most; what is smaller than so many others is told together, under its caller."""
 REST = Frame("(paths too small to tell)", "", "native")
-STATES = ("unchanged", "up", "down", "new", "vanished")
+STATES: tuple[State, ...] = ("unchanged", "up", "down", "new", "vanished")
 _MOST_Z = 999.0
 
 
@@ -178,8 +180,11 @@ def _difference(difference: Difference, paths: list[Path], names: list[str]) -> 
         "head": visible(difference.head.name),
         "total": difference.base.profile.samples,
         "cost": difference.base.cpu_s_per_token,
+        "now": difference.head.cpu_s_per_token,
         "certain": round(difference.certain_z, 2),
-        "states": list(STATES),
+        "states": [state_words(difference, state) for state in STATES],
+        "kinds": list(STATES),
+        "steps": list(STEPS),
         "was": [path.was for path in paths],
         "state": [path.state for path in paths],
         "z": [path.z for path in paths],

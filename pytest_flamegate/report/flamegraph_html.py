@@ -1,4 +1,4 @@
-"""The flame graph as one page to explore: zoom, search, upside down.
+"""The flame graph as one page to explore: zoom, search, upside down, what changed.
 
 It needs nothing from anywhere else and runs under a policy that lets nothing else in.
 Without JavaScript the legend and the table of the hottest functions are still there.
@@ -13,6 +13,7 @@ from pytest_flamegate.profile.category import category
 from pytest_flamegate.profile.hotspots import hotspots, no_samples
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import page
+from pytest_flamegate.report.flame_changes import change_legend, changes, warnings
 from pytest_flamegate.report.flame_data import flame_data, require_cost
 from pytest_flamegate.report.flame_tables import hottest, legend
 from pytest_flamegate.report.provenance import profile_notes
@@ -20,6 +21,7 @@ from pytest_flamegate.report.provenance import profile_notes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_flamegate.profile.difference import Difference
     from pytest_flamegate.profile.model import Profile
 
 KEYS = (
@@ -30,7 +32,7 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One flame graph to be drawn.
+    """One flame graph to be drawn, and the difference whose head its profile is, if any.
 
     ``cpu_s_per_token`` is the CPU time of one token in seconds.
     """
@@ -38,6 +40,7 @@ class Drawn:
     title: str
     profile: Profile
     cpu_s_per_token: float | None = None
+    difference: Difference | None = None
     categorise: Callable[[Frame], str] = category
 
 
@@ -47,15 +50,17 @@ def flamegraph_html(
     title: str,
     subtitle: str,
     cpu_s_per_token: float | None,
+    difference: Difference | None = None,
     categorise: Callable[[Frame], str] = category,
 ) -> str:
     """Draw ``profile`` as one self-contained HTML page.
 
     ``cpu_s_per_token`` is the CPU time of one token in seconds; with it each function
-    tells what it costs. Equal arguments give equal bytes. Raises ``UndecidedError`` where
-    the profile holds no samples and ``ReceiptError`` where a figure makes no sense.
+    tells what it costs. ``difference`` is one whose head is ``profile``. Equal arguments
+    give equal bytes. Raises ``UndecidedError`` where the profile holds no samples and
+    ``ReceiptError`` where a figure makes no sense.
     """
-    drawn = Drawn(title, profile, cpu_s_per_token, categorise)
+    drawn = Drawn(title, profile, cpu_s_per_token, difference, categorise)
     header = page.element(
         "div", page.lines("h1", [title]), page.lines("p", [subtitle], class_="muted")
     )
@@ -73,7 +78,7 @@ def flame(drawn: Drawn, name: str) -> str:
 
     ``name`` is its own on the page. Raises as ``flamegraph_html`` does.
     """
-    profile = drawn.profile
+    profile, difference = drawn.profile, drawn.difference
     require_cost(drawn.cpu_s_per_token)
     if not profile.samples:
         raise no_samples(profile.profiler, profile.errors, profile.lost)
@@ -83,19 +88,26 @@ def flame(drawn: Drawn, name: str) -> str:
     ]
     room = page.element("div", _without_script(), class_="room")
     picture = page.element(
-        "div", room, legend(spots, drawn.cpu_s_per_token), _notes(profile), class_="picture"
+        "div",
+        room,
+        legend(spots, drawn.cpu_s_per_token),
+        change_legend(difference) if difference is not None else "",
+        _notes(profile),
+        class_="picture",
     )
-    beside = page.element("div", hottest(spots), class_="beside")
+    changed = changes(difference) if difference is not None else ""
+    beside = page.element("div", hottest(spots), changed, class_="beside")
     found = flame_data(
         profile,
         cpu_s_per_token=drawn.cpu_s_per_token,
-        difference=None,
+        difference=difference,
         categorise=drawn.categorise,
     )
     section = page.element(
         "section", picture, beside, class_="flame", data_flame=name, data_title=drawn.title
     )
-    return "\n".join([section, page.data(name, found)])
+    warned = warnings(difference) if difference is not None else ""
+    return "\n".join([warned, section, page.data(name, found)])
 
 
 def _notes(profile: Profile) -> str:

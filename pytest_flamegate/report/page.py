@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.report.difference_palette import SHADES
 from pytest_flamegate.report.palette import shades
 from pytest_flamegate.report.svg import xml_text
 from pytest_flamegate.report.text import MAX_SHOWN
@@ -142,13 +143,15 @@ def script() -> str:
 def style() -> str:
     """Return the style sheet with the palette's colours."""
     rules = [_rule(f"tone-{name}", shade) for name, shade in shades().items()]
+    rules += [_rule(f"change-{name}", shade) for name, shade in SHADES.items()]
     return "\n".join([_asset("page.css"), _asset("flame.css"), *rules, ""])
 
 
 def _rule(name: str, shade: Shade) -> str:
     fill = f"light-dark({shade.light},{shade.dark})"
     ink = f"light-dark({shade.light_ink},{shade.dark_ink})"
-    return f".{name}{{--fill:{fill};--on-fill:{ink}}}"
+    edge = f";--outline:light-dark({shade.edge[0]},{shade.edge[1]})" if shade.edge else ""
+    return f".{name}{{--fill:{fill};--on-fill:{ink}{edge}}}"
 
 
 def _asset(name: str) -> str:

@@ -159,7 +159,7 @@ def test_a_stored_baseline_leaves_the_difference_and_both_profiles_beside_the_ru
     runs: tuple[Triple, Triple], tmp_path: Path
 ) -> None:
     baseline = Baseline(tmp_path / "before", runs[0].evidence, "machine")
-    files = beside_baseline(toy(tmp_path), baseline, sealed(runs[1]), verdicts.regressed())
+    files = beside_baseline(toy(tmp_path), baseline, sealed(runs[1]), verdicts.regressed()).files
     assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
     assert files["base-profile.folded"] == runs[0].folded
     svg = files["diff.svg"].decode()
@@ -169,7 +169,7 @@ def test_a_stored_baseline_leaves_the_difference_and_both_profiles_beside_the_ru
 
 def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Triple, Triple], tmp_path: Path) -> None:
     base, head = map(sealed, runs)
-    files = beside_base(toy(tmp_path), base, head, verdicts.regressed())
+    files = beside_base(toy(tmp_path), base, head, verdicts.regressed()).files
     assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
 
 
@@ -179,9 +179,9 @@ def test_what_may_not_be_compared_is_not_drawn(
 ) -> None:
     base, head = map(sealed, runs)
     verdict: Verdict = replace(verdicts.regressed(), verdict=name)  # type: ignore[arg-type]
-    assert "diff.svg" not in beside_base(toy(tmp_path), base, head, verdict)
+    assert "diff.svg" not in beside_base(toy(tmp_path), base, head, verdict).files
     baseline = Baseline(tmp_path / "before", runs[0].evidence, "machine")
-    assert beside_baseline(toy(tmp_path), baseline, head, verdict) == {}
+    assert beside_baseline(toy(tmp_path), baseline, head, verdict).files == {}
 
 
 def test_without_a_profile_there_is_nothing_to_draw(
@@ -189,8 +189,8 @@ def test_without_a_profile_there_is_nothing_to_draw(
 ) -> None:
     base, head = map(sealed, runs)
     bare = replace(head, profile=None)
-    assert beside_baseline(toy(tmp_path), None, head, verdicts.no_baseline()) == {}
-    assert "diff.svg" not in beside_base(toy(tmp_path), base, bare, verdicts.regressed())
+    assert beside_baseline(toy(tmp_path), None, head, verdicts.no_baseline()).files == {}
+    assert "diff.svg" not in beside_base(toy(tmp_path), base, bare, verdicts.regressed()).files
 
 
 def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -> None:

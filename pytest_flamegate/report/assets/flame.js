@@ -122,8 +122,8 @@ class Flame {
     const { total, left, difference } = this.data;
     const { unit } = this.words;
     const told = this.compared
-      ? [`Width: the dearer of ${difference.base} and ${difference.head}`,
-        "colour: the function's own change"]
+      ? [`${difference.base} → ${difference.head}`, "width: cost on the dearer side",
+        "colour: a function's own change"]
       : [`${figures.plural(total, unit)}`, `width: share of ${unit}s`];
     const side = this.icicle ? "above" : "below";
     told.push(this.inverted ? `each box calls the one ${side} it` : `each box was called by the one ${side} it`);

@@ -17,13 +17,16 @@ class Paths {
     this.before = this.summed(this.ownBefore);
     this.rate = rates(data);
     // Wide enough for either side, so that what is new and what is gone both have room.
-    this.span = compared
-      ? this.summed(own.map((count, i) =>
-        Math.max(count * this.rate.now, this.ownBefore[i] * this.rate.before)))
-      : this.now;
+    this.span = compared ? this.summed(own.map((_, i) => this.wide(i))) : this.now;
   }
 
   get size() { return this.frame.length; }
+
+  /** Return the width of a path's own cost: of the dearer side's where it changed, else the mean. */
+  wide(i) {
+    const sides = [this.own[i] * this.rate.now, this.ownBefore[i] * this.rate.before];
+    return this.state[i] ? Math.max(...sides) : (sides[0] + sides[1]) / 2;
+  }
 
   summed(own) {
     const sums = Float64Array.from(own);
@@ -72,7 +75,10 @@ function rates({ cost, total, difference }) {
     if (difference?.measure === "count") return 1;
     return (difference?.measure !== "share" && seconds ? seconds : 1) / samples;
   };
-  return { now: worth(cost, total), before: difference ? worth(difference.cost, difference.total) : 0 };
+  // In a difference both costs are told on one clock, which need not be the profile's own.
+  return difference
+    ? { now: worth(difference.now, total), before: worth(difference.cost, difference.total) }
+    : { now: worth(cost, total), before: 0 };
 }
 
 function whole(paths, more) {
@@ -159,8 +165,7 @@ class Inverted {
     node.ends.push([leaf, at]);
     node.now += now;
     node.before += before;
-    node.span += paths.compared
-      ? Math.max(now * paths.rate.now, before * paths.rate.before) : now;
+    node.span += paths.compared ? paths.wide(leaf) : now;
     if (node.level === 1) {
       node.own += now;
       node.ownBefore += before;

@@ -1,16 +1,12 @@
 // What a box says: in the picture, beside the pointer, and to a screen reader.
 
-const [UNCHANGED, UP, , NEW, VANISHED] = [0, 1, 2, 3, 4];
-const MARKS = { [NEW]: "new", [VANISHED]: "gone" };
-const STATES = ["unchanged", "costs more", "costs less", "new", "gone"];
-const STEPS = 4;
+const LOUD = ["new", "vanished"];
 
 class Words {
   constructor(flame) {
     this.flame = flame;
     this.data = flame.data;
     this.unit = this.data.unit === "instructions" ? "instruction" : "sample";
-    this.largest = this.largestChange();
   }
 
   get rate() { return this.flame.tree.paths.rate; }
@@ -48,7 +44,7 @@ class Words {
 
   /** Return what the box shows: name and figure. */
   label(node) {
-    const mark = this.flame.compared && MARKS[node.state];
+    const mark = this.flame.compared && this.isLoud(node) && this.state(node);
     const figure = this.flame.compared
       ? this.change(node.now, node.before) : this.share(node.now);
     return [...(mark ? [make("b", {}, `${mark} `)] : []), this.name(node),
@@ -58,7 +54,7 @@ class Words {
   aloud(node) {
     const parts = [this.name(node), this.place(node).split(" · ")[0]];
     if (this.flame.compared) {
-      parts.push(STATES[node.state], `${this.change(node.now, node.before)} with all it calls`);
+      parts.push(node.frame < 0 ? "" : this.state(node), `${this.change(node.now, node.before)} with all it calls`);
     } else {
       parts.push(`${this.share(node.now)} of ${this.unit}s`);
       if (this.data.cost) parts.push(`${this.cost(node.now)} per token`);
@@ -98,7 +94,7 @@ class Words {
       `(${this.change(now, before)})`;
     const shares = (now, before) => `${this.shareBefore(before)} → ${this.share(now)} ` +
       `(${figures.signed(100 * (now / this.data.total - before / difference.total),
-        (pp) => pp.toFixed(1))} pp)`;
+        (pp) => pp.toFixed(1).replace("-", "−"))} pp)`;
     const rows = [[this.measured(), sides(node.now, node.before)],
       ["share", shares(node.now, node.before)]];
     if (node.frame < 0) return rows;
@@ -106,8 +102,8 @@ class Words {
     rows.push(["itself", sides(own, before)]);
     const z = this.flame.inverted
       ? difference.functions.z[this.data.frames.name[node.frame]] : node.z;
-    rows.push(["z", `${z.toFixed(1)} (certain from ${difference.certain.toFixed(1)})`]);
-    rows.push(["", STATES[node.state]]);
+    rows.push(["z", `${z.toFixed(1).replace("-", "−")} (certain from ${difference.certain.toFixed(1)})`]);
+    rows.push(["own cost", this.state(node)]);
     return rows;
   }
 
@@ -126,20 +122,23 @@ class Words {
     if (!this.flame.compared) {
       return `tone-${this.data.categories[this.data.frames.category[node.frame]][1]}`;
     }
-    if (node.state === UNCHANGED) return "change-unchanged";
-    const [now, before] = this.own(node);
-    const size = Math.abs(now * this.rate.now - before * this.rate.before) / this.largest;
-    const step = Math.max(1, Math.ceil(STEPS * Math.min(size, 1)));
-    return `change-${node.state === UP || node.state === NEW ? "up" : "down"}-${step}`;
+    return `change-${this.changed(node)}`;
   }
 
-  /** Return the largest change of any function, against which colours are as strong as they are. */
-  largestChange() {
-    const { difference, functions } = this.data;
-    if (!difference) return 1;
-    const rate = rates(this.data);
-    const sizes = functions.own.map((now, i) =>
-      Math.abs(now * rate.now - difference.functions.own[i] * rate.before));
-    return sizes.reduce((most, size) => Math.max(most, size), 0) || 1;
+  /** Return the class of a box by its own change: as in the still picture. */
+  changed(node) {
+    const { kinds, steps } = this.data.difference;
+    const state = kinds[node.state];
+    if (state === "unchanged") return node.before ? (node.now ? "same" : "went") : "came";
+    if (LOUD.includes(state)) return state === "new" ? "more" : "less";
+    const [now, before] = this.own(node);
+    const whole = Math.max(this.data.total * this.rate.now,
+      this.data.difference.total * this.rate.before);
+    const part = Math.abs(now * this.rate.now - before * this.rate.before) / whole;
+    return state + (1 + steps.filter((step) => part >= step).length);
   }
+
+  state(node) { return this.data.difference.states[node.state]; }
+
+  isLoud(node) { return LOUD.includes(this.data.difference.kinds[node.state]); }
 }
