@@ -115,11 +115,13 @@ def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:
 
 
 def _where(verdict: Verdict) -> list[str]:
-    """Return the functions that certainly changed, and the costliest that did not."""
+    """Return the functions that certainly changed, else the likeliest; and the costliest others."""
+    # The attribution is sorted by the size of the change: its first row is what a headline names.
     changed = [cost for cost in verdict.attribution if certain(verdict, cost)][:_CERTAIN]
+    changed = changed or list(verdict.attribution[:1])
     steady = sorted(
-        (cost for cost in verdict.attribution if not certain(verdict, cost)),
-        key=lambda cost: (-cost.baseline_us, cost.name),
+        (cost for cost in verdict.attribution if cost not in changed),
+        key=lambda cost: (certain(verdict, cost), -cost.baseline_us, cost.name),
     )[:_STEADY]
     rows: list[tuple[str, ...]] = []
     for cost in [*changed, *steady]:
