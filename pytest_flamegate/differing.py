@@ -127,14 +127,15 @@ def _of_base(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def read_difference(directory: Path, *, paired: bool) -> Difference | None:
-    """Compare a published run with what stands beside it; None where nothing does.
+    """Compare a published run with what stands beside it; None where it was not compared.
 
     Raises what opening a profile raises.
     """
-    if not is_file(directory / BASE_FOLDED):
+    if not is_file(directory / DIFFERENCE):
         return None
+    roles = ("base", "head") if paired else ("baseline", "now")
     sides = []
-    for name, role in ((BASE_FOLDED, "base" if paired else "baseline"), (FOLDED, "now")):
+    for name, role in zip((BASE_FOLDED, FOLDED), roles, strict=True):
         opened = open_profile(directory / name)
         if opened.evidence is None:
             return None

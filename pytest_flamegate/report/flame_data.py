@@ -7,29 +7,28 @@ small numbers a path keep the page of a hundred thousand stacks small.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.profile.hotspots import hotspots
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.profile.tree import tree
 from pytest_flamegate.report.difference_palette import STEPS
 from pytest_flamegate.report.difference_words import state_words
+from pytest_flamegate.report.layout import ending, split
 from pytest_flamegate.report.palette import tone
 from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_flamegate.profile.difference import Difference, PathChange, State
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.tree import Node
+    from pytest_flamegate.profile.model import Hotspot, Profile, Stack
+    from pytest_flamegate.report.layout import Group
 
 T = TypeVar("T")
 
-MOST_PATHS = 300_000
-"""Paths at most; what is smaller than so many others is told together, under its caller."""
+PARTS = 20_000
+"""Paths below one in so many of the whole are told together under their caller."""
 REST = Frame("(paths too small to tell)", "", "native")
 STATES: tuple[State, ...] = ("unchanged", "up", "down", "new", "vanished")
 _MOST_Z = 999.0
@@ -39,38 +38,40 @@ _MOST_Z = 999.0
 class Path:
     """One row of the data: a frame at a depth, with its own samples on either side.
 
-    ``size`` is the larger side's inclusive samples. ``was`` and ``z`` are of a difference.
+    ``was``, ``state`` and ``z`` are of a difference; ``together`` counts the paths that
+    ``REST`` stands for.
     """
 
     depth: int
     frame: Frame
     own: int
-    size: int
     was: int = 0
     state: int = 0
     z: float = 0.0
+    together: int = 0
 
 
 def flame_data(
     profile: Profile,
     *,
+    spots: Sequence[Hotspot],
     cpu_s_per_token: float | None,
     difference: Difference | None,
     categorise: Callable[[Frame], str],
 ) -> dict[str, object]:
     """Return JSON-ready data: names once, frames by name, paths by frame.
 
+    ``spots`` are the hotspots of ``profile``, ``difference`` one whose head it is.
     Shown names are one line each, with nothing hidden in them.
     """
-    every = list(_changed(difference) if difference is not None else _plain(profile))
-    paths = fewer(every, MOST_PATHS)
+    paths = list(plain(profile) if difference is None else changed(difference))
     frames = _numbered(path.frame for path in paths)
     names = _numbered(frame.name for frame in frames)
     modules = _numbered(frame.module for frame in frames)
     kinds = {frame: categorise(frame) if frame is not REST else "" for frame in frames}
     categories = _numbered(kinds.values())
-    spots = {spot.name: spot for spot in hotspots(profile)}
-    counted = [spots.get(name) for name in names]
+    by_name = {spot.name: spot for spot in spots}
+    counted = [by_name.get(name) for name in names]
     told: dict[str, object] = {
         "unit": profile.unit,
         "total": profile.samples,
@@ -92,7 +93,7 @@ def flame_data(
             "frame": [frames[path.frame] for path in paths],
             "own": [path.own for path in paths],
         },
-        "left": len(every) - len(paths),
+        "left": sum(path.together for path in paths),
     }
     if difference is not None:
         told["difference"] = _difference(difference, paths, list(names))
@@ -104,71 +105,63 @@ def _numbered(values: Iterable[T]) -> dict[T, int]:
     return {value: index for index, value in enumerate(dict.fromkeys(values))}
 
 
-def _plain(profile: Profile) -> Iterator[Path]:
-    """Yield the paths of one profile, siblings in the order of their names."""
-    todo: list[tuple[int, Frame, Node]] = []
+def plain(profile: Profile) -> Iterator[Path]:
+    """Yield the paths of one profile in preorder, siblings in the order of their names."""
+    least = profile.samples / PARTS
+    todo: list[tuple[int, Group] | Path] = []
 
-    def enter(node: Node, depth: int) -> None:
-        below = [(depth, frame, node.children[frame]) for frame in sorted(node.children)]
-        todo.extend(reversed(below))
+    def enter(stacks: Sequence[tuple[Stack, int]], depth: int) -> None:
+        groups = split(stacks, depth)
+        small = [group for group in groups if group.samples < least]
+        if small:
+            own = sum(group.samples for group in small)
+            todo.append(Path(depth, REST, own, together=len(small)))
+        todo.extend((depth, group) for group in reversed(groups) if group.samples >= least)
 
-    enter(tree(profile.stacks), 0)
+    enter([each for each in profile.stacks.items() if each[1]], 0)
     # A list and not recursion: a stack may be deeper than Python's own.
     while todo:
-        depth, frame, node = todo.pop()
-        yield Path(depth, frame, node.self_samples, node.samples)
-        enter(node, depth + 1)
+        entry = todo.pop()
+        if isinstance(entry, Path):
+            yield entry
+            continue
+        depth, group = entry
+        yield Path(depth, group.frame, ending(group.stacks, depth + 1))
+        enter(group.stacks, depth + 1)
 
 
-def _changed(difference: Difference) -> Iterator[Path]:
-    """Yield the paths of both sides together."""
-    todo: list[tuple[int, PathChange]] = [(0, each) for each in reversed(difference.roots)]
+def changed(difference: Difference) -> Iterator[Path]:
+    """Yield the paths of both sides together in preorder."""
+    least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
+    todo: list[tuple[int, PathChange] | Path] = []
+
+    def enter(paths: Sequence[PathChange], depth: int) -> None:
+        small: list[PathChange] = []
+        kept: list[PathChange] = []
+        for path in paths:
+            size = max(path.base_samples, path.head_samples)
+            (small if size < least else kept).append(path)
+        if small:
+            now = sum(path.head_samples for path in small)
+            was = sum(path.base_samples for path in small)
+            todo.append(Path(depth, REST, now, was, together=len(small)))
+        todo.extend((depth, path) for path in reversed(kept))
+
+    enter(difference.roots, 0)
     while todo:
-        depth, path = todo.pop()
-        yield Path(
-            depth=depth,
-            frame=path.frame,
-            own=path.head_self,
-            size=max(path.base_samples, path.head_samples),
-            was=path.base_self,
-            state=STATES.index(path.state),
-            z=_told_z(difference.change(path.base_self, path.head_self).z),
-        )
-        todo.extend((depth + 1, each) for each in reversed(path.children))
+        entry = todo.pop()
+        if isinstance(entry, Path):
+            yield entry
+            continue
+        depth, path = entry
+        z = _told_z(difference.change(path.base_self, path.head_self).z)
+        state = STATES.index(path.state)
+        yield Path(depth, path.frame, path.head_self, path.base_self, state, z)
+        enter(path.children, depth + 1)
 
 
 def _told_z(z: float) -> float:
     return round(max(-_MOST_Z, min(_MOST_Z, z)), 1)
-
-
-def fewer(paths: list[Path], most: int) -> list[Path]:
-    """Return at most about ``most`` paths: the smallest are told together under their caller."""
-    if len(paths) <= most:
-        return paths
-    floor = sorted((path.size for path in paths), reverse=True)[most]
-    kept: list[Path] = []
-    rest: dict[int, int] = {}
-    skipped: int | None = None
-    for path in paths:
-        if skipped is not None and path.depth > skipped:
-            # Its samples are among those of the path that stands for it.
-            kept[rest[skipped]] = _joined(kept[rest[skipped]], path)
-        elif path.size > floor:
-            skipped = None
-            rest.pop(path.depth + 1, None)
-            kept.append(path)
-        else:
-            skipped = path.depth
-            if path.depth in rest:
-                kept[rest[path.depth]] = _joined(kept[rest[path.depth]], path)
-            else:
-                rest[path.depth] = len(kept)
-                kept.append(replace(path, frame=REST, state=0, z=0.0))
-    return kept
-
-
-def _joined(rest: Path, path: Path) -> Path:
-    return replace(rest, own=rest.own + path.own, was=rest.was + path.was)
 
 
 def _difference(difference: Difference, paths: list[Path], names: list[str]) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def flame(drawn: Drawn, name: str) -> str:
     beside = page.element("div", hottest(spots), changed, class_="beside")
     found = flame_data(
         profile,
+        spots=spots,
         cpu_s_per_token=drawn.cpu_s_per_token,
         difference=difference,
         categorise=drawn.categorise,

@@ -48,7 +48,7 @@ class Layout:
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """The stacks that share a path down to ``frame``."""
 
     frame: Frame
@@ -91,9 +91,9 @@ def layout(
     whole = [(stack, each) for stack, each in stacks.items() if each]
     unit = width / samples
     placed, left_out = place(
-        _split(whole, 0),
+        split(whole, 0),
         weight=lambda group: group.samples,
-        children=lambda group, depth: _split(group.stacks, depth + 1),
+        children=lambda group, depth: split(group.stacks, depth + 1),
         least=lambda _: min_width / unit,
         max_depth=max_depth,
         max_boxes=max_boxes,
@@ -105,11 +105,11 @@ def layout(
             x=each.start * unit,
             width=each.weight * unit,
             samples=each.item.samples,
-            self_samples=_ending(each.item.stacks, each.depth + 1),
+            self_samples=ending(each.item.stacks, each.depth + 1),
         )
         for each in placed
     )
-    stackless = _ending(whole, 0)
+    stackless = ending(whole, 0)
     return Layout(
         boxes=boxes,
         samples=samples,
@@ -120,9 +120,9 @@ def layout(
     )
 
 
-def _split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[_Group]:
+def split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[Group]:
     """Return ``stacks`` by their frame at ``depth``, in the order of the frames."""
-    groups: dict[Frame, _Group] = {}
+    groups: dict[Frame, Group] = {}
     for each in stacks:
         stack, samples = each
         if len(stack) <= depth:
@@ -130,13 +130,13 @@ def _split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[_Group]:
         frame = stack[depth]
         group = groups.get(frame)
         if group is None:
-            group = groups[frame] = _Group(frame, 0, [])
+            group = groups[frame] = Group(frame, 0, [])
         group.samples += samples
         group.stacks.append(each)
     return [groups[frame] for frame in sorted(groups)]
 
 
-def _ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
+def ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
     """Return the samples of the stacks that are ``length`` frames long."""
     return sum(samples for stack, samples in stacks if len(stack) == length)
 

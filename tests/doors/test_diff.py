@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.differing import Seen, beside_base, beside_baseline, compared
-from pytest_flamegate.gate import Verdict
+from pytest_flamegate.gate import Verdict, verdict_document
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile import Profile
@@ -171,6 +171,23 @@ def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Triple, Triple], tmp_
     base, head = map(sealed, runs)
     files = beside_base(toy(tmp_path), base, head, verdicts.regressed()).files
     assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
+
+
+@pytest.mark.parametrize("compared_with_it", [True, False])
+def test_the_report_of_the_run_has_the_difference_too(
+    compared_with_it: bool, runs: tuple[Triple, Triple], tmp_path: Path
+) -> None:
+    base, head = map(sealed, runs)
+    beside = dict(beside_base(toy(tmp_path), base, head, verdicts.regressed()).files)
+    if not compared_with_it:
+        del beside["diff.svg"]
+    document = json.dumps(verdict_document(verdicts.regressed())).encode()
+    files = {**runs[1].files, **beside, "verdict.json": document}
+    Shelves(tmp_path / ".flamegate").publish("4tok", files)
+    assert main(["report", "-o", "page.html"]) == 0
+    page = Path("page.html").read_text("utf-8")
+    assert ('"difference":{' in page) is compared_with_it
+    assert ("rms_norm costs" in page) is compared_with_it
 
 
 @pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.report.flame_data import REST, Path, fewer, flame_data, require_cost
+from pytest_flamegate.profile.hotspots import hotspots
+from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.report.flame_data import PARTS, REST, flame_data, require_cost
 from tests.report import factory
 
 FRAMES = st.sampled_from([factory.python(name) for name in "abcde"])
@@ -20,7 +21,13 @@ STACKS = st.dictionaries(
 
 
 def made(profile: Profile) -> Any:
-    return flame_data(profile, cpu_s_per_token=None, difference=None, categorise=factory.categorise)
+    return flame_data(
+        profile,
+        spots=hotspots(profile),
+        cpu_s_per_token=None,
+        difference=None,
+        categorise=factory.categorise,
+    )
 
 
 def stacks_of(data: Any) -> dict[tuple[str, ...], int]:
@@ -67,32 +74,23 @@ def test_names_are_made_visible_and_stay_apart() -> None:
     assert len(data["names"]) == len(data["paths"]["own"]) == 3
 
 
-@given(STACKS, st.integers(1, 12))
-def test_what_is_too_small_is_told_together(stacks: dict[Stack, int], most: int) -> None:
-    paths = plain(stacks)
-    kept = fewer(paths, most)
-    assert sum(path.own for path in kept) == sum(stacks.values())
-    assert sum(path.frame != REST for path in kept) <= most
-    depths = [path.depth for path in kept]
+@given(STACKS)
+def test_what_is_too_small_is_told_together(stacks: dict[Stack, int]) -> None:
+    hot: Stack = (factory.python("hot"),)
+    data = made(factory.profile({**stacks, hot: 20 * PARTS}))
+    read = stacks_of(data)
+    assert sum(read.values()) == data["total"]
+    least = data["total"] / PARTS
+    small = {stack[0] for stack in stacks if sum_below(stacks, stack[0]) < least}
+    assert not {frame.name for frame in small} & {stack[0] for stack in read}
+    assert read.get((REST.name,), 0) == sum(sum_below(stacks, frame) for frame in small)
+    depths = data["paths"]["depth"]
     assert all(after <= before + 1 for before, after in itertools.pairwise(depths))
+    assert (data["left"] > 0) == any(REST.name in stack for stack in read)
 
 
-def plain(stacks: dict[Stack, int]) -> list[Path]:
-    data = made(factory.profile(stacks))
-    frames = [factory.python(data["names"][name]) for name in data["frames"]["name"]]
-    rows = zip(data["paths"]["depth"], data["paths"]["frame"], data["paths"]["own"], strict=True)
-    paths = [Path(depth, frames[frame], own, own) for depth, frame, own in rows]
-    return [sized(paths, index) for index in range(len(paths))]
-
-
-def sized(paths: list[Path], index: int) -> Path:
-    first = paths[index]
-    size = first.own
-    for path in paths[index + 1 :]:
-        if path.depth <= first.depth:
-            break
-        size += path.own
-    return Path(first.depth, first.frame, first.own, size)
+def sum_below(stacks: dict[Stack, int], root: Frame) -> int:
+    return sum(count for stack, count in stacks.items() if stack[0] == root)
 
 
 @pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf])
