@@ -1,34 +1,98 @@
-"""What profiling costs the profiled process, in pairs.
+"""What profiling costs the profiled process, by profiler, rate and call graph.
 
-    python benchmarks/overhead.py [--pairs 12]
-
-Each pair runs the embedded passage in one and the same process, with the profiler
-attached and without it, in random order: two processes differ by more than a profiler
-costs, one process hardly at all. Printed are the extra CPU and wall time per token at
-the profiler's default rate: medians over the pairs, and quartiles.
+Each pair runs the embedded passage in one and the same process, with the profiler attached
+and without it, in random order: two processes differ by more than a profiler costs, one
+process hardly at all. The settings take turns, so that load meets all of them alike.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_flamegate.embedded.workloads import embedded_workloads
-from pytest_flamegate.profile import Profiler, Setup, jitdump, profilers
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observation import Interval, total
-from pytest_flamegate.workload.served import ServedProcess
+from benchmarks.passage import passage
+from benchmarks.tables import Table
+from pytest_flamegate.profile import PROFILERS, Profiler, Setup
+from pytest_flamegate.workload.observation import total
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_flamegate.profile import Probe
+    from pytest_flamegate.workload.observation import Interval
+    from pytest_flamegate.workload.served import ServedProcess
+
+PAIRS = 24
 PAIRS_IN_A_PROCESS = 4
 SEQUENCES = 2
 
 
-def cost(served: ServedProcess, profiler: Profiler | None) -> Interval:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A profiler as it is set."""
+
+    profiler: str
+    rate_hz: int
+    call_graph: str | None = None
+
+    def __str__(self) -> str:
+        graph = f", {self.call_graph}" if self.call_graph else ""
+        return f"{self.profiler} {self.rate_hz} Hz{graph}"
+
+    def made(self) -> Profiler:
+        """Return the profiler."""
+        return PROFILERS[self.profiler](Setup(rate_hz=self.rate_hz, call_graph=self.call_graph))
+
+
+SETTINGS = (
+    *(Setting("py-spy", rate) for rate in (50, 100, 200, 500)),
+    *(
+        Setting("perf", rate, graph)
+        for graph in ("fp", "dwarf,32768")
+        for rate in (49, 99, 199, 499)
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Profiled over untouched, of one pair: CPU and wall time."""
+
+    cpu: float
+    wall: float
+
+
+def tables(brief: bool) -> Iterator[Table]:
+    """Yield the one table."""
+    unusable = {name: PROFILERS[name](Setup()).probe() for name in {s.profiler for s in SETTINGS}}
+    unusable = {name: probe for name, probe in unusable.items() if not probe.usable}
+    costs: dict[Setting, list[Cost]] = {
+        each: [] for each in SETTINGS if each.profiler not in unusable
+    }
+    rng = random.Random(0)
+    for _ in range(1 if brief else PAIRS // PAIRS_IN_A_PROCESS):
+        for setting, found in costs.items():
+            found += in_a_process(setting.made(), rng)
+    yield table(costs, unusable)
+
+
+def in_a_process(profiler: Profiler, rng: random.Random) -> list[Cost]:
+    """Return the cost of each pair in one process."""
+    costs = []
+    with passage(profiler.python_flags) as served:
+        for _ in range(PAIRS_IN_A_PROCESS):
+            sides: list[Profiler | None] = [profiler, None]
+            rng.shuffle(sides)
+            took = {side is not None: spent(served, side) for side in sides}
+            costs.append(cost(took[True], took[False]))
+    return costs
+
+
+def spent(served: ServedProcess, profiler: Profiler | None) -> Interval:
     """Return what some sequences took, with ``profiler`` attached if there is one."""
     if profiler is None:
         return total([served.untold_block(1).interval for _ in range(SEQUENCES)])
@@ -41,52 +105,31 @@ def cost(served: ServedProcess, profiler: Profiler | None) -> Interval:
             recording.close()
 
 
-def ratios(profiler: Profiler, pairs: int, rng: random.Random) -> list[tuple[float, float]]:
-    """Return profiled over untouched, CPU and wall time, of each pair."""
-    workload = next(each for each in embedded_workloads(Path()) if each.name == "passage")
-    kind = engine(workload.engine)
-    plan = kind.plan(workload, kind.model(workload))
-    assert isinstance(plan, Served)
-    environment = determinism.environment(workload)
-    found: list[tuple[float, float]] = []
-    while len(found) < pairs:
-        with ServedProcess(
-            plan, workload, environment, lambda _: None, profiler.python_flags
-        ) as served:
-            served.warm_up(workload.max_tokens)
-            for _ in range(PAIRS_IN_A_PROCESS):
-                sides: list[Profiler | None] = [profiler, None]
-                rng.shuffle(sides)
-                took = {side is not None: cost(served, side) for side in sides}
-                found.append(
-                    (
-                        took[True].cpu_ns / took[False].cpu_ns,
-                        took[True].wall_ns / took[False].wall_ns,
-                    )
-                )
-        jitdump.clean(served.pid)
-    return found
+def cost(profiled: Interval, untouched: Interval) -> Cost:
+    """Return what profiling adds to the same work."""
+    return Cost(profiled.cpu_ns / untouched.cpu_ns, profiled.wall_ns / untouched.wall_ns)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=12)
-    pairs = parser.parse_args().pairs
-    rng = random.Random(0)
-    print(f"{'profiler':<16} {'CPU per token':>28} {'wall per token':>28}   ({pairs} pairs)")
-    for name, profiler in profilers(Setup()).items():
-        if name == "none":
-            continue
-        probe = profiler.probe()
-        if not probe.usable:
-            print(f"{name:<16} not usable here: {probe.reason}")
-            continue
-        cells = []
-        for column in zip(*ratios(profiler, pairs, rng), strict=True):
-            low, middle, high = (100 * (q - 1) for q in statistics.quantiles(column, n=4))
-            cells.append(f"{middle:+.1f} % ({low:+.1f} … {high:+.1f})")
-        print(f"{name:<16} {cells[0]:>28} {cells[1]:>28}")
+def table(costs: Mapping[Setting, Sequence[Cost]], unusable: Mapping[str, Probe]) -> Table:
+    """Return medians over the pairs, and quartiles."""
+    rows = [
+        (
+            str(setting),
+            quartiles([pair.cpu for pair in found]),
+            quartiles([pair.wall for pair in found]),
+            str(len(found)),
+        )
+        for setting, found in costs.items()
+    ]
+    rows += [(name, f"not usable: {probe.reason}", "–", "0") for name, probe in unusable.items()]
+    return Table(
+        "Cost of profiling the embedded passage, in % of the unprofiled: median (quartiles)",
+        ("profiler", "CPU time", "wall time", "pairs"),
+        tuple(rows),
+    )
 
 
-if __name__ == "__main__":
-    main()
+def quartiles(ratios: Sequence[float]) -> str:
+    """Return what was added, in percent: the median, and the quartiles in brackets."""
+    low, middle, high = (100.0 * (each - 1.0) for each in statistics.quantiles(ratios, n=4))
+    return f"{middle:+.1f} ({low:+.1f} … {high:+.1f})"

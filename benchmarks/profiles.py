@@ -16,7 +16,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from benchmarks import folding
+from benchmarks import aa, accuracy, folding, overhead, rendering
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.errors import FlamegateError
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 SECTIONS: dict[str, Callable[[bool], Iterable[Table]]] = {
     "folding": folding.tables,
+    "rendering": rendering.tables,
+    "aa": aa.tables,
+    "accuracy": accuracy.tables,
+    "overhead": overhead.tables,
 }
 
 

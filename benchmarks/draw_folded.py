@@ -1,0 +1,26 @@
+"""Draw folded stacks: the package's own path from text to picture.
+
+python -m benchmarks.draw_folded FOLDED PICTURE
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.fold_script import profile_of
+from pytest_flamegate.profile.fold import unfold
+from pytest_flamegate.profile.perf_script import Script
+from pytest_flamegate.report.flamegraph_svg import flamegraph
+
+
+def main(folded: Path, picture: Path) -> None:
+    """Read one file, write the other."""
+    stacks = unfold(folded.read_text(encoding="utf-8"))
+    profile = profile_of(Script(stacks=dict(stacks)))
+    svg = flamegraph(profile, title=folded.stem, subtitle="", cpu_s_per_token=None)
+    picture.write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

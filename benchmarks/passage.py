@@ -1,0 +1,54 @@
+"""The embedded passage in a process of its own, ready to be profiled."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.embedded.workloads import embedded_workloads
+from pytest_flamegate.profile import PROFILERS, Setup, cut
+from pytest_flamegate.workload import determinism
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.served import ServedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_flamegate.profile.model import Profile
+
+
+@contextmanager
+def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
+    """Start it, warm it up, and end it. ``python_flags`` are the profiler's."""
+    workload = next(each for each in embedded_workloads(Path()) if each.name == "passage")
+    kind = engine(workload.engine)
+    plan = kind.plan(workload, kind.model(workload))
+    assert isinstance(plan, Served)
+    with ServedProcess(
+        plan, workload, determinism.environment(workload), lambda _: None, tuple(python_flags)
+    ) as served:
+        served.warm_up(workload.max_tokens)
+        yield served
+
+
+def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:
+    """Return the profile of one process of its own, sampled for so long.
+
+    At the profiler's default rate where none is given. Raises ``ToolError``.
+    """
+    profiler = PROFILERS[name](Setup(rate_hz=rate_hz))
+    with tempfile.TemporaryDirectory() as directory:
+        with passage(profiler.python_flags) as served:
+            recording = profiler.attach(served.pid, Path(directory))
+            try:
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:
+                    served.untold_block(1)
+                raw = recording.stop()
+            finally:
+                recording.close()
+        return cut(profiler.parse(raw))

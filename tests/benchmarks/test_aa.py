@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from benchmarks.aa import Counted, allowed, deviates, inclusive, itself, row
+from tests.profile.profiles import native, profile
+
+A, B, C = (native(name, "lib.so") for name in "abc")
+
+
+def test_a_deviate_is_the_difference_in_binomial_standard_errors() -> None:
+    # Shares of 60 % and 50 % of 100: 0.1 over sqrt(0.55 · 0.45 · 2 / 100), and its mirror.
+    found = deviates(Counted({A: 60, B: 40}, 100), Counted({A: 50, B: 50}, 100))
+    assert found == pytest.approx([1.42134, -1.42134], abs=1e-5)
+
+
+def test_frames_with_few_samples_or_with_all_of_them_are_left_out() -> None:
+    one, other = Counted({A: 100, B: 9}, 100), Counted({A: 100, B: 9, C: 20}, 100)
+    assert len(deviates(one, other)) == 1
+    assert deviates(one, other)[0] < -4
+    assert deviates(Counted({A: 12}, 100), Counted({A: 10}, 90))
+    assert not deviates(Counted({A: 9}, 100), Counted({A: 10}, 90))
+
+
+def test_the_allowance_is_that_of_a_normal_distribution() -> None:
+    assert allowed(2.0) == pytest.approx(0.0455, abs=1e-4)
+    assert allowed(3.0) == pytest.approx(0.0027, abs=1e-5)
+
+
+def test_recursion_counts_once() -> None:
+    taken = profile({(A, B, B): 3, (A, A): 2})
+    assert itself(taken) == Counted({B: 3, A: 2}, 5)
+    assert inclusive(taken) == Counted({A: 5, B: 3}, 5)
+
+
+def test_noise_alone_has_the_variance_of_noise_and_a_shift_is_seen() -> None:
+    rng = random.Random(1)
+
+    def drawn(share: float) -> Counted:
+        counts = Counter(A if rng.random() < share else B for _ in range(1000))
+        return Counted(counts, 1000)
+
+    same = [z for _ in range(300) for z in deviates(drawn(0.4), drawn(0.4))]
+    assert 0.8 < fmean(z * z for z in same) < 1.25
+    moved = [z for _ in range(50) for z in deviates(drawn(0.4), drawn(0.5))]
+    assert fmean(z * z for z in moved) > 5
+
+
+def test_a_row_of_pairs() -> None:
+    one = profile({(A,): 60, (B,): 40})
+    other = replace(one, stacks={(A,): 90, (B,): 10})
+    shown = row("perf", [(one, one), (one, other)], itself)
+    assert shown == ("perf", "2", "100", "4", "50.00", "50.00", "4.55 and 0.27", "12.00")
+    nothing = row("perf", [(profile({(A,): 5}), profile({(A,): 5}))], itself)
+    assert nothing == ("perf", "1", "5", "0", "–", "–", "–", "–")
