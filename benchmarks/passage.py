@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.embedded.workloads import embedded_workloads
-from pytest_flamegate.profile import PROFILERS, Setup, cut
+from pytest_flamegate.profile import PROFILERS, Setup, cut, jitdump
 from pytest_flamegate.workload import determinism
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
@@ -32,7 +32,11 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
         plan, workload, determinism.environment(workload), lambda _: None, tuple(python_flags)
     ) as served:
         served.warm_up(workload.max_tokens)
-        yield served
+        try:
+            yield served
+        finally:
+            pid = served.pid
+    jitdump.clean(pid)  # what -X perf_jit wrote is whole only once its process has ended
 
 
 def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:

@@ -40,7 +40,8 @@ def add(subparsers: common.Subparsers) -> None:
         "--output",
         type=Path,
         metavar="OUT",
-        help="draw it: OUT.svg, or diff.svg in the directory OUT, the folded stacks beside it",
+        help="draw it: OUT.svg, or diff.svg in the directory OUT; beside it an interactive page "
+        "and the folded stacks",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="compare what was not taken alike, loudly marked"
@@ -85,10 +86,10 @@ def _seen(path: Path) -> Seen:
 
 
 def _write(found: Difference, parsed: argparse.Namespace) -> list[Path]:
-    """Write the picture and both folded stacks; return where."""
+    """Write the picture, the page and both folded stacks; return where."""
     from pytest_flamegate.profile import fold
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.report import difference_svg
+    from pytest_flamegate.report import difference_svg, flamegraph_html
 
     picture = parsed.output
     if picture.suffix != ".svg":
@@ -100,8 +101,16 @@ def _write(found: Difference, parsed: argparse.Namespace) -> list[Path]:
         for role, side in (("base", found.base), ("head", found.head))
     }
     title = f"{parsed.before} → {parsed.after}"
-    svg = difference_svg(found, title=title, subtitle="")
-    store.write_atomic(picture, svg.encode())
+    page = picture.with_suffix(".html")
+    html = flamegraph_html(
+        found.head.profile,
+        title=title,
+        subtitle="",
+        cpu_s_per_token=found.head.cpu_s_per_token,
+        difference=found,
+    )
+    store.write_atomic(picture, difference_svg(found, title=title, subtitle="").encode())
+    store.write_atomic(page, html.encode())
     for path, side in sides.items():
         store.write_atomic(path, fold(side.profile).encode())
-    return [picture, *sides]
+    return [picture, page, *sides]

@@ -95,7 +95,7 @@ def answer(difference: Difference) -> str:
     """Return what changed in one sentence, the largest change first."""
     changed = difference.changed
     if not changed:
-        return f"{NOTHING}: {whole(difference)} in all"
+        return _of_the_whole(difference)
     told = [
         _sentence(difference, each, in_full=index == 0)
         for index, each in enumerate(changed[:_NAMED])
@@ -103,6 +103,16 @@ def answer(difference: Difference) -> str:
     left = len(changed) - _NAMED
     rest = f"{left} more changed" if left > 0 else "nothing else changed beyond sampling noise"
     return "; ".join([*told, rest])
+
+
+def _of_the_whole(difference: Difference) -> str:
+    """Return what is to be said where no function certainly changed: the whole still may have."""
+    total = difference.total
+    if difference.measure == "share" or abs(total.z) < difference.certain_z:
+        return f"{NOTHING}: {whole(difference)} in all"
+    likeliest = _sentence(difference, difference.functions[0], in_full=True)
+    verb = _VERBS[difference.measure]
+    return f"the whole {verb} {whole(difference)}, no function certainly; most likely {likeliest}"
 
 
 def whole(difference: Difference) -> str:

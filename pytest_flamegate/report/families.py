@@ -7,7 +7,7 @@ not alike is said with the figures.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.report.insights import by_self_share
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_flamegate.profile.model import Hotspot
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.report.terminal import Outcome
+    from pytest_flamegate.receipt.types import Evidence, Receipt
 
 HOTTEST = 3
 TOP_FUNCTIONS = 10
@@ -32,6 +31,30 @@ _TAKEN = {
     "covers": "phase",
 }
 """What two profiles must share before their shares mean the same."""
+
+
+class Gated(Protocol):
+    """One gated workload; ``family`` and ``variant`` are None where it is no variant."""
+
+    @property
+    def workload(self) -> str:
+        """Its name."""
+
+    @property
+    def family(self) -> str | None:
+        """The name of its template."""
+
+    @property
+    def variant(self) -> str | None:
+        """What it is called within its family."""
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What is claimed."""
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +99,16 @@ class Family:
     notes: tuple[str, ...]
 
 
-def family_tables(outcomes: Sequence[Outcome]) -> tuple[Family, ...]:
+def family_tables(outcomes: Sequence[Gated]) -> tuple[Family, ...]:
     """Return each family of which at least two variants were gated, in the order gated."""
-    families: dict[str, list[Outcome]] = {}
+    families: dict[str, list[Gated]] = {}
     for outcome in outcomes:
         if outcome.family is not None:
             families.setdefault(outcome.family, []).append(outcome)
     return tuple(_family(name, found) for name, found in families.items() if len(found) > 1)
 
 
-def _family(name: str, outcomes: Sequence[Outcome]) -> Family:
+def _family(name: str, outcomes: Sequence[Gated]) -> Family:
     quiet = [
         value_of(each.evidence.metrics, "quiet_s_per_token") if each.evidence else None
         for each in outcomes
@@ -116,7 +139,7 @@ def _family(name: str, outcomes: Sequence[Outcome]) -> Family:
     )
 
 
-def _hotspots(outcome: Outcome) -> tuple[Hotspot, ...]:
+def _hotspots(outcome: Gated) -> tuple[Hotspot, ...]:
     profile = outcome.evidence.profile if outcome.evidence is not None else None
     return profile.hotspots if profile is not None else ()
 
@@ -129,7 +152,7 @@ def _categories(hotspots: Sequence[Hotspot]) -> dict[str, float]:
     return shares
 
 
-def _functions(outcomes: Sequence[Outcome]) -> tuple[FunctionCosts, ...]:
+def _functions(outcomes: Sequence[Gated]) -> tuple[FunctionCosts, ...]:
     columns = [{each.name: each for each in _hotspots(outcome)} for outcome in outcomes]
     categories = {name: each.category for column in columns for name, each in column.items()}
     found = []

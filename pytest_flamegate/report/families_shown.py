@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.report import figures
+from pytest_flamegate.report import figures, page
 from pytest_flamegate.report.families import family_tables
 from pytest_flamegate.report.markup import code, escape, table
 from pytest_flamegate.report.signals import NONE
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.report.families import Family, FunctionCosts, Variant
-    from pytest_flamegate.report.terminal import Outcome
+    from pytest_flamegate.report.families import Family, FunctionCosts, Gated, Variant
 
 NEVER_GATED = "side by side, shown and never gated"
 _SPEED = ("tokens/s", "quiet clock", "of fastest")
@@ -33,7 +32,7 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     return _cells(receipt.tokens_per_second if receipt is not None else None, spent)
 
 
-def family_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
+def family_lines(outcomes: Sequence[Gated], width: int) -> list[str]:
     """Return three tables for each family: speed, categories in shares, functions in µs/token."""
     lines: list[str] = []
     for family in family_tables(outcomes):
@@ -58,21 +57,15 @@ def family_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
     return lines
 
 
-def family_sections(outcomes: Sequence[Outcome]) -> list[str]:
+def family_sections(outcomes: Sequence[Gated]) -> list[str]:
     """Return the same as Markdown: headings, tables and lists, to be joined by empty lines."""
     parts: list[str] = []
     for family in family_tables(outcomes):
         parts += [f"### Variants of {code(family.name)}", f"{NEVER_GATED.capitalize()}."]
         head = ["variant", *_SPEED, *map(escape, family.categories), "hottest"]
-        by_category = [_shares(family, each) for each in family.categories]
         rows = [
-            [
-                code(variant.name),
-                *_speed(variant),
-                *(shares[index] for shares in by_category),
-                escape(_hottest(variant)) or NONE,
-            ]
-            for index, variant in enumerate(family.variants)
+            [code(name), *figures_, escape(hottest)]
+            for name, *figures_, hottest in _by_variant(family)
         ]
         parts.append(table(head, rows, right=range(1, len(head) - 1)))
         if family.functions:
@@ -86,6 +79,45 @@ def family_sections(outcomes: Sequence[Outcome]) -> list[str]:
         if family.notes:
             parts.append("\n".join(f"- {escape(note)}" for note in family.notes))
     return parts
+
+
+def family_pages(outcomes: Sequence[Gated]) -> list[str]:
+    """Return the same as pieces of HTML: of each family a heading, two tables and its notes."""
+    return [
+        page.element(
+            "section",
+            page.lines("h2", [f"Variants of {visible(family.name)}"]),
+            page.lines("p", [f"{NEVER_GATED.capitalize()}."], class_="muted"),
+            _page_table(["variant", *_SPEED, *family.categories, "hottest"], _by_variant(family)),
+            _page_table(
+                ["function, µs/token", "category", *(each.name for each in family.variants)],
+                [[each.name, each.category, *_costs(each)] for each in family.functions],
+            ),
+            page.lines("p", family.notes),
+            class_="family",
+        )
+        for family in family_tables(outcomes)
+    ]
+
+
+def _by_variant(family: Family) -> list[list[str]]:
+    by_category = [_shares(family, each) for each in family.categories]
+    return [
+        [
+            variant.name,
+            *_speed(variant),
+            *(shares[index] for shares in by_category),
+            _hottest(variant) or NONE,
+        ]
+        for index, variant in enumerate(family.variants)
+    ]
+
+
+def _page_table(head: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return ""
+    cells_of = [[page.text(cell) for cell in row] for row in rows]
+    return page.table([visible(each) for each in head], cells_of, right=range(1, len(head) - 1))
 
 
 def _cells(rate: float | None, spent: float | None) -> tuple[str, str]:

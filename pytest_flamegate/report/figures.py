@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from pytest_flamegate.errors import ReceiptError
+
 
 def count(value: int) -> str:
     """Return a whole number with thousands separated: ``1,312``."""
@@ -75,3 +77,14 @@ def micros(value: float) -> str:
         return tidy(scaled, 0)
     text = significant(scaled, 2)
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def require_cost(cpu_s_per_token: float | None) -> None:
+    """Refuse a cost that no token can have: ``ReceiptError`` ``E_BAD_FIGURE``."""
+    if cpu_s_per_token is None or (math.isfinite(cpu_s_per_token) and cpu_s_per_token > 0):
+        return
+    raise ReceiptError(
+        "E_BAD_FIGURE",
+        f"The CPU time for each token is {cpu_s_per_token!r} s.",
+        "Measure again; a run that used no CPU time generated nothing.",
+    )

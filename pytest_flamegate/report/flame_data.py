@@ -6,11 +6,9 @@ small numbers a path keep the page of a hundred thousand stacks small.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report.difference_palette import STEPS
 from pytest_flamegate.report.difference_words import state_words
@@ -188,14 +186,3 @@ def _difference(difference: Difference, paths: list[Path], names: list[str]) -> 
             "z": [_told_z(each.own.z) if each else 0.0 for each in known],
         },
     }
-
-
-def require_cost(cpu_s_per_token: float | None) -> None:
-    """Refuse a cost that no token can have: ``ReceiptError`` ``E_BAD_FIGURE``."""
-    if cpu_s_per_token is None or (math.isfinite(cpu_s_per_token) and cpu_s_per_token > 0):
-        return
-    raise ReceiptError(
-        "E_BAD_FIGURE",
-        f"The CPU time for each token is {cpu_s_per_token!r} s.",
-        "Measure again; a run that used no CPU time generated nothing.",
-    )

@@ -13,8 +13,9 @@ from pytest_flamegate.profile.category import category
 from pytest_flamegate.profile.hotspots import hotspots, no_samples
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import page
+from pytest_flamegate.report.figures import require_cost
 from pytest_flamegate.report.flame_changes import change_legend, changes, warnings
-from pytest_flamegate.report.flame_data import flame_data, require_cost
+from pytest_flamegate.report.flame_data import flame_data
 from pytest_flamegate.report.flame_tables import hottest, legend
 from pytest_flamegate.report.provenance import profile_notes
 

@@ -7,11 +7,9 @@ over a frame tells the rest through its ``<title>``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.profile.category import category
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.boxes import ROW, Boxes, Words
@@ -76,12 +74,7 @@ def flamegraph(
     arguments give equal bytes. Raises ``UndecidedError`` where the profile holds no
     samples and ``ReceiptError`` where a figure makes no sense.
     """
-    if cpu_s_per_token is not None and not (math.isfinite(cpu_s_per_token) and cpu_s_per_token > 0):
-        raise ReceiptError(
-            "E_BAD_FIGURE",
-            f"The CPU time for each token is {cpu_s_per_token!r} s.",
-            "Measure again; a run that used no CPU time generated nothing.",
-        )
+    figures.require_cost(cpu_s_per_token)
     laid = layout(profile.stacks, width=INNER)
     own = self_shares(profile.stacks)
     frames = {box.frame for box in laid.boxes} | own.keys()

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.report import figures, page
-from pytest_flamegate.report.families_shown import speed_cells
+from pytest_flamegate.report.families_shown import family_pages, speed_cells
 from pytest_flamegate.report.flamegraph_html import Drawn, flame
 from pytest_flamegate.report.provenance import hardware, picture_subtitle, revision, what_ran
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
 from pytest_flamegate.report.text import visible
+from pytest_flamegate.workload.variants import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +40,21 @@ class Reported:
     accept: str | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def workload(self) -> str:
+        """The workload's name."""
+        return self.name
+
+    @property
+    def family(self) -> str | None:
+        """The template that it is a variant of, None where it is none."""
+        return split(self.name)[0]
+
+    @property
+    def variant(self) -> str | None:
+        """What it is called within its family."""
+        return split(self.name)[1]
+
 
 def run_page(reported: Sequence[Reported], *, title: str) -> str:
     """Return the page of all workloads, one self-contained HTML document.
@@ -52,7 +68,8 @@ def run_page(reported: Sequence[Reported], *, title: str) -> str:
     )
     body = [page.element("header", header, page.element("div", class_="theme"))]
     if reported:
-        parts = [_overview(reported), *(_workload(each, n) for n, each in enumerate(reported, 1))]
+        workloads = (_workload(each, number) for number, each in enumerate(reported, 1))
+        parts = [_overview(reported), *family_pages(reported), *workloads]
     else:
         parts = [page.lines("p", ["No workload was measured."])]
     return page.document(title, [*body, page.element("main", *parts)])

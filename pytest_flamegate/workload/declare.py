@@ -15,7 +15,7 @@ from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
 from pytest_flamegate.workload.toml_file import known, parse, read_bytes, told
 from pytest_flamegate.workload.variants import KEY as VARIANTS
-from pytest_flamegate.workload.variants import expand
+from pytest_flamegate.workload.variants import expand, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,8 +104,8 @@ def line_of(path: Path, name: str) -> int | None:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    family, _, variant = name.removesuffix("]").partition("[")
-    own = ["workloads", family, VARIANTS, variant]
+    family, variant = split(name)
+    own = ["workloads", family or name, VARIANTS, variant or ""]
     for keys in (own, own[:2]) if variant else (own[:2],):
         told = r"\.".join(rf"[\"']?{re.escape(key)}[\"']?" for key in keys)
         heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?{told}\]")

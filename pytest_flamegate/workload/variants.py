@@ -43,6 +43,12 @@ def name_of(family: str, variant: str) -> str:
     return f"{family}[{variant}]"
 
 
+def split(name: str) -> tuple[str | None, str | None]:
+    """Return family and variant of a workload's name, None twice where it is no variant's."""
+    family, bracket, variant = name.removesuffix("]").partition("[")
+    return (family, variant) if bracket else (None, None)
+
+
 def expand(name: str, table: Mapping[str, Any], where: str) -> tuple[Declared, ...]:
     """Return the workloads that ``table`` declares: itself, or in its place its variants.
 

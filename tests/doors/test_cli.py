@@ -211,7 +211,7 @@ def test_what_was_accepted_is_no_failure() -> None:
 
 
 def test_workloads_are_chosen_by_name() -> None:
-    known = [SimpleNamespace(name=name) for name in ("one", "two", "three")]
+    known = [SimpleNamespace(name=name, family=None) for name in ("one", "two", "three")]
     names = [each.name for each in chosen(known, ["three", "one"])]  # type: ignore[arg-type]
     assert names == ["three", "one"]
     assert len(chosen(known, [])) == 3  # type: ignore[arg-type]

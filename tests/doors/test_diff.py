@@ -72,17 +72,17 @@ def test_the_picture_is_written_with_both_folded_stacks(
 ) -> None:
     assert main(["diff", "before", "after", "-o", "out"]) == 0
     assert {path.name for path in Path("out").iterdir()} == {
-        "diff.svg", "base.folded", "head.folded"
+        "diff.svg", "diff.html", "base.folded", "head.folded"
     }  # fmt: skip
     assert Path("out/base.folded").read_bytes() == runs[0].folded
     assert Path("out/head.folded").read_bytes() == runs[1].folded
     assert main(["diff", "before", "after", "-o", "sub/mine.svg"]) == 0
     assert {path.name for path in Path("sub").iterdir()} == {
-        "mine.svg", "mine.base.folded", "mine.head.folded"
+        "mine.svg", "mine.html", "mine.base.folded", "mine.head.folded"
     }  # fmt: skip
     assert "rms_norm costs" in Path("sub/mine.svg").read_text()
     assert capsys.readouterr().out.endswith(
-        "sub/mine.svg\nsub/mine.base.folded\nsub/mine.head.folded\n"
+        "sub/mine.svg\nsub/mine.html\nsub/mine.base.folded\nsub/mine.head.folded\n"
     )
 
 
@@ -92,7 +92,8 @@ def test_json_is_all_of_it(capsys: Told) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["functions"][0]["name"] == "rms_norm"
     assert document["measure"] == "cost"
-    assert document["written"] == ["out/diff.svg", "out/base.folded", "out/head.folded"]
+    names = ["diff.svg", "diff.html", "base.folded", "head.folded"]
+    assert document["written"] == [f"out/{name}" for name in names]
 
 
 def test_profiles_that_were_not_taken_alike_are_refused_and_marked_when_drawn(

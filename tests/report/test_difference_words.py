@@ -30,6 +30,17 @@ def test_nothing_is_said_to_be_nothing() -> None:
     )
 
 
+def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> None:
+    base, head = (
+        Side(name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost)
+        for name, stacks, cost in (("a", STACKS, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
+    )
+    found = difference(base, head)
+    assert found.changed == ()
+    assert answer(found).startswith("the whole costs 2,000 → 2,200 µs/token (+200 ± ")
+    assert f"most likely {found.functions[0].frame.name} costs" in answer(found)
+
+
 def test_what_is_new_and_what_is_gone_is_said_in_these_words() -> None:
     said = answer(compared(renamed("softmax", "softmax_fast")))
     assert "softmax is gone (140 µs/token before)" in said

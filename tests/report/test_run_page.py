@@ -76,3 +76,14 @@ def test_text_from_outside_stays_text(hostile: str) -> None:
     harmless = run_page([reported(refused("error", [Reason("E_X", "m")], grade="g"), "n",
                                   warnings=("w",), again="a")], title="t")  # fmt: skip
     assert re.findall(r"<[a-z0-9]+", page) == re.findall(r"<[a-z0-9]+", harmless)
+
+
+def test_variants_stand_side_by_side_before_each_by_itself() -> None:
+    pair = [reported(verdicts.no_baseline(), f"decode[{name}]") for name in ("i2s", "qk256")]
+    told = words(run_page([*pair, reported(verdicts.no_baseline(), "other")], title="run"))
+    assert told.count("Variants of decode") == 1
+    side = told.index("Variants of decode")
+    assert told.index("function, µs/token") > side
+    assert told.index("decode[qk256] no baseline", side) > side
+    alone = words(run_page([reported(verdicts.no_baseline(), "decode")], title="run"))
+    assert "Variants of" not in alone
