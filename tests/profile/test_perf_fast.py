@@ -149,7 +149,8 @@ def test_memory_stays_flat_as_the_input_grows() -> None:
         finally:
             tracemalloc.stop()
 
-    assert peak(20_000) < 1.5 * peak(2_000) + 100_000
+    peak(200)  # what is kept for every later call
+    assert peak(20_000) < 1.2 * peak(2_000)
 
 
 def made(samples: int) -> Iterator[bytes]:
