@@ -82,9 +82,12 @@ class Letters:
             return None
         # Of each: the last frame, an empty line and the next sample's header. No piece holds
         # a tab, so that one stands before every last frame and nowhere else.
-        lines = b"\t".join([b"", *ends]).split(b"\n")
+        joined = b"\t".join([b"", *ends])
+        if joined.count(b"\n") != 3 * len(ends) - 1:
+            return None  # before it is split: empty lines without end would be as many objects
+        lines = joined.split(b"\n")
         frames, empty, headers = lines[::3], lines[1::3], lines[2::3]
-        if not len(frames) == len(headers) == len(ends) or any(empty) or headers.pop():
+        if len(frames) != len(headers) or any(empty) or headers.pop():
             return None
         try:
             words = list(map(str.__add__, text.split(END), map(self._last.__getitem__, frames)))

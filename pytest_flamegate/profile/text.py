@@ -64,7 +64,9 @@ def escape(text: str, limit_bytes: int = NAME_BYTES) -> str:
     return "".join(kept) + tail
 
 
+@lru_cache(maxsize=4096)
 def _unit(character: str) -> str:
+    # Kept: as many strings as a hostile name has characters would be fifty times its size.
     if character != "\\" and is_clean(character):
         return character
     return escaped_character(character)

@@ -79,7 +79,7 @@ _JSON = (
 )  # fmt: skip
 PARSERS: dict[str, Parser] = {
     "perf script": Parser(
-        lambda data: parse_script(io.BytesIO(data), ("/root/x/",)),
+        lambda data: parse_script([data], ("/home/x/",)),
         tuple(path.read_bytes() for path in sorted(DATA.glob("perf-script-*.txt"))),
         (
             *_SYMBOLS,
