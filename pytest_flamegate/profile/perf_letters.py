@@ -80,14 +80,13 @@ class Letters:
         text = "".join(map(self._letters.__getitem__, map(_AFTER_ADDRESS, pieces)))
         if not ends or not block.endswith(b"\n\n") or first.find(b"\n") != len(first) - 1:
             return None
+        if block.count(b"\n\n") != len(ends):
+            return None  # before they are joined: what is no sample may be as many objects
         # Of each: the last frame, an empty line and the next sample's header. No piece holds
         # a tab, so that one stands before every last frame and nowhere else.
-        joined = b"\t".join([b"", *ends])
-        if joined.count(b"\n") != 3 * len(ends) - 1:
-            return None  # before it is split: empty lines without end would be as many objects
-        lines = joined.split(b"\n")
+        lines = b"\t".join([b"", *ends]).split(b"\n")
         frames, empty, headers = lines[::3], lines[1::3], lines[2::3]
-        if len(frames) != len(headers) or any(empty) or headers.pop():
+        if not len(frames) == len(headers) == len(ends) or any(empty) or headers.pop():
             return None
         try:
             words = list(map(str.__add__, text.split(END), map(self._last.__getitem__, frames)))
