@@ -75,7 +75,8 @@ class Letters:
         None where there is anything else in ``block``, or a function that was never seen:
         read it line by line. Addresses, in a field of their own, are not looked at.
         """
-        first, *pieces = block.split(b"\t")
+        pieces = block.split(b"\t")
+        first = pieces.pop(0)
         ends = self._letters.ends = []
         text = "".join(map(self._letters.__getitem__, map(_AFTER_ADDRESS, pieces)))
         if not ends or not block.endswith(b"\n\n") or first.find(b"\n") != len(first) - 1:
