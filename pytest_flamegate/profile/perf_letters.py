@@ -23,6 +23,8 @@ END = "\n"
 """Ends a word; no letter is it."""
 
 _ADDRESS_END = 16
+_SHORTEST = _ADDRESS_END + 2
+"""Bytes of a frame's line: an address, a blank and something."""
 _AFTER_ADDRESS = itemgetter(slice(_ADDRESS_END, None))
 _FIRST_LETTER, _LAST_LETTER = 0x100, 0x10FFFF
 
@@ -75,6 +77,8 @@ class Letters:
         None where there is anything else in ``block``, or a function that was never seen:
         read it line by line. Addresses, in a field of their own, are not looked at.
         """
+        if block.count(b"\t") * _SHORTEST > len(block):
+            return None  # no frames, and as many objects as bytes
         pieces = block.split(b"\t")
         first = pieces.pop(0)
         ends = self._letters.ends = []

@@ -18,17 +18,21 @@ from pytest_flamegate.profile.speedscope import parse_speedscope
 from pytest_flamegate.profile.text import decode
 from tests.profile.profiles import DATA
 
+LIMIT_S = 0.050
+
 
 class Parser(NamedTuple):
     """``read`` takes any bytes; ``samples`` are valid, ``tokens`` what its grammar is made of.
 
-    ``slots`` are what stands before and after a place where any name may stand.
+    ``slots`` are what stands before and after a place where any name may stand; ``limit_s``
+    is the CPU time that 64 KiB may take.
     """
 
     read: Callable[[bytes], object]
     samples: tuple[bytes, ...]
     tokens: tuple[bytes, ...]
     slots: tuple[tuple[bytes, bytes], ...] = ()
+    limit_s: float = LIMIT_S
 
 
 def _scrub(data: bytes) -> None:
@@ -221,6 +225,7 @@ PARSERS: dict[str, Parser] = {
         (b"a;b;c 12\na;b 3\n", b"f (m.py);g [l.so] 3\n"),
         (*_SYMBOLS, b";", b" ", b" 1\n", b"a;b_[k] 5\n", b"0.5", b"\n"),
         ((b"", b" 1\n"), (b"a;", b" 1\n")),
+        0.200,  # 64 KiB hold 9,000 new names in lines of seven bytes, at 9 µs each
     ),
     "sidecar": Parser(
         lambda data: sidecar.parse(data, "perf"),
