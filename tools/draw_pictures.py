@@ -22,7 +22,7 @@ def draw(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         plain, slowed = Path(name, "plain"), Path(name, "slowed")
         flamegate(["run", "passage", "--dir", str(plain), "--budget", "40"])
-        against = ["--against", "HEAD", "--inject", f"{FRAME}:{EXTRA}"]
+        against = ["--against", "HEAD", "--inject", f"{FRAME}:{EXTRA}", "--budget", "150"]
         answer = flamegate(["run", "passage", "--dir", str(slowed), *against])
         if answer != REGRESSED:
             sys.exit(f"the difference came to {answer} and not to {REGRESSED}: draw it again")
