@@ -155,7 +155,7 @@ class Perf:
         try:
             jitdump.scrub(jitdump.dump_of(pid))
             injected = perf_tool.inject_jit(program, raw)
-            return perf_tool.script(program, injected, self.roots)
+            return perf_tool.script(program, injected, self.roots, window_ns)
         except OSError as error:
             raise unreadable(NAME, f"the jitdump of process {pid}: {error}") from None
         finally:

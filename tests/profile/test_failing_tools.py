@@ -13,6 +13,7 @@ from pytest_flamegate.profile import (
     Probe,
     Profiler,
     Setup,
+    jitdump,
     perf,
     perf_control,
     perf_tool,
@@ -264,6 +265,20 @@ def test_perf_says_what_it_really_sampled(tools: Tools, tmp_path: Path) -> None:
         "Python frames need CPython >= 3.13",
     )
     assert profile.pids == (os.getpid(),)
+
+
+def test_perf_keeps_the_window_where_python_tells_it_names(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools.add("perf", PERF)
+    monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
+    jitdump.dump_of(os.getpid()).write_bytes(b"no jitdump, and long enough for the header of one")
+    profiler = perf.make(Setup(python=(3, 13, 0)))
+    raw = profiler.attach(os.getpid(), tmp_path).stop()
+    first_ns = 3_955_049_540_000
+    (whole, one) = (profiler.parse(raw, window_ns=window) for window in (None, (0, first_ns)))
+    assert (whole.samples, whole.covers) == (SCRIPT.count("cpu-clock:"), "sequence")
+    assert (one.samples, one.covers) == (1, "decode")
 
 
 @pytest.mark.parametrize("make", [perf.make, pyspy.make])
