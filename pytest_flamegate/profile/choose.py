@@ -26,6 +26,8 @@ PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
 }
 """A new profiler is a file and a line here. ``auto`` tries them in this order for Python
 engines, and from the last to the first for native ones."""
+SINCE: dict[str, tuple[int, ...]] = {"tachyon": tachyon.SINCE}
+"""The first Python that brings a profiler: on an older one ``auto`` is silent about it."""
 
 
 def profilers(setup: Setup) -> dict[str, Profiler]:
@@ -83,7 +85,7 @@ def passed_over(chosen: Profiler, setup: Setup, probes: MutableMapping[str, Prob
 
 
 def _in_order(setup: Setup) -> list[str]:
-    known = [name for name in PROFILERS if name != "none"]
+    known = [name for name in PROFILERS if name != "none" and SINCE.get(name, ()) <= setup.python]
     return known if setup.python_engine else known[::-1]
 
 

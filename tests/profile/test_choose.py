@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, profilers
+from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, passed_over, profilers
 from pytest_flamegate.profile.perf import python_flags
 
 SPY = Probe("py-spy", "0.4.3", usable=True, sees_python=True, sees_native=False)
@@ -67,6 +69,22 @@ def test_where_none_can_every_reason_is_named(
         choose("auto", Setup(python_engine=python_engine), known)
     for expected in (*words, "--flamegate-profiler=none"):
         assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(("version", "told"), [((3, 14, 2), 1), ((3, 15, 0), 2)])
+def test_a_python_that_does_not_bring_tachyon_is_no_failure_of_it(
+    version: tuple[int, int, int], told: int
+) -> None:
+    no_tachyon = replace(NO_SPY, profiler="tachyon", reason="unable to access")
+    probes = {probe.profiler: probe for probe in (NO_SPY, no_tachyon, BOTH)}
+    setup = Setup(python=version)
+    chosen = choose("auto", setup, probes)
+    assert chosen.name == "perf"
+    found = passed_over(chosen, setup, probes)
+    assert [words.split(" ", 1)[0] for words in found] == ["py-spy", "tachyon"][:told]
+    with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
+        choose("auto", setup, {**probes, "perf": NO_PERF})
+    assert ("tachyon" in str(refused.value)) == (told == 2)
 
 
 def test_the_one_asked_for_fails_in_its_own_words() -> None:
