@@ -144,24 +144,22 @@ def _run(evidence: Evidence, data: bytes, path: Path) -> Opened:
         text = data.decode()
     except UnicodeDecodeError:
         raise ReceiptError("E_FOLDED", f"{str(path)!a} is not UTF-8.", _AGAIN) from None
-    profile = _profile(record, evidence, text)
+    profile = _profile(record, text)
     name = str(evidence.workload.get("name") or path.resolve().parent.name)
     return Opened(profile, name, cost_of(profile.covers, evidence.metrics), evidence)
 
 
-def _profile(record: ProfileRecord, evidence: Evidence, text: str) -> Profile:
+def _profile(record: ProfileRecord, text: str) -> Profile:
     """Return the profile as it was pooled; how long it took is not recorded, and so 0."""
     stacks = unfold(text)
     known = {each.name for each in fields(record)} & {each.name for each in fields(Profile)}
-    pids = tuple(process.pid for process in record.processes)
-    started = {run.pid: run.started_ticks for run in evidence.runs}
     return Profile(
         **{name: getattr(record, name) for name in known},
         stacks=stacks,
         complete=round(record.completeness * sum(stacks.values())),
         duration_ns=0,
-        pids=pids,
-        started_ticks=tuple(started.get(pid) for pid in pids),
+        pids=tuple(process.pid for process in record.processes),
+        started_ticks=tuple(process.started_ticks for process in record.processes),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile import fold
+from pytest_flamegate.receipt.build import encode_evidence
 from tests.receipt.factory import Triple, build
 
 
@@ -37,6 +39,25 @@ def test_every_name_of_a_run_opens_it(made: tuple[Triple, Path], name: str) -> N
     assert opened.profile.started_ticks == (101_500, 102_000)
     (cost,) = (m.value for m in triple.evidence.metrics if m.name == "cpu_s_per_token")
     assert opened.cpu_s_per_token == cost
+
+
+def test_a_process_keeps_its_start_where_another_came_to_have_its_number(
+    tmp_path: Path,
+) -> None:
+    evidence = build().evidence
+    record = evidence.profile
+    assert record is not None
+    one, other = record.processes
+    processes = (one, replace(other, pid=one.pid))
+    runs = tuple(
+        replace(run, pid=one.pid) if run.pid == other.pid else run for run in evidence.runs
+    )
+    evidence = replace(evidence, runs=runs, profile=replace(record, processes=processes))
+    (tmp_path / "evidence.json").write_bytes(encode_evidence(evidence))
+    (tmp_path / "profile.folded").write_bytes(build().folded)
+    opened = open_profile(tmp_path / "profile.folded").profile
+    assert opened.pids == (one.pid, one.pid)
+    assert opened.started_ticks == (one.started_ticks, other.started_ticks) == (101_500, 102_000)
 
 
 def test_the_other_side_of_a_comparison_opens(made: tuple[Triple, Path]) -> None:
