@@ -24,6 +24,8 @@ def spread_of(processes: Sequence[ProcessProfile]) -> float:
     stops a process anywhere, and a profiler by the wall clock then counts that place.
     """
     total = sum(process.samples for process in processes)
+    if total <= 0:  # read from a file, it may name samples in functions all the same
+        return SPREAD
     pooled: Counter[str] = Counter()
     for process in processes:
         pooled.update(process.self_samples)

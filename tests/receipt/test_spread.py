@@ -41,7 +41,13 @@ def test_a_function_of_a_few_samples_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "seen", [[], [ProcessProfile(1, 10, {"f": 10})], [ProcessProfile(1, 0, {})]]
+    "seen",
+    [
+        [],
+        [ProcessProfile(1, 10, {"f": 10})],
+        [ProcessProfile(1, 0, {})],
+        [ProcessProfile(pid, 0, {"f": 10}) for pid in (1, 2)],
+    ],
 )
 def test_one_process_tells_nothing(seen: list[ProcessProfile]) -> None:
     assert spread_of(seen) == SPREAD
