@@ -12,16 +12,15 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UndecidedError, system_errors
-from pytest_flamegate.gate.dispersion import share_spreads
 from pytest_flamegate.measuring import MIN_PROFILED, MOST_FOR_SAMPLES, Measuring
 from pytest_flamegate.profile.subtraction import (
     FORMULA,
-    PHI,
     DecodeProfile,
     Sequences,
     subtract,
 )
 from pytest_flamegate.receipt.codec import to_plain
+from pytest_flamegate.receipt.spread import spread_of
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.workload.retelling import retell
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.profile import Profile, Profiler
-    from pytest_flamegate.receipt.types import Evidence, ProcessProfile
+    from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.workload.observation import Observation
 
 FEW = 1
@@ -99,7 +98,7 @@ def decode_alone(measuring: Measuring, evidence: Evidence) -> DecodeProfile:
     return subtract(
         _sequences(profile, many, long_s),
         _sequences(taken, FEW, short_s),
-        phi=_phi(evidence.profile.processes),
+        phi=spread_of(evidence.profile.processes) ** 2,
         covariance_s2=statistics.covariance(long_s, short_s) / len(long_s),
     )
 
@@ -212,11 +211,3 @@ def _each_s(seen: Observation) -> list[float]:
 def _sequences(profile: Profile, tokens: int, each_s: Sequence[float]) -> Sequences:
     error_s = statistics.stdev(each_s) / math.sqrt(len(each_s))
     return Sequences(profile, tokens, statistics.mean(each_s), error_s, len(each_s))
-
-
-def _phi(processes: Sequence[ProcessProfile]) -> float:
-    """Return how much shares vary between processes: what is known, or what was seen if more."""
-    spreads = share_spreads(processes)
-    weight = sum(each.share for each in spreads)
-    seen = sum(each.share * each.phi for each in spreads) / weight if weight else 0.0
-    return max(PHI, seen)
