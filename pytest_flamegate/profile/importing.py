@@ -6,8 +6,10 @@ and ``degraded`` says so. A new format is one new module and one line in ``FORMA
 
 from __future__ import annotations
 
+import gzip
 import re
 import zlib
+from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.errors import ReceiptError, ToolError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 << 20
 """Of a file, and of what a compressed one holds."""
+_PIECE_BYTES = 1 << 16
 _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 
@@ -130,19 +133,20 @@ def unpacked(data: bytes) -> bytes:
     """Return ``data`` without gzip's compression and without a byte order mark."""
     if not data.startswith(_GZIP):
         return data.removeprefix(_BOM)
+    pieces: list[bytes] = []
+    size = 0
     try:
-        unpacker = zlib.decompressobj(wbits=31)
-        content = _bounded(unpacker.decompress(data, MAX_BYTES + 1))
-        whole = unpacker.eof
-    except zlib.error:
-        whole = False
-    if not whole:
+        with gzip.open(BytesIO(data)) as stream:
+            while size <= MAX_BYTES and (piece := stream.read(_PIECE_BYTES)):
+                pieces.append(piece)
+                size += len(piece)
+    except (EOFError, OSError, zlib.error):
         raise ReceiptError(
             "E_UNKNOWN_FORMAT",
             "The file is compressed, and damaged or cut off.",
             "Copy it again, or record again.",
-        )
-    return content.removeprefix(_BOM)
+        ) from None
+    return _bounded(b"".join(pieces)).removeprefix(_BOM)
 
 
 _FORMS = "Give folded stacks or a speedscope file."

@@ -174,6 +174,8 @@ def test_nothing_sampled_is_a_refusal() -> None:
         ("a;b 12\n".encode("utf-16"), "binary"),
         (gzip.compress(b"a 1\n")[:-9], "cut off"),
         (b"\x1f\x8bxxxx", "damaged"),
+        (gzip.compress(b"a 1\n") + b"b 2\n", "damaged"),
+        (gzip.compress(b"a 1\n")[:-8] + b"\0" * 8, "damaged"),
         (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00"), "binary"),
     ],
 )
@@ -186,6 +188,11 @@ def test_a_compressed_profile_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.folded.gz"
     path.write_bytes(gzip.compress(b"a;b 3\n"))
     assert read_profile(path).stacks == {(plain("a"), plain("b")): 3}
+
+
+def test_a_profile_compressed_in_parts_is_read_whole() -> None:
+    data = gzip.compress(b"a;b 3\n") + gzip.compress(b"a 2\n")
+    assert parse_profile(data).stacks == {(plain("a"), plain("b")): 3, (plain("a"),): 2}
 
 
 def test_a_frame_in_braces_is_no_json() -> None:
