@@ -24,7 +24,8 @@ EXPORTER = "pytest-flamegate"
 _TEXTS = ("profiler", "profiler_version", "event", "call_graph", "python")
 _COUNTS = ("rate_hz", "errors", "lost", "complete", "duration_ns")
 _CHOICES = {"covers": get_args(Covers), "unit": get_args(Unit)}
-_LARGEST = 10**18
+LARGEST = 10**18
+"""Of a figure: as nanoseconds, thirty years."""
 _LONGEST = 300
 
 
@@ -83,7 +84,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _count(name: str, value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _LARGEST:
+    if type(value) is not int or not 0 <= value <= LARGEST:
         raise _malformed(name)
     return value
 

@@ -18,6 +18,7 @@ from pytest_flamegate.profile.speedscope_file import (
 )
 from pytest_flamegate.profile.speedscope_own import (
     EXPORTER,
+    LARGEST,
     added,
     is_own,
     own_frames,
@@ -40,6 +41,8 @@ _UNITS: dict[str, tuple[Unit, float]] = {
     "bytes": ("bytes", 1),
 }
 """What weights of a unit count as, and how many of that one of them is."""
+_SHORTEST_S = 1e-9
+"""Between two samples; a shorter time is none that anything was sampled at."""
 
 
 def write_speedscope(profile: Profile, name: str) -> bytes:
@@ -116,14 +119,12 @@ def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]
     for stack, count in sampled.stacks.items():
         gathered.add(stack, count)
     profiler, _, version = file.exporter.partition("@")
-    intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
-    interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
     return foreign_profile(
         gathered.counts()[0],
         [f"imported from {_exporter(file)}: event, call graph and Python are not told"],
         profiler=escape(profiler),
         profiler_version=escape(version),
-        rate_hz=round(1 / interval_s) if interval_s else 0,
+        rate_hz=_rate_hz(tracks),
         duration_ns=_duration_ns(tracks),
     )
 
@@ -147,10 +148,23 @@ def _unit(track: Track) -> tuple[Unit, float]:
     return _UNITS[track.unit]
 
 
+def _rate_hz(tracks: Sequence[Track]) -> int:
+    """Return the samples a second by the one time that each stands for, 0 where it is none."""
+    intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
+    interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
+    return round(1 / interval_s) if interval_s and interval_s >= _SHORTEST_S else 0
+
+
 def _duration_ns(tracks: Sequence[Track]) -> int:
-    """Return the length of the longest profile, 0 where none is of time."""
+    """Return the length of the longest profile, 0 where none is of time.
+
+    Raises ``SpeedscopeError`` for one that no clock could have measured.
+    """
     lengths = [track.length * _unit(track)[1] for track in tracks if _is_time(track)]
-    return round(max(lengths, default=0))
+    longest_ns = round(max(lengths, default=0))
+    if longest_ns > LARGEST:
+        raise SpeedscopeError("it lasts longer than thirty years")
+    return longest_ns
 
 
 def _is_time(track: Track) -> bool:

@@ -172,6 +172,14 @@ def test_events_count_the_time_between_them() -> None:
     assert read.duration_ns == 11
 
 
+def test_a_rate_that_nothing_samples_at_is_none() -> None:
+    raw = file(sampled([[0]], [7], "seconds"), exporter="py-spy@0.4.3")
+    assert parse_profile(raw.replace(b"[7]", b"[1e-320]")).rate_hz == 0
+    assert parse_profile(raw.replace(b"[7]", b"[0.01]")).rate_hz == 100
+    with pytest.raises(ReceiptError, match=r"E_SPEEDSCOPE.*thirty years"):
+        parse_profile(raw.replace(b"[7]", b"[1e10]"))
+
+
 def test_samples_of_py_spy_are_counted_and_not_weighed() -> None:
     read = parse_profile((DATA / "py-spy-speedscope.json").read_bytes(), ("/home/me/project/",))
     assert read.samples == 12
