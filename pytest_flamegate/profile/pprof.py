@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.profile.fold import label
 from pytest_flamegate.profile.imported import UNKNOWN_TEXT
 from pytest_flamegate.profile.pprof_schema import profile_message
+from pytest_flamegate.profile.text import escape
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile, Unit
@@ -57,8 +58,9 @@ def write_pprof(profile: Profile, name: str) -> bytes:
             system_name=text(label(frame)),
             filename=text(frame.module) if python else 0,
         )
+    program = escape(name)  # that of a file may hold bytes that are no text
     for within, number in libraries.items():
-        message.mapping.add(id=number, filename=text(within or name), has_functions=True)
+        message.mapping.add(id=number, filename=text(within or program), has_functions=True)
     if profile.rate_hz > 0:
         message.period_type.type = text(profile.event)
         message.period_type.unit = text("nanoseconds")

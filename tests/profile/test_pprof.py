@@ -53,6 +53,10 @@ def test_any_profile_reads_back_from_its_messages(stacks: dict[Stack, int]) -> N
     assert write_pprof(profile(backwards), "10tok") == raw
 
 
+def test_a_name_that_is_no_text_is_escaped() -> None:
+    assert "run\\udcff" in parsed(write_pprof(TAKEN, "run\udcff")).string_table
+
+
 def test_functions_say_where_they_stand() -> None:
     message = parsed(write_pprof(TAKEN, "10tok"))
     texts = message.string_table
