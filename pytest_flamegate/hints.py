@@ -17,9 +17,9 @@ def pytest_command(settings: Settings, *nodes: str) -> str:
     return shlex.join([*words, *_options(settings, "--flamegate-")])
 
 
-def run_command(settings: Settings) -> str:
-    """Return what measures everything again without pytest."""
-    return shlex.join(["flamegate", "run", *_options(settings, "--")])
+def run_command(settings: Settings, *workloads: str) -> str:
+    """Return what measures again without pytest: ``workloads``, or everything."""
+    return shlex.join(["flamegate", "run", *workloads, *_options(settings, "--")])
 
 
 def _options(settings: Settings, prefix: str) -> list[str]:

@@ -13,7 +13,7 @@ from pytest_flamegate.differing import read_difference
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.gate.reading import Told, read_verdict
-from pytest_flamegate.hints import pytest_command
+from pytest_flamegate.hints import pytest_command, run_command
 from pytest_flamegate.opening import open_profile
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.receipt import store
@@ -128,7 +128,7 @@ def _of_directory(directory: Path, settings: Settings) -> Reported:
         receipt=receipt,
         evidence=evidence,
         drawn=drawn,
-        again=f"flamegate run {directory.name}",
+        again=run_command(settings, directory.name),
         accept=_accept(told.verdict.verdict, settings, None),
         warnings=warnings,
     )

@@ -156,6 +156,7 @@ def test_what_is_the_default_is_not_said(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
     assert pytest_command(settings) == "pytest --flamegate"
     assert run_command(settings) == "flamegate run"
+    assert run_command(settings, "decode[i2s]") == "flamegate run 'decode[i2s]'"
 
 
 def test_only_what_fails_is_annotated() -> None:
