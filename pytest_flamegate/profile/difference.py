@@ -7,7 +7,7 @@ known, and the share only where it is not. A profile of exact counts is compared
 Whether a change is more than sampling noise: the binomial error of a share, times
 ``SPREAD`` (what profiles of one program differ by), against the quantile for all
 functions together, so that of two profiles of one program one in a hundred shows any
-change at all.
+change at all; a path is held against the quantile for all paths.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pytest_flamegate.profile.hotspots import no_samples
 from pytest_flamegate.profile.tree import tree
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_flamegate.profile.comparable import Mismatch
     from pytest_flamegate.profile.model import Frame, Profile
     from pytest_flamegate.profile.tree import Node
@@ -160,8 +162,7 @@ def difference(base: Side, head: Side) -> Difference:
     old, new = _by_name(base.profile), _by_name(head.profile)
     frames = {**old.frames, **new.frames}
     changes = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
-    asked = sum(each.base_samples + each.head_samples >= _COUNTED for each in changes.values())
-    certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(asked, 1))
+    certain_z = _certain_z(each.base_samples + each.head_samples for each in changes.values())
     states = {name: _state(change, certain_z) for name, change in changes.items()}
     functions = [
         FunctionChange(
@@ -221,6 +222,12 @@ def _worth(side: Side, measure: Measure, samples: int) -> tuple[float, float]:
     return value, sampling + (value * side.cpu_error) ** 2
 
 
+def _certain_z(samples: Iterable[int]) -> float:
+    """Return what a ``z`` has to reach where so many samples on both sides are asked about."""
+    asked = sum(each >= _COUNTED for each in samples)
+    return NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(asked, 1))
+
+
 def _state(change: Change, certain_z: float) -> State:
     if abs(change.z) < certain_z:
         return "unchanged"
@@ -275,9 +282,11 @@ def _with_roots(found: Difference, states: dict[str, State]) -> Difference:
         joined = todo.pop()
         entered.append(joined)
         todo.extend(_below(joined.old, joined.new, joined.children))
+    # There are more paths than functions, and each of them is asked about.
+    certain_z = max(found.certain_z, _certain_z(map(_own_samples, entered)))
     # Whoever was entered later stands below: so children are done before their callers.
     for joined in reversed(entered):
-        joined.above.append(_path(found, joined, states))
+        joined.above.append(_path(found, joined, states, certain_z))
     return replace(found, roots=tuple(sorted(roots, key=lambda path: path.frame)))
 
 
@@ -290,12 +299,18 @@ def _below(old: Node | None, new: Node | None, above: list[PathChange]) -> list[
     ]
 
 
-def _path(found: Difference, joined: _Joined, states: dict[str, State]) -> PathChange:
+def _own_samples(joined: _Joined) -> int:
+    return sum(node.self_samples for node in (joined.old, joined.new) if node is not None)
+
+
+def _path(
+    found: Difference, joined: _Joined, states: dict[str, State], certain_z: float
+) -> PathChange:
     old, new = joined.old, joined.new
     base_self = old.self_samples if old is not None else 0
     head_self = new.self_samples if new is not None else 0
     own = found.change(base_self, head_self)
-    state = _state(own, found.certain_z)
+    state = _state(own, certain_z)
     function = states[joined.frame.name]
     if state == "unchanged" and function != "unchanged" and own.change:
         rose = function in ("up", "new")

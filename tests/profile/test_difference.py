@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -134,6 +135,20 @@ def test_two_profiles_of_one_program_show_a_change_in_one_of_a_hundred_at_most()
 
     alarms = sum(bool(diff(sampled(), sampled(), 100, 100).changed) for _ in range(300))
     assert alarms <= 8  # 3 are expected at most; independent samples spread less than SPREAD
+
+
+def test_as_many_paths_of_one_program_show_a_change_as_functions_do() -> None:
+    callers = [f"caller{number} f" for number in range(200)]
+    chance = random.Random(7)
+
+    def sampled() -> dict[str, int]:
+        # In clumps of two the shares spread as much as profiles of one program may.
+        drawn = Counter(chance.choices(callers, k=5000))
+        return {path: 2 * count for path, count in drawn.items()}
+
+    found = [paths(diff(sampled(), sampled(), 100, 100)) for _ in range(40)]
+    alarms = sum(any(path.state != "unchanged" for path in each.values()) for each in found)
+    assert alarms <= 3
 
 
 def test_equal_profiles_differ_by_nothing() -> None:
