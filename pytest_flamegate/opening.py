@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ReceiptError, UsageError
@@ -23,9 +23,12 @@ from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.shelves import (
     BASE_EVIDENCE,
     BASE_FOLDED,
+    BASE_INSTRUCTIONS,
+    DECODE_FOLDED,
     DESCRIBED,
     EVIDENCE,
     FOLDED,
+    INSTRUCTIONS,
     RECEIPT,
 )
 from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
@@ -34,9 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_flamegate.profile.model import Unit
     from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 
 _PAIRS = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
+_UNITS: dict[str, Unit] = {
+    INSTRUCTIONS: "instructions",
+    BASE_INSTRUCTIONS: "instructions",
+    DECODE_FOLDED: "nanoseconds",
+}
+"""What counts stand for in a run's other profiles: folded stacks themselves do not say."""
 _DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})
 _OURS = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
@@ -72,8 +82,10 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> Opened:
         return _beside(path, data)
     if evidence := _evidence_of(path, data):
         return _run(evidence, data, path)
-    described = _described(path, data)
-    return Opened(described or parse_profile(data, roots), path.stem, None, None)
+    profile = _described(path, data) or parse_profile(data, roots)
+    if path.name in _UNITS and is_file(path.with_name(EVIDENCE)):
+        profile = replace(profile, unit=_UNITS[path.name])
+    return Opened(profile, path.stem, None, None)
 
 
 def _directory(path: Path) -> Opened:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.differing import Seen, compared
 from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile import fold
@@ -82,6 +83,22 @@ def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Triple, P
         assert (opened.evidence, opened.cpu_s_per_token) == (None, None)
         assert (opened.profile.profiler, opened.profile.rate_hz) == ("unknown", 0)
         assert opened.profile.degraded
+
+
+def test_counted_stacks_beside_a_run_are_compared_as_counts(made: tuple[Triple, Path]) -> None:
+    _, directory = made
+    sides = []
+    for name, extra in (("base-instructions.folded", 0), ("instructions.folded", 2_000)):
+        (directory / name).write_text(f"f [a.so] {1_000_000 + extra}\ng [a.so] 1000000\n")
+        opened = open_profile(directory / name)
+        assert (opened.profile.unit, opened.evidence) == ("instructions", None)
+        sides.append(Seen(name, opened.profile))
+    found = compared(*sides)
+    # As samples they would be shares, and as certain as a million samples make them.
+    assert (found.measure, found.changed) == ("count", ())
+    elsewhere = directory.parent / "instructions.folded"
+    elsewhere.write_text("f [a.so] 5\n")
+    assert open_profile(elsewhere).profile.unit == "samples"
 
 
 def test_another_file_in_the_directory_of_a_run_is_no_part_of_it(
