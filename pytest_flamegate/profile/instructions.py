@@ -21,7 +21,7 @@ from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
 from pytest_flamegate.workload import count_child, served, wire
 from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.refusals import check_count
+from pytest_flamegate.workload.refusals import check_count, told
 from pytest_flamegate.workload.retelling import retold
 from pytest_flamegate.workload.split import Splitter
 
@@ -170,8 +170,8 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
                 timeout_s=workload.timeout_s * TIMEOUT_TIMES,
             )
         except ToolError as error:
-            if error.code == DIED and (told := _failure(_records(answer))) is not None:
-                raise told from None
+            if error.code == DIED and (failure := _failure(_records(answer))) is not None:
+                raise failure from None
             raise
         records = _records(answer)
     if not records or records[-1][0] != wire.DONE:
@@ -191,7 +191,5 @@ def _failure(records: list[tuple[bytes, int, str]]) -> FlamegateError | None:
     """Return the refusal that the counted process told, if it told one."""
     for kind, _, text in records:
         if kind == wire.FAILED:
-            told = json.loads(text)
-            refusal = UsageError if told["usage"] else ToolError
-            return refusal(told["code"], told["what"], told["todo"])
+            return told(text)
     return None

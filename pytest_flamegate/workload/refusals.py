@@ -69,9 +69,8 @@ def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
     )
 
 
-def told(text: str, child: process.Child) -> FlamegateError:
-    """Return the refusal that the process itself told in ``text``, as JSON."""
+def told(text: str) -> FlamegateError:
+    """Return the refusal that a process itself told in ``text``, as JSON."""
     failure: dict[str, Any] = json.loads(text)
-    child.wait(1.0)
     kind = UsageError if failure["usage"] else ToolError
     return kind(failure["code"], failure["what"], failure["todo"])

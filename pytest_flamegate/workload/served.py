@@ -182,7 +182,8 @@ class ServedProcess:
             records = self._parser.feed(data)
             for kind, _, text in records:
                 if kind == wire.FAILED:
-                    raise told(text, self._child)
+                    self._child.wait(1.0)
+                    raise told(text)
             if records:
                 return now_ns, records
 
