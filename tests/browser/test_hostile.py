@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_flamegate.profile.difference import Side, difference
 from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flamegraph_html import flamegraph_html
 from pytest_flamegate.report.flamegraph_svg import flamegraph
 from tests.browser.watched import Watched
 from tests.report import factory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from playwright.sync_api import Page
+
+    Draw = Callable[[tuple[str, ...]], str]
 
 HOSTILE = (
     "<script>window.hacked = 1; document.title = 'hacked'</script>",
@@ -44,12 +50,13 @@ STRUCTURE = """() => [...document.querySelectorAll("*")].map((each) =>
   each.tagName + [...each.attributes].map((a) => a.name).sort().join())"""
 
 
-def profile(names: tuple[str, ...]) -> Profile:
+def stacks(names: tuple[str, ...]) -> dict[Stack, int]:
     root = factory.python(names[0], names[0])
-    stacks: dict[Stack, int] = {
-        (root, Frame(name, name, "native")): 10 + index for index, name in enumerate(names)
-    }
-    return factory.profile(stacks)
+    return {(root, Frame(name, name, "native")): 10 + index for index, name in enumerate(names)}
+
+
+def profile(names: tuple[str, ...]) -> Profile:
+    return factory.profile(stacks(names))
 
 
 def html(names: tuple[str, ...]) -> str:
@@ -61,6 +68,23 @@ def html(names: tuple[str, ...]) -> str:
 
 def svg(names: tuple[str, ...]) -> str:
     return flamegraph(profile(names), title=names[0], subtitle=names[1], cpu_s_per_token=1e-3)
+
+
+def diff(names: tuple[str, ...]) -> str:
+    """Every name is once in a box that changed: new, gone, dearer or cheaper; and in a banner."""
+    before, after = (
+        {stack: 1000 * counts[index % 4] for index, stack in enumerate(stacks(names))}
+        for counts in ((0, 3, 1, 3), (3, 0, 3, 1))
+    )
+    sides = [
+        Side(name, replace(factory.profile(counted), event=event), 1e-3)
+        for name, counted, event in ((names[0], before, names[1]), (names[2], after, names[3]))
+    ]
+    return difference_svg(difference(*sides), title=names[0], subtitle=names[1])
+
+
+DRAWN = {"flamegraph": svg, "diff": diff}
+each_picture = pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 
 
 def written(directory: Path, name: str, text: str) -> Path:
@@ -111,10 +135,10 @@ def test_names_are_read_as_they_were_written(watched: Watched, tmp_path: Path) -
 def test_a_name_that_means_something_to_the_search(
     watched: Watched, tmp_path: Path, name: str
 ) -> None:
-    stacks: dict[Stack, int] = {(factory.python(name),): 3, (factory.python("other"),): 1}
+    counts: dict[Stack, int] = {(factory.python(name),): 3, (factory.python("other"),): 1}
     path = written(
         tmp_path, "a.html",
-        flamegraph_html(factory.profile(stacks), title="t", subtitle="s", cpu_s_per_token=None),
+        flamegraph_html(factory.profile(counts), title="t", subtitle="s", cpu_s_per_token=None),
     )  # fmt: skip
     page = watched.open(path)
     page.locator(".search input").fill(name)
@@ -122,19 +146,27 @@ def test_a_name_that_means_something_to_the_search(
     watched.was_quiet(path)
 
 
-def test_the_svg_stays_what_it_was(watched: Watched, tmp_path: Path) -> None:
-    harmless = Counter(watched.open(written(tmp_path, "a.svg", svg(HARMLESS))).evaluate(STRUCTURE))
-    path = written(tmp_path, "b.svg", svg(HOSTILE))
+@each_picture
+def test_the_svg_stays_what_it_was(watched: Watched, tmp_path: Path, draw: Draw) -> None:
+    harmless = Counter(watched.open(written(tmp_path, "a.svg", draw(HARMLESS))).evaluate(STRUCTURE))
+    path = written(tmp_path, "b.svg", draw(HOSTILE))
     watched.asked.clear()
     page = watched.open(path)
     elements = Counter(page.evaluate(STRUCTURE))
     assert set(elements) <= set(harmless)
+    assert (
+        page.evaluate("document.documentElement.querySelector('title').textContent") == HOSTILE[0]
+    )
+    titles = page.evaluate("[...document.querySelectorAll('rect title')].map(t => t.textContent)")
+    shown = {title.splitlines()[0] for title in titles}
+    assert {HOSTILE[1], "__proto__", "line\\u2028and\\u2029paragraph"} <= shown
     assert page.evaluate("window.hacked") is None
     watched.was_quiet(path)
 
 
-def test_the_svg_as_an_image(watched: Watched, tmp_path: Path) -> None:
-    picture = written(tmp_path, "b.svg", svg(HOSTILE))
+@each_picture
+def test_the_svg_as_an_image(watched: Watched, tmp_path: Path, draw: Draw) -> None:
+    picture = written(tmp_path, "b.svg", draw(HOSTILE))
     path = written(tmp_path, "a.html", '<!DOCTYPE html><title>kept</title><img src="b.svg">')
     page = watched.open(path)
     page.wait_for_function("document.images[0].complete")
