@@ -8,6 +8,7 @@ type of what happened, never from its words.
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parsed = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal's encoding lacks, or a file's name that is no text, is escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with system_errors():
             return int(parsed.run(parsed))

@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
     written = _write(found, parsed) if parsed.output is not None else []
     if parsed.format == "json":
         told = {**difference_document(found), "written": [str(path) for path in written]}
-        common.say(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        common.say(json.dumps(told, indent=2, allow_nan=False))
     else:
         common.say(difference_text(found, colour=sys.stdout.isatty()))
         for path in written:

@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
         told = _document(bench, rows, seconds, status)
-        common.say(json.dumps(told, indent=2, ensure_ascii=False))
+        common.say(json.dumps(told, indent=2))
     else:
         common.say("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
     return status

@@ -68,7 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
     ]
     if parsed.format == "json":
         told = [{"path": str(path), **_document(found)} for path, found in results]
-        common.say(json.dumps(told, indent=2, ensure_ascii=False))
+        common.say(json.dumps(told, indent=2))
     else:
         for path, found in results:
             common.say(

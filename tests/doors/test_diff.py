@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +29,7 @@ SHARES = {"gemv": 0.7, "attention": 0.2, "rms_norm": 0.1}
 DEARER = {"gemv": 0.58, "attention": 0.17, "rms_norm": 0.25}
 """A token takes a fifth longer, all of it in rms_norm."""
 Told = pytest.CaptureFixture[str]
+_PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
 def measured(shares: Mapping[str, float], token_ns: int, seed: int) -> Triple:
@@ -217,3 +221,28 @@ def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -
     files = {**triple.files, "diff.svg": b"x", "base-profile.folded": b"y"}
     accepted = keeper.accept("4tok", files, triple.evidence)
     assert {path.name for path in accepted.iterdir()} == {*triple.files, "batches.json"}
+
+
+def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:
+    """Nor is a file's name any text: a name is bytes, and an encoding may lack the arrow."""
+    name = os.fsdecode(b"a\xff.folded")
+    try:
+        (tmp_path / name).write_text("main;f 5\n")
+    except OSError:
+        pytest.skip("this file system takes no names that are not UTF-8")
+    for encoding in ("ascii:strict", "utf-8:strict"):
+        told = [
+            subprocess.run(
+                [sys.executable, "-c", _PROGRAM, "diff", name, name, *more],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONIOENCODING": encoding},
+                capture_output=True,
+                timeout=300,
+                check=False,
+            )
+            for more in ((), ("--format", "json", "-o", name))
+        ]
+        assert [(done.returncode, done.stderr) for done in told] == [(0, b""), (0, b"")]
+        assert b"a\\udcff.folded" in told[0].stdout
+        written = json.loads(told[1].stdout)["written"]
+        assert os.fsencode(written[0]) == os.fsencode(f"{name}/diff.svg")
