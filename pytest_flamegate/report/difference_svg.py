@@ -19,7 +19,14 @@ from pytest_flamegate.report.difference_layout import (
 )
 from pytest_flamegate.report.difference_palette import SHADES, kind
 from pytest_flamegate.report.difference_parts import banner, legend, side_bars, summary_table
-from pytest_flamegate.report.difference_words import SHARES_ONLY, Scale, answer, state_words, whole
+from pytest_flamegate.report.difference_words import (
+    SHARES_ONLY,
+    Scale,
+    answer,
+    state_words,
+    unit_of,
+    whole,
+)
 from pytest_flamegate.report.provenance import profile_notes
 from pytest_flamegate.report.sheet import INNER, MARGIN, SANS_EM, TEXT, Sheet
 from pytest_flamegate.report.svg import room
@@ -77,7 +84,7 @@ def difference_svg(difference: Difference, *, title: str, subtitle: str) -> str:
     sheet.y += 4
     sheet.notes(list(_reading(picture)))
     for side in (difference.base, difference.head):
-        sheet.notes([side.name, *profile_notes(side.profile)])
+        sheet.notes([visible(side.name), *profile_notes(side.profile)])
     return sheet.document(title, _description(difference), SHADES)
 
 
@@ -156,19 +163,20 @@ def _told(path: PathChange, picture: _Picture) -> Iterator[str]:
     yield path.frame.name
     state = state_words(picture.difference, path.state)
     yield f"{path.frame.module or 'module unknown'} · itself {state}"
-    own = own_change(picture.difference, path)
+    own, unit = own_change(picture.difference, path), unit_of(picture.difference)
     all_of_it = picture.difference.change(path.base_samples, path.head_samples)
     for words, change in (("itself", own), ("with all it calls", all_of_it)):
         yield (
             f"{words}: {picture.scale.told(change)} · {figures.share(change.base_share)} → "
             f"{figures.share(change.head_share)} · {figures.count(change.base_samples)} → "
-            f"{figures.plural(change.head_samples, 'sample')}"
+            f"{figures.plural(change.head_samples, unit)}"
         )
 
 
 def _reading(picture: _Picture) -> Iterator[str]:
     difference, laid = picture.difference, picture.laid
-    what = {"cost": "cost per token", "share": "share of samples", "count": "instructions"}
+    of_all = f"share of {unit_of(difference)}s"
+    what = {"cost": "cost per token", "share": of_all, "count": "instructions"}
     yield (
         f"width: {what[difference.measure]}, both sides on one scale: of what changed the larger "
         "side, of what did not the mean"

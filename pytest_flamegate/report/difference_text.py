@@ -25,9 +25,8 @@ def difference_text(difference: Difference, *, colour: bool = False) -> str:
     for role, side in (("before", difference.base), ("after", difference.head)):
         samples = figures.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
         lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
-    head = ("", "own part", "", "before", "after", "change", "share", "moved", "z")
-    unit = Scale.of(difference).unit
-    table = [(head[0], f"own part in {unit}", *head[2:])]
+    own = f"own part in {Scale.of(difference).unit}"
+    table = [("", own, "", "before", "after", "change", "share", "moved", "z")]
     table += [
         (row.rank, row.name, row.said, row.before, row.after, row.change, row.share, row.shift,
          row.z)

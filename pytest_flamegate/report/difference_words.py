@@ -32,8 +32,8 @@ _STATES: dict[State, str] = {
 _STATES_OF_SHARES: dict[State, str] = _STATES | {"up": "larger", "down": "smaller"}
 _VERBS: dict[Measure, str] = {"cost": "costs", "share": "takes", "count": "executes"}
 SHARES_ONLY = (
-    "the cost per token is not known on both sides, so shares of the samples are compared: "
-    "a share also moves when another function's cost does"
+    "the cost per token is not known on both sides, so shares are compared: a share also moves "
+    "when another function's cost does"
 )
 
 
@@ -49,7 +49,7 @@ class Scale:
     def of(cls, difference: Difference) -> Scale:
         """Return the scale that the whole profile reads best on."""
         if difference.measure == "share":
-            return cls("% of the samples", 100.0)
+            return cls(f"% of the {unit_of(difference)}s", 100.0)
         if difference.measure == "count":
             return cls("instructions", 1.0)
         largest = max(difference.total.base, difference.total.head)
@@ -118,9 +118,15 @@ def _of_the_whole(difference: Difference) -> str:
 def whole(difference: Difference) -> str:
     """Return what both sides are in all: ``2,800 → 2,867 µs/token (+66.6 ± 16)``."""
     if difference.measure == "share":
-        base, head = (side.profile.samples for side in (difference.base, difference.head))
-        return f"{figures.count(base)} and {figures.plural(head, 'sample')}"
+        base, head = difference.base.samples, difference.head.samples
+        return f"{figures.count(base)} and {figures.plural(head, unit_of(difference))}"
     return Scale.of(difference).told(difference.total)
+
+
+def unit_of(difference: Difference) -> str:
+    """Return one of what both profiles count: ``sample``, ``nanosecond``; ``count`` of neither."""
+    base, head = (side.profile.unit for side in (difference.base, difference.head))
+    return base.removesuffix("s") if base == head else "count"
 
 
 def state_words(difference: Difference, state: State) -> str:

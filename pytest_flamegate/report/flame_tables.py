@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Hotspot
 
 TABLE_ROWS = 200
-"""Functions in a table at most; the search finds every one."""
+"""Functions in a table at most; the search finds all that have a box."""
 
 
 def swatch(name: str) -> str:

@@ -120,6 +120,6 @@ def _notes(profile: Profile) -> str:
 def _without_script() -> str:
     said = (
         "The picture needs JavaScript, which is turned off here. The table of functions does "
-        "not, and flamegraph.svg shows the picture without."
+        "not, nor do the SVG pictures of a run."
     )
     return page.element("noscript", page.element("p", page.text(said)))

@@ -134,6 +134,36 @@ def test_inverted(page: Page) -> None:
     }  # fmt: skip
 
 
+def test_z_stands_only_where_it_is_of_what_is_shown(page: Page) -> None:
+    page.get_by_role("button", name="Inverted").click()
+    named(page, "rms_norm").click()
+    tips = {}
+    for name in ("rms_norm", "decode_step"):
+        named(page, name).hover()
+        tips[name] = page.locator(".tip dt").all_inner_texts()
+    assert "z" in tips["rms_norm"]
+    assert tips["decode_step"] == [each for each in tips["rms_norm"] if each != "z"]
+
+
+def test_a_search_tells_both_sides(page: Page) -> None:
+    page.locator(".search input").fill("old_copy")
+    assert page.locator(".found").inner_text() == "6.0 % → 0.0 % of samples match"
+    page.locator(".search input").fill("nothing of the kind")
+    assert page.locator(".found").inner_text() == "no match"
+    page.get_by_role("button", name="Difference").click()
+    page.locator(".search input").fill("rms")
+    assert page.locator(".found").inner_text() == "15.1 % of samples match"
+
+
+def test_a_kind_of_work_that_is_looked_at_leaves_the_difference_alone(page: Page) -> None:
+    toggle = page.get_by_role("button", name="Difference")
+    toggle.click()
+    page.locator(".legend button", has_text="norm").click()
+    assert page.locator(".box.faint").count() > 0
+    toggle.click()
+    assert page.locator(".box.faint").count() == 0
+
+
 def test_sides_that_were_not_taken_alike(watched: Watched, tmp_path: Path) -> None:
     path = write(tmp_path, profile(OLD, rate_hz=99), profile(NEW, python="3.13.1"))
     page = watched.open(path)
@@ -147,7 +177,7 @@ def test_shares_alone(watched: Watched, tmp_path: Path) -> None:
     page = watched.open(write(tmp_path, profile(OLD), profile(NEW), cost=None))
     page.get_by_role("button", name="Difference").click()
     assert "+11.1 pp" in str(named(page, "rms_norm").get_attribute("aria-label"))
-    assert "shares of the samples are compared" in page.locator(".beside").inner_text()
+    assert "shares are compared" in page.locator(".beside").inner_text()
 
 
 def test_a_profile_against_itself(watched: Watched, tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.profile.model import Stack, Unit
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.flamegraph_html import flamegraph_html
 from tests.browser.watched import Watched, boxes, named
@@ -181,6 +182,32 @@ def test_enter_leads_from_match_to_match(page: Page) -> None:
     assert focused(page) == "Search functions"
 
 
+def test_signs_have_names(page: Page) -> None:
+    page.locator(".search input").fill("softmax")
+    page.get_by_role("button", name="Next match", exact=True).click()
+    page.get_by_role("button", name="Previous match", exact=True).click()
+    assert said(page).startswith("1 of 1: softmax")
+
+
+@pytest.mark.parametrize("unit", ["nanoseconds", "instructions", "bytes"])
+def test_what_is_counted_is_called_by_its_name(
+    watched: Watched, tmp_path: Path, unit: Unit
+) -> None:
+    profile = replace(factory.profile(), unit=unit)
+    path = tmp_path / "flamegraph.html"
+    path.write_text(
+        flamegraph_html(profile, title="t", subtitle="s", cpu_s_per_token=None), "utf-8"
+    )
+    page = watched.open(path)
+    page.locator(".search input").fill("gemv")
+    named(page, "ternary_gemv").hover()
+    assert said(page).startswith(f"1,312 {unit} · width: share of {unit}")
+    assert found(page) == f"71.6 % of {unit} match"
+    assert page.locator(".tip dt").first.inner_text() == unit
+    assert f"71.6 % of {unit}" in str(named(page, "ternary_gemv").get_attribute("aria-label"))
+    assert "sample" not in page.locator("main").inner_text()
+
+
 def test_recursion_counts_once(watched: Watched, tmp_path: Path) -> None:
     fib, main = factory.python("fib"), factory.python("main")
     page = watched.open(write(tmp_path, {(main, fib, fib, fib): 60, (main,): 40}))
@@ -232,6 +259,10 @@ def test_the_table_sorts_and_searches(page: Page) -> None:
     assert names.first.inner_text() == "read"
     page.get_by_role("button", name="function", exact=True).click()
     assert names.first.inner_text() == "attention"
+    assert page.locator('th[aria-sort="ascending"]').inner_text().startswith("function")
+    page.get_by_role("button", name="function", exact=True).click()
+    assert names.first.inner_text() == "ternary_gemv"
+    assert page.locator('th[aria-sort="descending"]').inner_text().startswith("function")
     page.locator("table.functions button.name", has_text="softmax").click()
     assert found(page) == "4.3 % of samples match"
     page.locator("table.functions button.name", has_text="softmax").click()

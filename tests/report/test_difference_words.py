@@ -6,7 +6,16 @@ import pytest
 
 from pytest_flamegate.profile.difference import Side, difference
 from pytest_flamegate.profile.model import Stack
-from pytest_flamegate.report.difference_words import Scale, answer, rows, state_words
+from pytest_flamegate.report.difference_svg import difference_svg
+from pytest_flamegate.report.difference_words import (
+    SHARES_ONLY,
+    Scale,
+    answer,
+    rows,
+    state_words,
+    unit_of,
+    whole,
+)
 from tests.report import factory
 from tests.report.differences import STACKS, compared, slowed
 
@@ -70,6 +79,23 @@ def test_exact_counts_are_told_as_instructions() -> None:
     )
     assert answer(difference(base, head)).startswith(
         "rms_norm executes 1,000 → 2,000 instructions (+1,000 ± "
+    )
+
+
+def test_shares_are_of_what_the_profiles_count() -> None:
+    base, head = (
+        Side(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
+        for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 3.0)))
+    )
+    found = difference(base, head)
+    assert "% of the nanoseconds" in answer(found)
+    assert whole(found) == "20,000 and 22,000 nanoseconds"
+    picture = difference_svg(found, title="t", subtitle="s")
+    assert "600 → 1,800 nanoseconds" in picture
+    assert "width: share of nanoseconds" in picture
+    assert "samples" not in SHARES_ONLY
+    assert (
+        unit_of(difference(dataclasses.replace(base, profile=factory.profile()), head)) == "count"
     )
 
 

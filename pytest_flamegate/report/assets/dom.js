@@ -10,9 +10,10 @@ function make(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Return a button; `pressed` makes it one that stays down. */
-function button(label, act, { title = label, pressed = null } = {}) {
-  const made = make("button", { type: "button", title, "aria-pressed": pressed }, label);
+/** Return a button; `pressed` makes it one that stays down, `name` reads a sign aloud. */
+function button(label, act, { title = label, name = null, pressed = null } = {}) {
+  const attributes = { type: "button", title, "aria-label": name, "aria-pressed": pressed };
+  const made = make("button", attributes, label);
   made.addEventListener("click", act);
   return made;
 }

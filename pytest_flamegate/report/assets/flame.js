@@ -57,8 +57,8 @@ class Flame {
       return made;
     };
     return [
-      ...(this.data.difference ? [toggle("Difference", "compared", "Show what changed (d)")] : []),
-      toggle("Inverted", "inverted", "What runs first, its callers next (i)"),
+      ...(this.data.difference ? [toggle("Difference", "compared", "Show what changed")] : []),
+      toggle("Inverted", "inverted", "What runs first, its callers next"),
       toggle("Icicle", "icicle", "The outermost function at the top"),
     ];
   }
@@ -90,11 +90,14 @@ class Flame {
 
   /** Look for the functions whose name passes `test`; null looks for none. */
   find(test) {
-    const { names, frames, total } = this.data;
+    const { names, frames, total, difference } = this.data;
     const hits = test && names.map(test);
     this.test = test;
     this.wanted = hits && frames.name.map((name) => hits[name]);
-    this.share = this.wanted && this.tree.paths.matched(this.wanted) / total;
+    const { paths } = this.tree;
+    this.share = this.wanted && paths.matched(this.wanted, paths.now) / total;
+    this.shareBefore = this.wanted && this.compared
+      ? paths.matched(this.wanted, paths.before) / difference.total : null;
     this.chart.mark();
   }
 
@@ -111,7 +114,8 @@ class Flame {
   isFaint(node) {
     if (node.frame < 0) return false;
     if (this.wanted) return !this.wanted[node.frame];
-    return this.category !== null && this.data.frames.category[node.frame] !== this.category;
+    // What changed has no legend of the kinds of work that would tell why a box is faint.
+    return !this.compared && this.category !== null && this.data.frames.category[node.frame] !== this.category;
   }
 
   say(text) {
@@ -122,7 +126,7 @@ class Flame {
     const { total, left, difference } = this.data;
     const { unit } = this.words;
     const told = this.compared
-      ? [`${difference.base} → ${difference.head}`, "width: cost on the dearer side",
+      ? [`${difference.base} → ${difference.head}`, `width: ${this.words.measured()}, of what changed the larger side`,
         "colour: a function's own change"]
       : [`${figures.plural(total, unit)}`, `width: share of ${unit}s`];
     const side = this.icicle ? "above" : "below";

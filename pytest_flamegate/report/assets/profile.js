@@ -36,15 +36,15 @@ class Paths {
     return sums;
   }
 
-  /** Return the samples of all stacks that hold a frame of `wanted`, each counted once. */
-  matched(wanted) {
-    let samples = 0;
+  /** Return the sum over all stacks that hold a frame of `wanted`, each counted once. */
+  matched(wanted, counts) {
+    let sum = 0;
     for (let i = 0; i < this.size;) {
       const hit = wanted[this.frame[i]];
-      if (hit) samples += this.now[i];
+      if (hit) sum += counts[i];
       i = hit ? this.end[i] : i + 1;
     }
-    return samples;
+    return sum;
   }
 }
 

@@ -21,10 +21,9 @@ class Search {
       title: "Ctrl+F or / · Enter: next · Shift+Enter: previous · Escape: clear",
     });
     this.expression = button(".*", () => this.toggle(),
-      { title: "Read the search as a regular expression", pressed: "false" });
-    this.expression.setAttribute("aria-label", "Regular expression");
-    this.before = button("‹", () => this.next(-1), { title: "Previous match" });
-    this.after = button("›", () => this.next(1), { title: "Next match" });
+      { title: "Read the search as a regular expression", name: "Regular expression", pressed: "false" });
+    this.before = button("‹", () => this.next(-1), { title: "Previous match", name: "Previous match" });
+    this.after = button("›", () => this.next(1), { title: "Next match", name: "Next match" });
     this.found = make("span", { class: "found", role: "status" });
     this.input.addEventListener("input", () => this.ask());
     this.input.addEventListener("blur", () => this.flame.tip.hide());
@@ -66,10 +65,12 @@ class Search {
 
   count() {
     this.step = -1;
-    const { share } = this.flame;
+    const { share, shareBefore } = this.flame;
+    const told = (shareBefore === null ? "" : `${figures.share(shareBefore)} → `)
+      + figures.share(share ?? 0);
     this.before.hidden = this.after.hidden = share === null;
     this.found.textContent = share === null ? ""
-      : share ? `${figures.share(share)} of ${this.flame.words.unit}s match` : "no match";
+      : share || shareBefore ? `${told} of ${this.flame.words.unit}s match` : "no match";
   }
 
   next(step) {

@@ -9,11 +9,14 @@ function sortable(table) {
 }
 
 function sort(table, heads, column) {
-  const up = heads[column].getAttribute("aria-sort") === "descending";
-  heads.forEach((head) => head.removeAttribute("aria-sort"));
-  heads[column].setAttribute("aria-sort", up ? "ascending" : "descending");
   const rows = [...table.tBodies[0].rows].map((row) => [row, key(row.cells[column])]);
-  rows.sort(([, one], [, other]) => (up ? 1 : -1) * compared(one, other));
+  // Names are first read from A on, figures from the largest.
+  const [first, second] = typeof rows[0]?.[1] === "string"
+    ? ["ascending", "descending"] : ["descending", "ascending"];
+  const order = heads[column].getAttribute("aria-sort") === first ? second : first;
+  heads.forEach((head) => head.removeAttribute("aria-sort"));
+  heads[column].setAttribute("aria-sort", order);
+  rows.sort(([, one], [, other]) => (order === "ascending" ? 1 : -1) * compared(one, other));
   table.tBodies[0].append(...rows.map(([row]) => row));
 }
 
@@ -24,8 +27,7 @@ function key(cell) {
 }
 
 function compared(one, other) {
-  // Text comes first where it is sorted downwards too: a name is not a size.
-  return typeof one === "number" ? one - other : -one.localeCompare(other, "en");
+  return typeof one === "number" ? one - other : one.localeCompare(other, "en");
 }
 
 /** Turn the first cell of each row into a button that looks for that function. */

@@ -6,7 +6,7 @@ class Words {
   constructor(flame) {
     this.flame = flame;
     this.data = flame.data;
-    this.unit = this.data.unit === "instructions" ? "instruction" : "sample";
+    this.unit = this.data.unit.replace(/s$/, "");
   }
 
   get rate() { return this.flame.tree.paths.rate; }
@@ -83,7 +83,7 @@ class Words {
     const own = this.flame.inverted ? functions.own[frames.name[node.frame]] : node.own;
     rows.push(["itself", `${this.share(own)}${each(own)}`]);
     const all = functions.all[frames.name[node.frame]];
-    if (all !== node.now) rows.push(["on all paths", `${figures.share(all / total)}${each(all)}`]);
+    if (all && all !== node.now) rows.push(["on all paths", `${figures.share(all / total)}${each(all)}`]);
     return rows;
   }
 
@@ -100,15 +100,16 @@ class Words {
     if (node.frame < 0) return rows;
     const [own, before] = this.own(node);
     rows.push(["itself", sides(own, before)]);
+    // Upside down a caller stands for what it calls, whose part through it has no z.
     const z = this.flame.inverted
-      ? difference.functions.z[this.data.frames.name[node.frame]] : node.z;
-    rows.push(["z", `${z.toFixed(1).replace("-", "−")} (certain from ${difference.certain.toFixed(1)})`]);
+      ? node.level === 1 && difference.functions.z[this.data.frames.name[node.frame]] : node.z;
+    if (z !== false) rows.push(["z", `${z.toFixed(1).replace("-", "−")} (certain from ${difference.certain.toFixed(1)})`]);
     rows.push(["own cost", this.state(node)]);
     return rows;
   }
 
   measured() {
-    return { cost: "per token", count: "instructions", share: "share" }[
+    return { cost: "cost per token", count: "instructions", share: "share" }[
       this.data.difference.measure];
   }
 
