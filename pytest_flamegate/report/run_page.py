@@ -76,13 +76,26 @@ def run_page(reported: Sequence[Reported], *, title: str) -> str:
 
 
 def _about(reported: Sequence[Reported]) -> str:
-    """Return how many there are and what they share: machine, revision, time."""
-    told = [figures.plural(len(reported), "workload")]
-    evidence = next((each.evidence for each in reported if each.evidence is not None), None)
-    if evidence is not None:
-        told += [", ".join(hardware(evidence)), *revision(evidence), evidence.created]
-        told.append(f"flamegate {evidence.flamegate_version}")
-    return " · ".join(told)
+    """Return how many there are, and their machine, revision, time and version.
+
+    The latest runs of a directory need not be of one revision: then there are several.
+    """
+    seen = [each.evidence for each in reported if each.evidence is not None]
+    times = sorted({each.created for each in seen})
+    told = [
+        figures.plural(len(reported), "workload"),
+        _common([", ".join(hardware(each)) for each in seen], "machines"),
+        _common(["".join(revision(each)) for each in seen], "revisions"),
+        " to ".join(dict.fromkeys(times[:1] + times[-1:])),
+        _common([f"flamegate {each.flamegate_version}" for each in seen], "versions of flamegate"),
+    ]
+    return " · ".join(filter(None, told))
+
+
+def _common(values: Sequence[str], one: str) -> str:
+    """Return the value where it is one, ``2 different revisions`` where they are several."""
+    different = set(values)
+    return "".join(different) if len(different) < 2 else f"{len(different)} different {one}"
 
 
 def _word(told: Told) -> str:

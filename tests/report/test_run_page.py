@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pytest_flamegate.gate import Reason, Verdict, refused
 from pytest_flamegate.gate.reading import Told
+from pytest_flamegate.report import provenance
 from pytest_flamegate.report.flamegraph_html import Drawn
 from pytest_flamegate.report.run_page import Reported, run_page
 from tests.report import factory, verdicts
@@ -46,6 +48,25 @@ def test_figures_are_those_of_the_verdict() -> None:
     assert "AMD EPYC 7B13" in told
     assert "time per output token (TPOT)" in told
     assert "--flamegate-update" in told
+
+
+def test_what_all_have_in_common_stands_on_top() -> None:
+    first = factory.evidence()
+    later = replace(
+        first, created="2026-01-02T05:00:00Z", commit=None, machine={"cpu_model": "other"}
+    )
+    about = r'<h1>run</h1><p class="muted">(.*?)</p>'
+    top = []
+    for second in (first, later):
+        shown = [reported(verdicts.no_baseline(), evidence=each) for each in (first, second)]
+        top.append(re.findall(about, run_page(shown, title="run"))[0].split(" · "))
+    (revision,) = provenance.revision(first)
+    machine = ", ".join(provenance.hardware(first))
+    assert top[0] == ["2 workloads", machine, revision, first.created, "flamegate 0.1.0"]
+    assert top[1] == [
+        "2 workloads", "2 different machines", "2 different revisions",
+        "2026-01-02T03:04:06Z to 2026-01-02T05:00:00Z", "flamegate 0.1.0",
+    ]  # fmt: skip
 
 
 def test_each_workload_has_a_flame_graph_of_its_own() -> None:
