@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.report.insights import by_self_share
+from pytest_flamegate.report.insights import by_self_share, category_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def _family(name: str, outcomes: Sequence[Gated]) -> Family:
             tokens_per_second=each.receipt.tokens_per_second if each.receipt else None,
             quiet_s_per_token=spent or None,
             of_fastest=fastest / spent if spent and fastest else None,
-            categories=_categories(_hotspots(each)),
+            categories=category_shares(_hotspots(each)),
             hottest=tuple(s for s in by_self_share(_hotspots(each))[:HOTTEST] if s.self_samples),
         )
         for each, spent in zip(outcomes, quiet, strict=True)
@@ -142,14 +142,6 @@ def _family(name: str, outcomes: Sequence[Gated]) -> Family:
 def _hotspots(outcome: Gated) -> tuple[Hotspot, ...]:
     profile = outcome.evidence.profile if outcome.evidence is not None else None
     return profile.hotspots if profile is not None else ()
-
-
-def _categories(hotspots: Sequence[Hotspot]) -> dict[str, float]:
-    shares: dict[str, float] = {}
-    for each in hotspots:
-        if each.self_samples:
-            shares[each.category] = shares.get(each.category, 0.0) + each.self_share
-    return shares
 
 
 def _functions(outcomes: Sequence[Gated]) -> tuple[FunctionCosts, ...]:
