@@ -240,9 +240,9 @@ def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:
                 timeout=300,
                 check=False,
             )
-            for more in ((), ("--format", "json", "-o", name))
+            for more in ((), ("--format", "json", "-o", f"{name}.d"))
         ]
         assert [(done.returncode, done.stderr) for done in told] == [(0, b""), (0, b"")]
         assert b"a\\udcff.folded" in told[0].stdout
         written = json.loads(told[1].stdout)["written"]
-        assert os.fsencode(written[0]) == os.fsencode(f"{name}/diff.svg")
+        assert os.fsencode(written[0]) == os.fsencode(f"{name}.d/diff.svg")
