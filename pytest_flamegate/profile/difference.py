@@ -152,6 +152,13 @@ class Difference:
         """Return what that many samples of each side are worth."""
         return _change(self.base, self.head, self.measure, base_samples, head_samples)
 
+    def one_sided(self, path: PathChange) -> Literal["new", "vanished"] | None:
+        """Return how a path, with all it calls, certainly is on one side alone, if it is."""
+        if path.base_samples and path.head_samples:
+            return None
+        state = _state(self.change(path.base_samples, path.head_samples), self.certain_z)
+        return state if state in ("new", "vanished") else None
+
 
 def difference(base: Side, head: Side) -> Difference:
     """Compare two profiles. ``UndecidedError`` ``E_NO_SAMPLES`` where one holds no sample."""

@@ -8,7 +8,7 @@ longer costs is an empty outline, so that neither is told by colour alone.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.report.theme import FLOOR, Shade
 
@@ -40,6 +40,11 @@ SHADES: Mapping[str, Shade] = MappingProxyType(
 )
 """By class. ``more`` and ``less`` are a cost that came or went; ``came`` and ``went`` are callers
 on one side alone, whose own cost did not change."""
+
+
+def alone(side: Literal["new", "vanished"] | None) -> str:
+    """Return the class of a box that did not change itself, by the one side that it is on."""
+    return "came" if side == "new" else "went" if side == "vanished" else "same"
 
 
 def kind(state: State, part_of_whole: float) -> str:

@@ -17,7 +17,7 @@ from pytest_flamegate.report.difference_layout import (
     difference_layout,
     own_change,
 )
-from pytest_flamegate.report.difference_palette import SHADES, kind
+from pytest_flamegate.report.difference_palette import SHADES, alone, kind
 from pytest_flamegate.report.difference_parts import banner, legend, side_bars, summary_table
 from pytest_flamegate.report.difference_words import (
     SHARES_ONLY,
@@ -134,22 +134,13 @@ def _kind(path: PathChange, picture: _Picture) -> str:
     if _costs(path, picture) and not (path.children and path.state in ("new", "vanished")):
         return kind(path.state, picture.parts[path.frame.name])
     # An outline says that a path is on one side alone; what it calls has boxes of its own.
-    return {"new": "came", "vanished": "went"}.get(_one_sided(path, picture), "same")
-
-
-def _one_sided(path: PathChange, picture: _Picture) -> str:
-    """Return ``new`` or ``vanished`` where a path with all it calls certainly is, else nothing."""
-    if path.base_samples and path.head_samples:
-        return ""
-    change = picture.difference.change(path.base_samples, path.head_samples)
-    if abs(change.z) < picture.difference.certain_z:
-        return ""
-    return "vanished" if path.base_samples else "new"
+    return alone(picture.difference.one_sided(path))
 
 
 def _words(path: PathChange, picture: _Picture) -> Words:
     name, scale = path.frame.name, picture.scale
-    said = {"new": "new: ", "vanished": "gone: "}.get(_one_sided(path, picture), "")
+    side = picture.difference.one_sided(path)
+    said = f"{state_words(picture.difference, side)}: " if side else ""
     if not _costs(path, picture):
         change = picture.difference.change(path.base_samples, path.head_samples)
         return Words(said + name, (scale.bare((change.base + change.head) / 2),))

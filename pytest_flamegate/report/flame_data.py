@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.report.difference_palette import STEPS
+from pytest_flamegate.report.difference_palette import STEPS, alone
 from pytest_flamegate.report.difference_words import state_words
 from pytest_flamegate.report.layout import ending, split
 from pytest_flamegate.report.palette import tone
@@ -36,8 +36,8 @@ _MOST_Z = 999.0
 class Path:
     """One row of the data: a frame at a depth, with its own samples on either side.
 
-    ``was``, ``state`` and ``z`` are of a difference; ``together`` counts the paths that
-    ``REST`` stands for.
+    ``was``, ``state``, ``z`` and ``calm`` are of a difference, ``calm`` the class of its box
+    where it did not change; ``together`` counts the paths that ``REST`` stands for.
     """
 
     depth: int
@@ -46,6 +46,7 @@ class Path:
     was: int = 0
     state: int = 0
     z: float = 0.0
+    calm: str = "same"
     together: int = 0
 
 
@@ -154,7 +155,8 @@ def changed(difference: Difference) -> Iterator[Path]:
         depth, path = entry
         z = _told_z(difference.change(path.base_self, path.head_self).z)
         state = STATES.index(path.state)
-        yield Path(depth, path.frame, path.head_self, path.base_self, state, z)
+        calm = alone(difference.one_sided(path))
+        yield Path(depth, path.frame, path.head_self, path.base_self, state, z, calm)
         enter(path.children, depth + 1)
 
 
@@ -179,6 +181,7 @@ def _difference(difference: Difference, paths: list[Path], names: list[str]) -> 
         "was": [path.was for path in paths],
         "state": [path.state for path in paths],
         "z": [path.z for path in paths],
+        "calm": {index: path.calm for index, path in enumerate(paths) if path.calm != "same"},
         "functions": {
             "own": [each.own.base_samples if each else 0 for each in known],
             "all": [each.inclusive.base_samples if each else 0 for each in known],

@@ -89,6 +89,22 @@ def test_what_changed_is_coloured_and_its_callers_are_not(page: Page) -> None:
         assert colour(named(page, name)) == "change-same"
 
 
+def test_a_caller_on_one_side_alone_has_an_outline_where_that_is_certain(
+    watched: Watched, tmp_path: Path
+) -> None:
+    work, noise = factory.python("work"), factory.python("noise")
+    old: dict[Stack, int] = {(factory.python("old_caller"), work): 400, (noise, work): 600}
+    new: dict[Stack, int] = {(factory.python("new_caller"), work): 400, (noise, work): 580,
+                             (factory.python("seldom"), work): 20}  # fmt: skip
+    old[(factory.python("seen_once"), work)] = 3
+    page = watched.open(write(tmp_path, profile(old), profile(new)))
+    page.get_by_role("button", name="Difference").click()
+    names = ("old_caller", "new_caller", "seldom", "seen_once", "noise")
+    assert [colour(named(page, name)) for name in names] == [
+        "change-went", "change-came", "change-came", "change-same", "change-same",
+    ]  # fmt: skip
+
+
 def test_words_say_what_colours_say(page: Page) -> None:
     labels = {label.split(",")[0]: label for label in boxes(page)}
     assert "dearer, +120 µs with all it calls" in labels["rms_norm"]

@@ -130,7 +130,7 @@ class Words {
   changed(node) {
     const { kinds, steps } = this.data.difference;
     const state = kinds[node.state];
-    if (state === "unchanged") return node.before ? (node.now ? "same" : "went") : "came";
+    if (state === "unchanged") return this.data.difference.calm[node.at] ?? "same";
     if (LOUD.includes(state)) return state === "new" ? "more" : "less";
     const [now, before] = this.own(node);
     const whole = Math.max(this.data.total * this.rate.now,
