@@ -90,8 +90,8 @@ def _places() -> list[tuple[str, bool, str]]:
 
 def _place(path: Path) -> tuple[bool, str]:
     """Write a file there, or where the directory would be made; say why where it cannot be."""
-    there = next(each for each in (path, *path.absolute().parents) if each.exists())
     try:
+        there = next(each for each in (path, *path.absolute().parents) if each.exists())
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"0" * 4096)
         free = shutil.disk_usage(there).free

@@ -142,3 +142,11 @@ def test_a_place_that_cannot_be_written_is_told(
     (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
     assert line.endswith("taken/here cannot be written: Not a directory")
     assert read().words in text
+
+
+def test_a_place_that_has_an_impossible_name_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {'x' * 5000}\n")
+    monkeypatch.chdir(tmp_path)
+    assert "cannot be written: File name too long" in doctor(monkeypatch, capsys, SAMPLES)
