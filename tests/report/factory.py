@@ -42,6 +42,16 @@ def categorise(frame: Frame) -> str:
     return CATEGORIES.get(frame.name, frame.kind)
 
 
+SHOWN: Mapping[str, object] = MappingProxyType(
+    {
+        "title": "embedded::10tok",
+        "subtitle": "embedded · 10 tokens",
+        "cpu_s_per_token": 1.93e-3,
+        "categorise": categorise,
+    }
+)
+"""What a flame graph is drawn with, beside its profile."""
+
 ROOT: Stack = (python("main"), python("generate"), python("decode_step"))
 FFN: Stack = (*ROOT, python("swiglu_ffn"))
 STACKS: dict[Stack, int] = {

@@ -45,13 +45,7 @@ class Seen(HTMLParser):
 
 
 def draw(profile: Profile | None = None, **changes: object) -> str:
-    given: dict[str, object] = {
-        "title": "embedded::10tok",
-        "subtitle": "embedded · 10 tokens",
-        "cpu_s_per_token": 1.93e-3,
-        "categorise": factory.categorise,
-    } | changes
-    return flamegraph_html(profile or factory.profile(), **given)  # type: ignore[arg-type]
+    return flamegraph_html(profile or factory.profile(), **{**factory.SHOWN, **changes})  # type: ignore[arg-type]
 
 
 def test_equal_arguments_give_equal_bytes() -> None:

@@ -24,17 +24,20 @@ NAMES = st.one_of(
 
 
 def draw(profile: Profile | None = None, **changes: object) -> str:
-    given: dict[str, object] = {
-        "title": "embedded::10tok",
-        "subtitle": "embedded · 10 tokens",
-        "cpu_s_per_token": 1.93e-3,
-        "categorise": factory.categorise,
-    } | changes
-    return flamegraph(profile or factory.profile(), **given)  # type: ignore[arg-type]
+    return flamegraph(profile or factory.profile(), **{**factory.SHOWN, **changes})  # type: ignore[arg-type]
 
 
 def parse(svg: str) -> ET.Element:
     return ET.fromstring(re.sub(r' xmlns="[^"]*"', "", svg, count=1))
+
+
+def assert_well_formed(svg: str) -> None:
+    """It parses, holds nothing but the elements of a picture, and hides nothing."""
+    root = parse(svg.encode("utf-8").decode("utf-8"))
+    assert {element.tag for element in root.iter()} <= {
+        "svg", "title", "desc", "style", "rect", "g", "text", "tspan"
+    }  # fmt: skip
+    assert not set(svg) & set("\x00\x1b\u202e\ufffe")
 
 
 def boxes(root: ET.Element) -> dict[str, ET.Element]:
@@ -256,11 +259,7 @@ def test_hostile_names_leave_it_well_formed(name: str, module: str, category: st
         factory.profile(hostile), event=name, profiler_version=module, degraded=(name, module)
     )
     svg = draw(profile, title=name, subtitle=f"{module} · {name}", categorise=lambda _: category)
-    root = parse(svg.encode("utf-8").decode("utf-8"))
-    assert {element.tag for element in root.iter()} <= {
-        "svg", "title", "desc", "style", "rect", "g", "text", "tspan"
-    }  # fmt: skip
-    assert not set(svg) & set("\x00\x1b\u202e\ufffe")
+    assert_well_formed(svg)
     assert len(svg) < 30_000
 
 

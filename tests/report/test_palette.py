@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import pytest
 
 from pytest_flamegate.profile.difference import State
+from pytest_flamegate.report import page
 from pytest_flamegate.report.difference_palette import SHADES, kind
 from pytest_flamegate.report.palette import PALETTE, UNKNOWN, shades, tone
 from pytest_flamegate.report.theme import INK
@@ -91,6 +93,28 @@ def test_names_read_on_their_fill(name: str) -> None:
 def test_words_read_on_the_paper(paper: int) -> None:
     assert contrast(INK["ink"][paper], INK["paper"][paper]) >= 12
     assert contrast(INK["muted"][paper], INK["paper"][paper]) >= 4.5
+
+
+@pytest.mark.parametrize("paper", [0, 1])
+def test_words_read_on_the_callers_of_what_is_zoomed_to(paper: int) -> None:
+    """The page draws them on their fill thinned by the paper, in the page's own ink."""
+    css = page.style()
+    (mixed,) = re.findall(
+        r"\.above \{ background: color-mix\(in srgb, var\(--fill\) (\d+)%, var\(--paper\)\); "
+        r"color: var\(--ink\) \}",
+        css,
+    )
+    ground, ink = (
+        re.findall(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css)[0][paper]
+        for name in ("paper", "ink")
+    )
+    part = int(mixed) / 100
+    for shade in [*shades().values(), *SHADES.values()]:
+        fill = (shade.light, shade.dark)[paper]
+        pairs = [(int(fill[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5)]
+        mixture = [round(part * one + (1 - part) * other) for one, other in pairs]
+        thinned = "#" + bytes(mixture).hex()
+        assert contrast(thinned, ink) >= 4.5
 
 
 def test_the_measures_can_fail() -> None:
