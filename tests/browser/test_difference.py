@@ -166,8 +166,9 @@ def test_a_search_tells_both_sides(page: Page) -> None:
     assert page.locator(".found").inner_text() == "6.0 % → 0.0 % of samples match"
     page.locator(".search input").fill("nothing of the kind")
     assert page.locator(".found").inner_text() == "no match"
-    page.get_by_role("button", name="Difference").click()
     page.locator(".search input").fill("rms")
+    assert page.locator(".found").inner_text() == "4.0 % → 15.1 % of samples match"
+    page.get_by_role("button", name="Difference").click()
     assert page.locator(".found").inner_text() == "15.1 % of samples match"
 
 

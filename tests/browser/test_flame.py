@@ -328,3 +328,13 @@ def test_a_stack_deeper_than_any_call_stack(watched: Watched, tmp_path: Path) ->
     named(page, "loop").click()
     page.get_by_role("button", name="Inverted").click()
     watched.was_quiet(path)
+
+
+def test_what_is_too_small_to_tell_is_one_box_of_no_kind(watched: Watched, tmp_path: Path) -> None:
+    small: dict[Stack, int] = {(factory.python(f"small_{n}"),): 1 for n in range(500)}
+    page = watched.open(write(tmp_path, {(factory.python("hot"),): 30_000, **small}))
+    assert said(page).endswith("500 paths too small to tell are told together.")
+    named(page, "(paths too small to tell)").hover()
+    tip = page.locator(".tip").inner_text().splitlines()
+    assert tip[:2] == ["(paths too small to tell)", "module unknown"]
+    assert "on all paths" not in tip

@@ -77,6 +77,7 @@ class Flame {
   look() {
     this.section.classList.toggle("compared", this.compared);
     this.find(this.test);
+    if (this.test) this.search.count();
     this.zoom(this.tree.root);
   }
 

@@ -15,11 +15,15 @@ class Words {
     return frame < 0 ? "all" : this.data.names[this.data.frames.name[frame]];
   }
 
-  /** Return file or library, and kind of work. */
-  place({ frame }) {
-    if (frame < 0) return "";
-    const module = this.data.modules[this.data.frames.module[frame]] || "module unknown";
-    return `${module} · ${this.data.categories[this.data.frames.category[frame]][0]}`;
+  /** Return file or library. */
+  module({ frame }) {
+    return frame < 0 ? "" : this.data.modules[this.data.frames.module[frame]] || "module unknown";
+  }
+
+  /** Return file or library, and kind of work where it is one. */
+  place(node) {
+    const [kind] = this.data.categories[this.data.frames.category[node.frame]] ?? [];
+    return [this.module(node), kind].filter(Boolean).join(" · ");
   }
 
   share(samples) { return figures.share(samples / this.data.total); }
@@ -52,7 +56,7 @@ class Words {
   }
 
   aloud(node) {
-    const parts = [this.name(node), this.place(node).split(" · ")[0]];
+    const parts = [this.name(node), this.module(node)];
     if (this.flame.compared) {
       parts.push(node.frame < 0 ? "" : this.state(node), `${this.change(node.now, node.before)} with all it calls`);
     } else {
