@@ -206,3 +206,10 @@ def test_what_was_not_taken_alike_is_named(name: str, value: object, told: str) 
 def test_a_patch_release_of_python_is_no_mismatch() -> None:
     one = replace(profile({"a": 1}), python="3.11.7")
     assert mismatches(one, replace(one, python="3.11.9")) == ()
+
+
+def test_of_counts_of_time_nobody_knows_the_noise() -> None:
+    one = replace(profile({"a": 1000}), unit="nanoseconds")
+    assert [str(each) for each in mismatches(one, one)] == [
+        "noise: unknown of nanoseconds and unknown of nanoseconds"
+    ]
