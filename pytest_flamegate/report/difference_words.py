@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NOTHING = "no difference beyond sampling noise"
 MOST_ROWS = 12
+_MOST_Z = 1e6
 _NAMED = 3
 _STATES: dict[State, str] = {
     "new": "new",
@@ -123,6 +124,16 @@ def whole(difference: Difference) -> str:
     return Scale.of(difference).told(difference.total)
 
 
+def z_words(z: float) -> str:
+    """Return ``+3.1``; a dash where something exact changed, which no noise is measured in."""
+    return "–" if abs(z) > _MOST_Z else f"{z:+.1f}".replace("-", "−")
+
+
+def told_z(z: float) -> float:
+    """Return a ``z`` that a page can hold and sort by: finite, to one decimal."""
+    return round(max(-_MOST_Z, min(_MOST_Z, z)), 1)
+
+
 def unit_of(difference: Difference) -> str:
     """Return one of what both profiles count: ``sample``, ``nanosecond``; ``count`` of neither."""
     base, head = (side.profile.unit for side in (difference.base, difference.head))
@@ -158,7 +169,6 @@ def rows(difference: Difference, most: int = MOST_ROWS) -> list[Row]:
 
 def _row(difference: Difference, rank: str, name: str, state: State, change: Change) -> Row:
     scale = Scale.of(difference)
-    z = "–" if state == "unchanged" or abs(change.z) > 1e6 else f"{change.z:+.1f}".replace("-", "−")
     return Row(
         rank=rank,
         name=name,
@@ -169,7 +179,7 @@ def _row(difference: Difference, rank: str, name: str, state: State, change: Cha
         change=scale.signed(change.change),
         share=f"{figures.share(change.base_share)} → {figures.share(change.head_share)}",
         shift=f"{change.shift_pp:+.1f} pp".replace("-", "−"),
-        z=z,
+        z="–" if state == "unchanged" else z_words(change.z),
     )
 
 

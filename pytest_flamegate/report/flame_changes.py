@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.report import page
 from pytest_flamegate.report.difference_palette import STEPS, kind
-from pytest_flamegate.report.difference_words import SHARES_ONLY, Scale, answer, state_words
+from pytest_flamegate.report.difference_words import (
+    SHARES_ONLY,
+    Scale,
+    answer,
+    state_words,
+    told_z,
+    z_words,
+)
 from pytest_flamegate.report.flame_tables import TABLE_ROWS, exact, functions, named, swatch
 
 if TYPE_CHECKING:
@@ -62,7 +69,6 @@ def changes(difference: Difference) -> str:
 def _row(each: FunctionChange, difference: Difference, scale: Scale) -> list[str]:
     own, total = each.own, difference.total
     part = abs(own.change) / max(total.base, total.head)
-    z = max(-999.0, min(999.0, own.z))
     state = "" if each.state == "unchanged" else state_words(difference, each.state)
     return [
         named(each.frame.name, f"change-{kind(each.state, part)}")
@@ -70,5 +76,5 @@ def _row(each: FunctionChange, difference: Difference, scale: Scale) -> list[str
         exact(scale.bare(own.base), own.base),
         exact(scale.bare(own.head), own.head),
         exact(scale.signed(own.change), own.change),
-        exact(f"{z:+.1f}".replace("-", "−"), z),
+        exact(z_words(own.z), told_z(own.z)),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report.difference_palette import STEPS, alone
-from pytest_flamegate.report.difference_words import state_words
+from pytest_flamegate.report.difference_words import state_words, told_z
 from pytest_flamegate.report.layout import ending, split
 from pytest_flamegate.report.palette import tone
 from pytest_flamegate.report.text import visible
@@ -29,7 +29,6 @@ PARTS = 20_000
 """Paths below one in so many of the whole are told together under their caller."""
 REST = Frame("(paths too small to tell)", "", "native")
 STATES: tuple[State, ...] = ("unchanged", "up", "down", "new", "vanished")
-_MOST_Z = 999.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +152,11 @@ def changed(difference: Difference) -> Iterator[Path]:
             yield entry
             continue
         depth, path = entry
-        z = _told_z(difference.change(path.base_self, path.head_self).z)
+        z = told_z(difference.change(path.base_self, path.head_self).z)
         state = STATES.index(path.state)
         calm = alone(difference.one_sided(path))
         yield Path(depth, path.frame, path.head_self, path.base_self, state, z, calm)
         enter(path.children, depth + 1)
-
-
-def _told_z(z: float) -> float:
-    return round(max(-_MOST_Z, min(_MOST_Z, z)), 1)
 
 
 def _difference(difference: Difference, paths: list[Path], names: list[str]) -> dict[str, Any]:
@@ -186,6 +181,6 @@ def _difference(difference: Difference, paths: list[Path], names: list[str]) -> 
             "own": [each.own.base_samples if each else 0 for each in known],
             "all": [each.inclusive.base_samples if each else 0 for each in known],
             "state": [STATES.index(each.state) if each else 0 for each in known],
-            "z": [_told_z(each.own.z) if each else 0.0 for each in known],
+            "z": [told_z(each.own.z) if each else 0.0 for each in known],
         },
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -13,8 +14,10 @@ from pytest_flamegate.report.difference_words import (
     answer,
     rows,
     state_words,
+    told_z,
     unit_of,
     whole,
+    z_words,
 )
 from tests.report import factory
 from tests.report.differences import STACKS, compared, slowed
@@ -97,6 +100,14 @@ def test_shares_are_of_what_the_profiles_count() -> None:
     assert (
         unit_of(difference(dataclasses.replace(base, profile=factory.profile()), head)) == "count"
     )
+
+
+@pytest.mark.parametrize(
+    ("z", "shown", "held"),
+    [(3.14, "+3.1", 3.1), (-2.0, "−2.0", -2.0), (math.inf, "–", 1e6), (-math.inf, "–", -1e6)],
+)
+def test_a_z_without_an_end_is_a_dash_that_sorts(z: float, shown: str, held: float) -> None:
+    assert (z_words(z), told_z(z)) == (shown, held)
 
 
 def test_the_last_row_is_everything_else() -> None:

@@ -1,6 +1,8 @@
 // What a box says: in the picture, beside the pointer, and to a screen reader.
 
 const LOUD = ["new", "vanished"];
+// Where something exact changed no noise is measured (difference_words.py).
+const ENDLESS = 1e6;
 
 class Words {
   constructor(flame) {
@@ -107,7 +109,9 @@ class Words {
     // Upside down a caller stands for what it calls, whose part through it has no z.
     const z = this.flame.inverted
       ? node.level === 1 && difference.functions.z[this.data.frames.name[node.frame]] : node.z;
-    if (z !== false) rows.push(["z", `${z.toFixed(1).replace("-", "−")} (certain from ${difference.certain.toFixed(1)})`]);
+    if (z !== false && Math.abs(z) < ENDLESS) {
+      rows.push(["z", `${z.toFixed(1).replace("-", "−")} (certain from ${difference.certain.toFixed(1)})`]);
+    }
     rows.push(["own cost", this.state(node)]);
     return rows;
   }
