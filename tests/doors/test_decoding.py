@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flamegate import decoding
 from pytest_flamegate.decoding import decode_alone, decoded, document
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.measuring import Measuring
@@ -140,7 +141,8 @@ def test_what_cannot_be_subtracted_is_refused(
     assert refused.value.todo in told
 
 
-def test_too_few_samples_are_said_to_be_so(tmp_path: Path) -> None:
+def test_too_few_samples_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MOST_FOR_SAMPLES", 20)
     pretend = Pretend(samples=40)
     taken = measuring(tmp_path, pretend, ALWAYS)
     pretend.samples = 1

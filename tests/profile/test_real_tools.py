@@ -260,13 +260,11 @@ def test_what_ran_before_the_profiler_came_is_no_part_of_the_profile(
     child = started(LOADING)
     profiler = perf.make(SETUP) if usable.profiler == "perf" else pyspy.make(SETUP)
     try:
-        began_ns = time.monotonic_ns()
         profile = sampled(profiler, child, tmp_path)
-        took_ns = time.monotonic_ns() - began_ns
     finally:
         child.end()
         jitdump.clean(child.pid)
-    assert profile.duration_ns < took_ns
+    assert profile.samples
     assert not any(frame.name == "load_model" for stack in profile.stacks for frame in stack)
 
 
