@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_flamegate.cli import main as flamegate
 
 ROOT = Path(__file__).parents[1]
-FRAME, EXTRA = "rms_norm", "+150%"
+FRAME, EXTRA = "rms_norm", "+300%"
 REGRESSED = 1
 
 
@@ -22,7 +22,7 @@ def draw(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         plain, slowed = Path(name, "plain"), Path(name, "slowed")
         flamegate(["run", "passage", "--dir", str(plain), "--budget", "40"])
-        against = ["--against", "HEAD", "--inject", f"{FRAME}:{EXTRA}", "--budget", "150"]
+        against = ["--against", "HEAD", "--inject", f"{FRAME}:{EXTRA}", "--budget", "100"]
         answer = flamegate(["run", "passage", "--dir", str(slowed), *against])
         if answer != REGRESSED:
             sys.exit(f"the difference came to {answer} and not to {REGRESSED}: draw it again")
