@@ -9,14 +9,14 @@ and some show a stack that never was.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.profile import programs, sidecar
 from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
 from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.profile.interrupted import Interruptible, Tool, rate_of
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.normalise import prefixes
 from pytest_flamegate.profile.speedscope import NAME, parse_speedscope
@@ -26,23 +26,17 @@ from pytest_flamegate.profile.words import (
     DISK_FULL,
     GONE,
     NOT_PYTHON,
-    RATE,
     SECCOMP,
     VERSION,
     Known,
     ProfilerError,
     explained,
-    failed,
-    hangs,
-    unreadable,
 )
-from pytest_flamegate.workload import clocks, process
+from pytest_flamegate.workload import clocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from pytest_flamegate.workload.process import Child
 
 RATE_HZ = 100
 """More costs more than 3 % of CPU time."""
@@ -58,9 +52,6 @@ UNPAUSED = "sampled without pausing"
 _NATIVE, _NONBLOCKING = "--native", "--nonblocking"
 _INSTALL = "Type: pip install py-spy"
 _BEGUN = b"py-spy> Sampling process"
-_ANSWER_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 60.0
-_POLL_S = 0.005
 _ERRORS = re.compile(rb"^py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})[ \r]*$", re.MULTILINE)
 _CHATTER = re.compile(
     rb"py-spy> Sampling process [^\n]{0,100}\n\n"
@@ -127,16 +118,17 @@ class PySpy:
         argv = (*self._record(_program(), raw), "--pid", str(pid))
         seen = sidecar.Sidecar(pid, clocks.started_ticks(pid), self.nonblocking)
         try:
-            return _PySpyRecording(_begin(argv), raw, seen)
+            return Interruptible(_TOOL, _TOOL.begin(argv), raw, seen)
         except ProfilerError as error:
             if error.code not in (DENIED, SECCOMP) or self.native or self.nonblocking:
                 raise
             try:
-                child = _begin((*argv, _NONBLOCKING))
+                child = _TOOL.begin((*argv, _NONBLOCKING))
             except ProfilerError:
                 raise error from None
             degraded = (f"{UNPAUSED}: {error.reason}",)
-            return _PySpyRecording(child, raw, replace(seen, nonblocking=True, degraded=degraded))
+            seen = replace(seen, nonblocking=True, degraded=degraded)
+            return Interruptible(_TOOL, child, raw, seen)
 
     def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
         """Run ``argv`` under py-spy, whose exit status tells nothing of that of ``argv``.
@@ -160,11 +152,7 @@ class PySpy:
 
     def _parse(self, raw: Path) -> Profile:
         notes = sidecar.read(raw, NAME)
-        try:
-            content = raw.read_bytes()
-        except OSError as error:
-            raise unreadable(NAME, error.strerror or str(error)) from None
-        sampled = parse_speedscope(content, self.roots, native=self.native)
+        sampled = parse_speedscope(_TOOL.content(raw), self.roots, native=self.native)
         # The main thread's number is the process's.
         pids = (notes.pid,) if notes.pid is not None else sampled.threads[:1]
         if not pids:
@@ -198,56 +186,14 @@ class PySpy:
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 
 
-@dataclass(slots=True)
-class _PySpyRecording:
-    child: Child
-    raw: Path
-    seen: sidecar.Sidecar
-    stopped: bool = False
-
-    def stop(self) -> Path:
-        """Interrupt py-spy: only so does it write its file. Its exit status tells nothing."""
-        if self.stopped:
-            return self.raw
-        try:
-            self.child.interrupt()
-            if self.child.wait(_STOP_TIMEOUT_S) is None:
-                raise hangs(NAME, _STOP_TIMEOUT_S, "told to stop")
-            errors = failures(self.child.stdout_bytes())
-            if errors is None or not self.raw.is_file():
-                raise failed(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
-        finally:
-            self.child.end()
-        sidecar.write(self.raw, replace(self.seen, errors=errors))
-        self.stopped = True
-        return self.raw
-
-    def close(self) -> None:
-        """End py-spy."""
-        self.child.end()
-
-
 def make(setup: Setup) -> Profiler:
     """Return py-spy as ``setup`` wants it.
 
     Raises ``UsageError``: ``E_CALL_GRAPH`` where one is asked for, which only perf has;
     ``E_PROFILER_RATE`` for a rate that py-spy cannot keep.
     """
-    if setup.call_graph is not None:
-        raise UsageError(
-            "E_CALL_GRAPH",
-            f"py-spy reads Python's own stacks and has no call graph {setup.call_graph!r}.",
-            "Drop call_graph, or choose perf: --flamegate-profiler=perf.",
-        )
-    rate_hz = RATE_HZ if setup.rate_hz is None else setup.rate_hz
-    if not 0 < rate_hz <= MAX_RATE_HZ:
-        raise UsageError(
-            RATE,
-            f"py-spy cannot sample {rate_hz} times a second.",
-            f"Ask for 1 to {MAX_RATE_HZ} Hz; up to {NATIVE_RATE_HZ} costs next to nothing.",
-        )
     return PySpy(
-        rate_hz=rate_hz,
+        rate_hz=rate_of(NAME, setup, RATE_HZ, MAX_RATE_HZ),
         native=setup.native,
         nonblocking=setup.nonblocking,
         python=setup.python_text,
@@ -270,18 +216,4 @@ def _program() -> str:
     return programs.find(NAME, _INSTALL)
 
 
-def _begin(argv: Sequence[str]) -> Child:
-    child = process.start(argv)
-    try:
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
-        while _BEGUN not in child.stdout_bytes():
-            status = child.poll()
-            if status is not None:
-                raise failed(NAME, child.stderr_bytes(), status, _KNOWN)
-            if time.monotonic() > deadline:
-                raise hangs(NAME, _ANSWER_TIMEOUT_S, "told to begin")
-            time.sleep(_POLL_S)
-    except BaseException:
-        child.end()
-        raise
-    return child
+_TOOL = Tool(NAME, _BEGUN, _KNOWN, failures)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.errors import ToolError, UsageError
 from pytest_flamegate.profile import programs, sidecar
 from pytest_flamegate.profile.collapsed import NAME, parse_collapsed
 from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.profile.interrupted import Interruptible, Tool, rate_of
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.trial import trial
 from pytest_flamegate.profile.words import (
@@ -25,22 +25,17 @@ from pytest_flamegate.profile.words import (
     DENIED,
     GONE,
     NOT_PYTHON,
-    RATE,
     VERSION,
     Known,
     ProfilerError,
-    failed,
-    hangs,
-    unreadable,
 )
-from pytest_flamegate.workload import clocks, process
+from pytest_flamegate.workload import clocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup
-    from pytest_flamegate.workload.process import Child
 
 SINCE = (3, 15)
 RATE_HZ = 100
@@ -52,9 +47,6 @@ UNPAUSED = "sampled without pausing"
 CANNOT_WRAP = "E_PROFILER_ATTACHES"
 _NEWER = "Run the engine on CPython 3.15 or newer, or choose another profiler."
 _SAMPLING = b"Min: "
-_ANSWER_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 60.0
-_POLL_S = 0.005
 _CAPTURED = re.compile(rb"Captured ([\d,]{1,20}) samples? in ")
 _ERROR_RATE = re.compile(rb"Error rate: (\d{1,3}(?:\.\d{1,9})?)")
 _NOTHING = b"No stack data to export"
@@ -102,7 +94,9 @@ class Tachyon:
             *(*options, "--sampling-rate", str(self.rate_hz), "--output", str(raw), str(pid)),
         )
         seen = sidecar.Sidecar(pid, clocks.started_ticks(pid), degraded=(UNPAUSED,))
-        return _TachyonRecording(_begin(argv), raw, seen)
+        # Its figures are written as the locale has them.
+        child = _TOOL.begin(argv, {**os.environ, "LC_ALL": "C"})
+        return Interruptible(_TOOL, child, raw, seen, _NOTHING)
 
     def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:  # noqa: ARG002
         """Refuse: it runs scripts and modules of its own interpreter, and no other command."""
@@ -121,10 +115,7 @@ class Tachyon:
     ) -> Profile:
         """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
         notes = sidecar.read(raw, NAME)
-        try:
-            content = raw.read_bytes()
-        except OSError as error:
-            raise unreadable(NAME, error.strerror or str(error)) from None
+        content = _TOOL.content(raw)
         if notes.pid is None:
             raise no_samples(NAME, notes.errors, 0)
         stacks = parse_collapsed(content)
@@ -154,85 +145,32 @@ class Tachyon:
         return self.interpreter
 
 
-@dataclass(slots=True)
-class _TachyonRecording:
-    child: Child
-    raw: Path
-    seen: sidecar.Sidecar
-    stopped: bool = False
-
-    def stop(self) -> Path:
-        """Interrupt it: it then writes what it has."""
-        if self.stopped:
-            return self.raw
-        try:
-            self.child.interrupt()
-            if self.child.wait(_STOP_TIMEOUT_S) is None:
-                raise hangs(NAME, _STOP_TIMEOUT_S, "told to stop")
-            said = self.child.stdout_bytes()
-            captured = _CAPTURED.search(said)
-            if captured is not None and _NOTHING in said:
-                self.raw.touch()
-            if captured is None or not self.raw.is_file():
-                raise failed(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
-        finally:
-            self.child.end()
-        rate = _ERROR_RATE.search(said)
-        errors = round(int(captured[1].replace(b",", b"")) * float(rate[1]) / 100) if rate else 0
-        sidecar.write(self.raw, replace(self.seen, errors=errors))
-        self.stopped = True
-        return self.raw
-
-    def close(self) -> None:
-        """End Tachyon."""
-        self.child.end()
-
-
 def make(setup: Setup) -> Profiler:
     """Return Tachyon as ``setup`` wants it: run by this interpreter, which is the engine's.
 
     Raises ``UsageError``: ``E_CALL_GRAPH`` or ``E_NATIVE_FRAMES`` where what is asked for
     is what it does not see; ``E_PROFILER_RATE`` for a rate that it cannot keep.
     """
-    if setup.call_graph is not None:
-        raise UsageError(
-            "E_CALL_GRAPH",
-            f"{NAME} reads Python's own stacks and has no call graph {setup.call_graph!r}.",
-            "Drop call_graph, or choose perf: --flamegate-profiler=perf.",
-        )
     if setup.native:
         raise UsageError(
             "E_NATIVE_FRAMES",
             f"{NAME} tells no native function by its name.",
             "Drop native, or choose py-spy: --flamegate-profiler=py-spy.",
         )
-    rate_hz = RATE_HZ if setup.rate_hz is None else setup.rate_hz
-    if not 0 < rate_hz <= MAX_RATE_HZ:
-        raise UsageError(
-            RATE,
-            f"{NAME} cannot sample {rate_hz} times a second.",
-            f"Ask for 1 to {MAX_RATE_HZ} Hz.",
-        )
+    rate_hz = rate_of(NAME, setup, RATE_HZ, MAX_RATE_HZ)
     return Tachyon(rate_hz=rate_hz, python=setup.python_text, version=setup.python)
 
 
-def _begin(argv: Sequence[str]) -> Child:
-    # Its figures are written as the locale has them.
-    child = process.start(argv, env={**os.environ, "LC_ALL": "C"})
-    try:
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
-        while _SAMPLING not in child.stdout_bytes():
-            status = child.poll()
-            if status is not None:
-                raise failed(NAME, child.stderr_bytes(), status, _KNOWN)
-            if time.monotonic() > deadline:
-                raise hangs(NAME, _ANSWER_TIMEOUT_S, "told to begin")
-            time.sleep(_POLL_S)
-    except BaseException:
-        child.end()
-        raise
-    return child
+def failures(stdout: bytes) -> int | None:
+    """Return how many samples failed by its closing words; None where it said none."""
+    captured, rate = _CAPTURED.search(stdout), _ERROR_RATE.search(stdout)
+    if captured is None:
+        return None
+    return round(int(captured[1].replace(b",", b"")) * float(rate[1]) / 100) if rate else 0
 
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+_TOOL = Tool(NAME, _SAMPLING, _KNOWN, failures)

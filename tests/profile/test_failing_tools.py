@@ -13,6 +13,7 @@ from pytest_flamegate.profile import (
     Probe,
     Profiler,
     Setup,
+    interrupted,
     jitdump,
     perf,
     perf_control,
@@ -86,7 +87,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (perf, pyspy):
+    for module in (perf, interrupted):
         monkeypatch.setattr(module, "_ANSWER_TIMEOUT_S", 1.0)
         monkeypatch.setattr(module, "_STOP_TIMEOUT_S", 0.5)
     monkeypatch.setattr(programs, "ASK_TIMEOUT_S", 0.5)

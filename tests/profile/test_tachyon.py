@@ -175,8 +175,8 @@ def test_every_failure_has_a_code(
 def test_one_that_hangs_is_ended(
     plan: dict[str, Any], tmp_path: Path, engine: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_flamegate.profile.tachyon._ANSWER_TIMEOUT_S", 5.0)
-    monkeypatch.setattr("pytest_flamegate.profile.tachyon._STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("pytest_flamegate.profile.interrupted._ANSWER_TIMEOUT_S", 5.0)
+    monkeypatch.setattr("pytest_flamegate.profile.interrupted._STOP_TIMEOUT_S", 0.3)
     with pytest.raises(ProfilerError, match="E_PROFILER_HANGS"):
         recorded(fake(tmp_path, **plan), engine, tmp_path)
 
