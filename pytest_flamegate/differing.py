@@ -70,9 +70,24 @@ def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
             whole = cost_of(base.profile.covers, base.evidence.metrics) or cost.base_s
             costs = whole, whole * cost.head_s / cost.base_s
             error = cost.error
+            if other_work(base, head) is not None:
+                # The machine's speed cannot be told from that of the work: each on its own clock.
+                costs = costs[0], cost_of(head.profile.covers, head.evidence.metrics)
     return difference(
         Side(base.name, base.profile, costs[0], 0.0, _spread(base)),
         Side(head.name, head.profile, costs[1], error, _spread(head)),
+    )
+
+
+def other_work(base: Seen, head: Seen) -> str | None:
+    """Return what is to be said where the two runs did not do the same work, else None."""
+    if base.evidence is None or head.evidence is None:
+        return None
+    if base.evidence.tokens == head.evidence.tokens:
+        return None
+    return (
+        "the two runs did not make the same tokens, so what differs may be of their work: costs "
+        "are those that each run measured"
     )
 
 

@@ -52,10 +52,11 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
-    from pytest_flamegate.differing import compared
+    from pytest_flamegate.differing import compared, other_work
     from pytest_flamegate.report.difference_text import difference_document, difference_text
 
-    found = compared(_seen(parsed.before), _seen(parsed.after))
+    base, head = _seen(parsed.before), _seen(parsed.after)
+    found, note = compared(base, head), other_work(base, head)
     if found.mismatches and not parsed.anyway:
         raise UndecidedError(
             "E_PROFILES_DIFFER",
@@ -65,10 +66,16 @@ def run(parsed: argparse.Namespace) -> int:
         )
     written = _write(found, parsed) if parsed.output is not None else []
     if parsed.format == "json":
-        told = {**difference_document(found), "written": [str(path) for path in written]}
+        told = {
+            **difference_document(found),
+            "notes": [note] if note else [],
+            "written": [str(path) for path in written],
+        }
         common.say(json.dumps(told, indent=2, allow_nan=False))
     else:
         common.say(difference_text(found, colour=sys.stdout.isatty()))
+        if note:
+            common.say(f"  other work  {note}")
         for path in written:
             common.say(str(path))
     return 0

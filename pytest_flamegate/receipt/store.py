@@ -78,10 +78,12 @@ def inside(root: Path, name: str) -> Path:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data``, all or nothing; directories above it are made.
 
-    ToolError ``E_CANNOT_WRITE`` where the system refuses or ``path`` is a symbolic link.
+    ToolError ``E_CANNOT_WRITE`` where the system refuses or ``path`` is no regular file: a
+    device or a pipe would be replaced by one.
     """
     with writing(path):
         refuse_symlink(path)
+        _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with directory_lock(path.parent, LOCK_TIMEOUT_S):
             for left in _siblings(path, "new"):
@@ -247,6 +249,11 @@ def _sweep(directory: Path) -> None:
     for role in ("new", "old"):
         for left in _siblings(directory, role):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _refuse_special(path: Path) -> None:
+    if path.exists() and not stat.S_ISREG(path.lstat().st_mode) and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def _refuse_other_than_directory(path: Path) -> None:

@@ -14,11 +14,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.differing import Seen, beside_base, beside_baseline, compared
+from pytest_flamegate.differing import (
+    Seen,
+    beside_base,
+    beside_baseline,
+    compared,
+    other_work,
+)
 from pytest_flamegate.gate import Verdict, verdict_document
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile import Profile
+from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.shelves import Baseline, Shelves
 from pytest_flamegate.sealing import Sealed
 from pytest_flamegate.workload.spec import Workload
@@ -144,6 +151,18 @@ def test_a_comparison_of_one_process_a_side_knows_no_cost() -> None:
 
     assert compared(seen(1, timed=1), seen(2, timed=1)).measure == "share"
     assert compared(seen(1, timed=3), seen(2, timed=3)).measure == "cost"
+
+
+def test_runs_of_other_work_are_compared_by_what_each_measured() -> None:
+    base, head = build(timed=3, seed=1), build(timed=3, seed=2)
+    other = replace(head.evidence, tokens=("another", *head.evidence.tokens))
+    before = Seen("a", profile_of(base), base.evidence)
+    after = Seen("b", profile_of(head), other)
+    assert other_work(before, Seen("b", profile_of(head), head.evidence)) is None
+    assert "same tokens" in (other_work(before, after) or "")
+    assert compared(before, after).head.cpu_s_per_token == cost_of(
+        after.profile.covers, other.metrics
+    )
 
 
 # Beside a run

@@ -156,6 +156,15 @@ def test_links_are_refused(tmp_path: Path, act: Callable[[Path], Any], dangling:
     assert dangling or target.read_bytes() == b"mine"
 
 
+def test_what_is_no_regular_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ToolError, match=r"E_CANNOT_WRITE.*no regular file"):
+        store.write_atomic(pipe, b"new")
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     store.publish(elsewhere, OLD)
