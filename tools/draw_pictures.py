@@ -19,6 +19,7 @@ REGRESSED = 1
 
 
 def draw(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         plain, slowed = Path(name, "plain"), Path(name, "slowed")
         flamegate(["run", "passage", "--dir", str(plain), "--budget", "40"])
