@@ -21,8 +21,8 @@ def decode_picture(decode: DecodeProfile, name: str) -> str:
     long, short = decode.tokens
     notes = [
         f"{_with_error(decode.cpu_s_per_token, decode.cpu_error_s_per_token)} µs CPU/token",
-        f"taken away: sequences of {figures.plural(short, 'token')}, "
-        f"{figures.share(decode.prefill_share)} of a whole one",
+        f"taken away: {figures.share(decode.prefill_share)} of a sequence, "
+        f"as those of {figures.plural(short, 'token')} take",
         _samples(decode),
         f"{_clipped(decode)} too much, where noise went below 0",
         "derived, never gated",
