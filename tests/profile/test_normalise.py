@@ -10,6 +10,8 @@ from pytest_flamegate.profile import Frame, label
 from pytest_flamegate.profile.normalise import native_frame, prefixes, python_frame
 
 ROOTS = ("/home/me/project/", "/home/me/")
+ELSEWHERE = "/proc/4711/" + "root"
+"""The root of a container, as it is seen from outside."""
 SO = "/usr/lib/libx.so.1"
 
 
@@ -35,7 +37,7 @@ SO = "/usr/lib/libx.so.1"
         ("/home/me/.pex/installed_wheels/9f8e/numpy-2.whl/numpy/x.py", "numpy/x.py"),
         ("/var/lib/docker/overlay2/9f8e/merged/usr/lib/python3.11/json/x.py", "json/x.py"),
         ("/var/lib/docker/overlay2/9f8e/merged/srv/app.py", "app.py"),
-        ("/proc/4711/root/usr/lib/python3.11/json/x.py", "json/x.py"),
+        (f"{ELSEWHERE}/usr/lib/python3.11/json/x.py", "json/x.py"),
         ("<made for <B object at 0x7f12>>", "<made for <B object>>"),
         ("/srv/a;b.py", "a\\x3bb.py"),
         ("/srv/copy (1).py", "copy\\x20(1).py"),
@@ -79,7 +81,7 @@ def test_addresses_leave_python_names() -> None:
         ("f", "/dev/fd/7", Frame("f", "anon", "native")),
         ("f", "[heap]", Frame("f", "anon", "native")),
         ("f", "[anon:.bss]", Frame("f", "anon", "native")),
-        ("f", "/proc/4711/root/usr/lib/libx.so.1", Frame("f", "libx.so.1", "native")),
+        ("f", f"{ELSEWHERE}/usr/lib/libx.so.1", Frame("f", "libx.so.1", "native")),
         ("f", "/var/lib/docker/overlay2/9f8e/merged" + SO, Frame("f", "libx.so.1", "native")),
         ("f", "/memfd:doublemapper (deleted)", Frame("f", "anon", "native")),
         ("clock_gettime", "[vdso]", Frame("clock_gettime", "vdso", "native")),
