@@ -8,15 +8,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks import folders, grown
-from benchmarks.tables import Table
-from benchmarks.timed import Took, alternating, median, times_slower
+from benchmarks import folders, grown, timed
+from benchmarks.timed import alternating, median
 from pytest_flamegate.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.grown import Frames
+    from benchmarks.tables import Table
+    from benchmarks.timed import Took
 
 OURS = "flamegate"
 ROUNDS = 3
@@ -84,20 +85,6 @@ def require_all(folded: Path, count: int) -> None:
 def table(
     title: str, count: int, names: Sequence[str], took: Mapping[str, Sequence[Took]]
 ) -> Table:
-    """Return medians over the rounds; ``names`` without a figure are not installed."""
-
-    def row(name: str) -> tuple[str, ...]:
-        if name not in took:
-            return (name, "not installed", *["–"] * 4)
-        middle = median(took[name])
-        return (
-            name,
-            f"{count / middle.wall_s / 1e3:,.0f}",
-            f"{middle.wall_s:.2f}",
-            f"{middle.user_s:.2f}",
-            f"{middle.peak_bytes / 2**20:,.0f}",
-            f"{times_slower(took[name], took[OURS]):.2f}",
-        )
-
-    head = ("program", "1,000 samples/s", "wall s", "user s", "peak MiB", "× our wall time")
-    return Table(f"{title} ({len(took[OURS])} rounds)", head, tuple(map(row, names)))
+    """Return how fast each folds ``count`` samples."""
+    rates = {name: f"{count / median(each).wall_s / 1e3:,.0f}" for name, each in took.items()}
+    return timed.table(title, "1,000 samples/s", rates, names, took)

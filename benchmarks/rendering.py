@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from benchmarks import folders
 from benchmarks.folding import MILLION, OURS
 from benchmarks.passage import profiled
-from benchmarks.tables import Table
-from benchmarks.timed import Took, alternating, median, times_slower
+from benchmarks.timed import alternating, table
 from pytest_flamegate.profile.fold import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
+    from benchmarks.tables import Table
     from pytest_flamegate.profile.model import Profile
 
 ROUNDS = 5
@@ -81,29 +81,5 @@ def drawn(what: str, folded: Path, rounds: int) -> Table:
         alternating({name: argv}, 1, dict(os.environ))
         sizes[name] = pictures[name != OURS].stat().st_size
     took = alternating(installed, rounds, dict(os.environ))
-    return table(f"Drawing {what}", list(programs), took, sizes)
-
-
-def table(
-    title: str,
-    names: Sequence[str],
-    took: Mapping[str, Sequence[Took]],
-    sizes: Mapping[str, int],
-) -> Table:
-    """Return medians over the rounds; ``names`` without a figure are not installed."""
-
-    def row(name: str) -> tuple[str, ...]:
-        if name not in took:
-            return (name, "not installed", *["–"] * 4)
-        middle = median(took[name])
-        return (
-            name,
-            f"{sizes[name] / 1e3:,.0f}",
-            f"{middle.wall_s:.2f}",
-            f"{middle.user_s:.2f}",
-            f"{middle.peak_bytes / 2**20:,.0f}",
-            f"{times_slower(took[name], took[OURS]):.2f}",
-        )
-
-    head = ("program", "SVG kB", "wall s", "user s", "peak MiB", "× our wall time")
-    return Table(f"{title} ({len(took[OURS])} rounds)", head, tuple(map(row, names)))
+    told = {name: f"{size / 1e3:,.0f}" for name, size in sizes.items()}
+    return table(f"Drawing {what}", "SVG kB", told, list(programs), took)

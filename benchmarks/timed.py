@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarks.tables import Table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -76,3 +78,32 @@ def times_slower(theirs: Sequence[Took], ours: Sequence[Took]) -> float:
     """Return the median over the rounds of their wall time over ours."""
     pairs = zip(theirs, ours, strict=True)
     return statistics.median(one.wall_s / other.wall_s for one, other in pairs)
+
+
+def table(
+    title: str,
+    column: str,
+    told: Mapping[str, str],
+    names: Sequence[str],
+    took: Mapping[str, Sequence[Took]],
+) -> Table:
+    """Return medians over the rounds, ``told`` of each in ``column``, and times over the first.
+
+    ``names`` without a figure are not installed.
+    """
+
+    def row(name: str) -> tuple[str, ...]:
+        if name not in took:
+            return (name, "not installed", *["–"] * 4)
+        middle = median(took[name])
+        return (
+            name,
+            told[name],
+            f"{middle.wall_s:.2f}",
+            f"{middle.user_s:.2f}",
+            f"{middle.peak_bytes / 2**20:,.0f}",
+            f"{times_slower(took[name], took[names[0]]):.2f}",
+        )
+
+    head = ("program", column, "wall s", "user s", "peak MiB", "× our wall time")
+    return Table(f"{title} ({len(took[names[0]])} rounds)", head, tuple(map(row, names)))
