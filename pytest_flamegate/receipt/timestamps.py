@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
+
+_LONGEST_KEPT = 64
+"""Longer ones are read as well, and not remembered: a timestamp is foreign text."""
 
 
 def is_timestamp(text: str) -> bool:
@@ -10,6 +14,11 @@ def is_timestamp(text: str) -> bool:
 
     Any number of fractional digits is taken; a trailing newline is not.
     """
+    return _is_timestamp(text) if len(text) <= _LONGEST_KEPT else _is_timestamp.__wrapped__(text)
+
+
+@lru_cache(maxsize=256)
+def _is_timestamp(text: str) -> bool:
     # Imported here so that importing the receipt room stays free.
     from rfc3339_validator import validate_rfc3339  # type: ignore[import-untyped]
 
