@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from pytest_flamegate.receipt.timestamps import read_timestamp
@@ -112,14 +113,22 @@ class Duration:
 
 def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
     """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``, None if none."""
-    for stem in stems:
-        for unit, unit_ms in _UNITS_MS.items():
-            name = f"{stem}_{unit}"
-            value = number(fields, name)
-            if value is not None:
-                whole = isinstance(fields[name], int)
-                return Duration(name, value * unit_ms, unit_ms if whole else 0.0)
+    names = _named(stems)
+    # Few objects state a time at all, and every rule about times asks each of them.
+    if names.keys().isdisjoint(fields):
+        return None
+    for name, unit_ms in names.items():
+        value = number(fields, name)
+        if value is not None:
+            whole = isinstance(fields[name], int)
+            return Duration(name, value * unit_ms, unit_ms if whole else 0.0)
     return None
+
+
+@cache
+def _named(stems: tuple[str, ...]) -> Mapping[str, float]:
+    """Return the names that a duration may have, each with its unit in milliseconds."""
+    return {f"{stem}_{unit}": ms for stem in stems for unit, ms in _UNITS_MS.items()}
 
 
 def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -5,6 +5,9 @@ dataclasses, ``tuple[X, ...]``, ``tuple[X, Y]``, ``Mapping[str, X]``, ``Literal`
 ``int``, ``float``, ``bool`` and ``object`` (any plain data). A wrong type is a
 ReceiptError that names the path; an unknown field is ignored, so that an old reader
 can read a later writer.
+
+Nearly all data is right. So paths are put together only where something is wrong, on
+the way out; and values that pass as they are, known by their type, pass without a call.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import ast
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -25,7 +28,7 @@ from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.receipt.findings import shown
 
 T = TypeVar("T")
-_Reader = Callable[[object, str], Any]
+_Reader = Callable[[Any], Any]
 _SCALARS = {str, int, float, bool, type(None)}
 
 
@@ -48,19 +51,37 @@ def to_plain(value: object) -> Any:
     raise TypeError(f"{kind.__name__} has no form in JSON")
 
 
+class _MisfitError(Exception):
+    """Carries what is wrong out of nested readers; each adds its step, the innermost first."""
+
+    def __init__(self, code: str, complaint: str) -> None:
+        super().__init__(code, complaint)
+        self.code = code
+        self.complaint = complaint
+        self.steps: list[str] = []
+
+
 def from_plain(cls: type[T], data: object, path: str = "") -> T:
     """Return the ``cls`` that ``data`` describes; ReceiptError at the first wrong type.
 
     ``path`` names the place of ``data`` in its document, for the error.
     """
-    return cast("T", _reader(cast("Any", cls))(data, path))
+    try:
+        return cast("T", _reader(cast("Any", cls))(data))
+    except _MisfitError as misfit:
+        place = "".join([path, *reversed(misfit.steps)]).removeprefix(".")
+        raise ReceiptError(
+            misfit.code,
+            f"{shown(place) if place else 'The document'} {misfit.complaint}.",
+            "Have the tool that wrote it write it again.",
+        ) from None
 
 
 @cache
 def _reader(kind: Any) -> _Reader:
     origin = get_origin(kind)
     if kind in (object, Any):
-        return lambda data, _: _frozen(data)
+        return _frozen
     if kind in _SCALARS:
         return _scalar_reader(kind)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -77,24 +98,29 @@ def _reader(kind: Any) -> _Reader:
     raise TypeError(f"no reader for {kind!r}")
 
 
-def _wrong(path: str, wanted: str, data: object) -> ReceiptError:
-    return ReceiptError(
-        "E_WRONG_TYPE",
-        f"{shown(path) if path else 'The document'} must be {wanted}, and is {shown(data)}.",
-        "Have the tool that wrote it write it again.",
-    )
+def _as_they_are(kind: Any) -> frozenset[type]:
+    """Return the types whose values are read as ``kind`` without any change."""
+    if kind in _SCALARS:
+        return frozenset({kind})
+    if get_origin(kind) in (Union, types.UnionType):
+        return frozenset(chain.from_iterable(map(_as_they_are, get_args(kind))))
+    return frozenset()
+
+
+def _wrong(wanted: str, data: object) -> _MisfitError:
+    return _MisfitError("E_WRONG_TYPE", f"must be {wanted}, and is {shown(data)}")
 
 
 def _scalar_reader(kind: type) -> _Reader:
     name = "null" if kind is type(None) else kind.__name__
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if type(data) is kind:
             return data
         # JSON has one kind of number: 512 and 512.0 are the same rate.
         if kind is float and type(data) is int:
             return float(data)
-        raise _wrong(path, name, data)
+        raise _wrong(name, data)
 
     return read
 
@@ -103,10 +129,10 @@ def _literal_reader(values: tuple[object, ...]) -> _Reader:
     wanted = " or ".join(map(shown, values))
     allowed = {(type(value), value) for value in values}
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, (dict, list)) and (type(data), data) in allowed:
             return data
-        raise _wrong(path, wanted, data)
+        raise _wrong(wanted, data)
 
     return read
 
@@ -115,29 +141,35 @@ def _union_reader(kinds: tuple[Any, ...]) -> _Reader:
     optional = type(None) in kinds
     readers = [_reader(kind) for kind in kinds if kind is not type(None)]
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if optional and data is None:
             return None
         for reader in readers[:-1]:
             try:
-                return reader(data, path)
-            except ReceiptError:
+                return reader(data)
+            except _MisfitError:
                 continue
-        return readers[-1](data, path)
+        return readers[-1](data)
 
     return read
 
 
 def _tuple_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
+    plain = _as_they_are(kind)
+    rows = _as_they_are(get_args(kind)[0]) if get_args(kind)[1:] == (Ellipsis,) else frozenset()
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, list):
-            raise _wrong(path, "a list", data)
-        # Token times come by the hundred thousand: one pass over their types, no calls.
-        if kind in _SCALARS and set(map(type, data)) <= {kind}:
+            raise _wrong("a list", data)
+        # Token times come by the hundred thousand, in lists and in lists of lists: one
+        # pass over their types, no calls.
+        found = {*map(type, data)}
+        if found <= plain:
             return tuple(data)
-        return tuple(reader(entry, f"{path}[{index}]") for index, entry in enumerate(data))
+        if rows and found <= {list} and {*map(type, chain.from_iterable(data))} <= rows:
+            return tuple(map(tuple, data))
+        return _read_each(data, reader)
 
     return read
 
@@ -145,60 +177,78 @@ def _tuple_reader(kind: Any) -> _Reader:
 def _row_reader(kinds: tuple[Any, ...]) -> _Reader:
     readers = [_reader(kind) for kind in kinds]
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, list) or len(data) != len(readers):
-            raise _wrong(path, f"a list of {len(readers)}", data)
-        pairs = zip(readers, data, strict=True)
-        return tuple(reader(entry, f"{path}[{i}]") for i, (reader, entry) in enumerate(pairs))
+            raise _wrong(f"a list of {len(readers)}", data)
+        return _read_each(zip(readers, data, strict=True), lambda pair: pair[0](pair[1]))
 
     return read
 
 
+def _read_each(entries: Iterable[Any], reader: _Reader) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        found.extend(map(reader, entries))
+    except _MisfitError as misfit:
+        misfit.steps.append(f"[{len(found)}]")
+        raise
+    return tuple(found)
+
+
 def _mapping_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
+    plain = _as_they_are(kind)
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(path, "an object", data)
-        return MappingProxyType(
-            {name: reader(entry, _join(path, name)) for name, entry in data.items()}
-        )
+            raise _wrong("an object", data)
+        if {*map(type, data.values())} <= plain:
+            return MappingProxyType(dict(data))
+        found = {}
+        name = ""
+        try:
+            for name, entry in data.items():
+                found[name] = reader(entry)
+        except _MisfitError as misfit:
+            misfit.steps.append(f".{name}")
+            raise
+        return MappingProxyType(found)
 
     return read
 
 
 def _dataclass_reader(cls: type) -> _Reader:
     hints = get_type_hints(cls, localns=_names_used_by(cls))
-    readers = {field.name: _reader(hints[field.name]) for field in fields(cls)}
+    plan = [
+        (field.name, _as_they_are(hints[field.name]), _reader(hints[field.name]))
+        for field in fields(cls)
+    ]
     required = {
         field.name
         for field in fields(cls)
         if field.default is MISSING and field.default_factory is MISSING
     }
 
-    def read(data: object, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(path, "an object", data)
-        missing = sorted(required - data.keys())
-        if missing:
-            raise ReceiptError(
-                "E_MISSING_FIELD",
-                f"{shown(_join(path, missing[0]))} is missing.",
-                "Have the tool that wrote it write it again.",
-            )
-        return cls(
-            **{
-                name: reader(data[name], _join(path, name))
-                for name, reader in readers.items()
-                if name in data
-            }
-        )
+            raise _wrong("an object", data)
+        if not required <= data.keys():
+            misfit = _MisfitError("E_MISSING_FIELD", "is missing")
+            misfit.steps.append(f".{min(required - data.keys())}")
+            raise misfit
+        found = {}
+        name = ""
+        try:
+            for name, plain, reader in plan:
+                if name in data:
+                    value = data[name]
+                    found[name] = value if type(value) in plain else reader(value)
+        except _MisfitError as misfit:
+            misfit.steps.append(f".{name}")
+            raise
+        return cls(**found)
 
     return read
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _frozen(data: object) -> object:
