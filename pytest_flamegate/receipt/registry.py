@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_flamegate.receipt.findings import one_line
@@ -78,13 +78,16 @@ class Rulebook(Generic[SubjectT]):
         """Yield every breach by ``subject``; at most a handful of sentences for each rule."""
         for rule in self.rules:
             if rule.needs.isdisjoint(malformed):
-                for message in _bounded(rule.find(subject)):
-                    yield Breach(rule.code, one_line(message), rule.todo, rule.protects)
+                messages = iter(rule.find(subject))
+                # Nearly every rule is kept, and then there is nothing to bound.
+                first = next(messages, None)
+                if first is not None:
+                    for message in _bounded(chain((first,), messages)):
+                        yield Breach(rule.code, one_line(message), rule.todo, rule.protects)
 
 
-def _bounded(messages: Iterable[str]) -> Iterator[str]:
-    rest = iter(messages)
-    yield from islice(rest, _REPORTED_PER_RULE)
-    more = sum(1 for _ in rest)
+def _bounded(messages: Iterator[str]) -> Iterator[str]:
+    yield from islice(messages, _REPORTED_PER_RULE)
+    more = sum(1 for _ in messages)
     if more:
         yield f"The same holds {more:,} more times."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.errors import ReceiptError
 from pytest_flamegate.receipt.findings import Refusal, shown
@@ -27,7 +27,8 @@ MAX_NUMBER_CHARACTERS = 64
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_AS_ZERO = bytes(0 if byte in b"0123456789" else 1 for byte in range(256))
 _LONG_DIGITS = bytes(MAX_NUMBER_CHARACTERS + 1)
-_CONTAINERS = frozenset({dict, list})
+_BRACKETS_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB-F]")
 _REGENERATE = "Have the tool that wrote it write it again; do not edit it by hand."
 
@@ -93,7 +94,7 @@ def _parse(data: bytes, max_bytes: int, max_depth: int) -> object:
         ) from None
     except (RecursionError, MemoryError):
         raise _too_deep(max_depth) from None
-    if data.count(b"[") + data.count(b"{") > max_depth:
+    if not _is_surely_shallow(data, max_depth):
         _check_depth(document, max_depth)
     if b"\\u" in data and _SURROGATE_ESCAPE.search(data):
         _check_surrogates(document)
@@ -141,19 +142,35 @@ def _too_deep(max_depth: int) -> _RefusedError:
     return _RefusedError("E_JSON_DEPTH", f"It is nested deeper than {max_depth} levels.")
 
 
+def _is_surely_shallow(data: bytes, max_depth: int) -> bool:
+    """Say whether the JSON in ``data`` has few levels, from its brackets; False: walk it.
+
+    A string without brackets and escapes leaves two quotes, which go; where a quote is
+    left, some bracket may be text. Of the others, each pass takes away the innermost
+    level. A walk over every value would take five times as long.
+    """
+    brackets = data.translate(_BRACKETS_ALIKE, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in brackets or b"\\" in brackets:
+        return False
+    for _ in range(max_depth):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return True
+    return not brackets
+
+
 def _check_depth(document: object, max_depth: int) -> None:
-    level: list[Any] = [document] if type(document) in _CONTAINERS else []
+    level = [document] if isinstance(document, (dict, list)) else []
     depth = 0
     while level:
         depth += 1
         if depth > max_depth:
             raise _too_deep(max_depth)
-        # Exact types, as the parser makes no others: half the time of isinstance.
         level = [
             child
             for container in level
-            for child in (container.values() if type(container) is dict else container)
-            if type(child) in _CONTAINERS
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, (dict, list))
         ]
 
 
