@@ -64,7 +64,7 @@ def compose(
     sightings: tuple[KernelSighting, ...] = ()
     if pooled is not None:
         spots = hotspots(pooled, cost_of(pooled.covers, found))
-        record = _profile_record(pooled, profiles, spots, overhead_pct)
+        record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
         sightings = kernels(spots)
     model_sha256 = subject.model.get("sha256")
     evidence = Evidence(
@@ -156,6 +156,7 @@ def _profile_record(
     profiles: Sequence[Profile],
     spots: Sequence[Hotspot],
     overhead_pct: float | None,
+    nonce: str,
 ) -> ProfileRecord:
     return ProfileRecord(
         profiler=pooled.profiler,
@@ -174,6 +175,7 @@ def _profile_record(
         folded_sha256=hashlib.sha256(fold(pooled).encode()).hexdigest(),
         processes=tuple(process_profile(profile) for profile in profiles),
         hotspots=tuple(spots),
+        nonce=nonce,
     )
 
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.receipt import crosscheck_origin, crosscheck_profile, crosscheck_runs
+from pytest_flamegate.receipt import (
+    crosscheck_figures,
+    crosscheck_hotspots,
+    crosscheck_origin,
+    crosscheck_profile,
+    crosscheck_runs,
+)
 from pytest_flamegate.receipt.registry import Rulebook
 
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.case import Case
 
 CHECKS: Rulebook[Case] = Rulebook(
-    crosscheck_origin.CHECKS, crosscheck_runs.CHECKS, crosscheck_profile.CHECKS
+    crosscheck_origin.CHECKS,
+    crosscheck_runs.CHECKS,
+    crosscheck_figures.CHECKS,
+    crosscheck_profile.CHECKS,
+    crosscheck_hotspots.CHECKS,
 )
 """Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
 

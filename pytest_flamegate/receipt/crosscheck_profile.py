@@ -79,28 +79,6 @@ def _sample_count(case: Case) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_HOTSPOT_UNSEEN",
-    "No hotspot has more samples than the folded profile shows for its name.",
-    todo=_AGAIN,
-    protects=Grade.OBSERVED,
-)
-def _hotspot_unseen(case: Case) -> Iterator[str]:
-    # Hotspots are gated, so they are held against the stacks.
-    profile, folded = case.evidence.profile, case.folded
-    if profile is None or folded is None:
-        return
-    for hotspot in profile.hotspots:
-        own = folded.self_samples.get(hotspot.name, 0)
-        inclusive = folded.inclusive_samples.get(hotspot.name, 0)
-        if hotspot.self_samples > own or hotspot.inclusive_samples > inclusive:
-            yield (
-                f"The hotspot {shown(hotspot.name)} has {hotspot.self_samples:,} own and "
-                f"{hotspot.inclusive_samples:,} inclusive samples, and the profile shows {own:,} "
-                f"and {inclusive:,}."
-            )
-
-
-@CHECKS.rule(
     "E_KERNEL_UNSEEN",
     "Every claimed kernel was seen, and one seen in the profile stands there.",
     todo="Name the kernels that the profile shows.",
@@ -163,6 +141,22 @@ def _profile_process(case: Case) -> Iterator[str]:
             yield f"The process {pid} was profiled and is none of the profiled runs."
         elif ticks is not None and None not in started and ticks not in started:
             yield f"The process {pid} that was profiled started at another time than the run's."
+
+
+@CHECKS.rule(
+    "E_PROFILE_NONCE",
+    "The profile was taken in this very measurement.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _profile_nonce(case: Case) -> Iterator[str]:
+    # Evidence from before the nonce was kept does not say.
+    profile = case.evidence.profile
+    if profile is not None and profile.nonce not in (None, case.evidence.nonce):
+        yield (
+            f"The profile is of the measurement {shown(profile.nonce)}, and the evidence of "
+            f"{shown(case.evidence.nonce)}."
+        )
 
 
 @CHECKS.rule(

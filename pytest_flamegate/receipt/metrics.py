@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_flamegate.profile.model import Covers
-    from pytest_flamegate.workload.observation import Block, Observation, Run
+    from pytest_flamegate.workload.observation import Block, ClockScope, Observation, Run
 
 TOTAL = "tokens/total"
 DECODE = "decode-tokens/decode-time"
@@ -75,9 +75,13 @@ def tokens_per_second(observation: Observation) -> Metric:
     """Return the rate a receipt claims, from the token times of all timed runs.
 
     A served engine's rate covers prefill and decode; a program's covers decode alone
-    where that was told apart, else the whole run.
+    where that was told apart, else the whole run. ToolError ``E_NO_RATE`` without one.
     """
-    rate = rate_of(observation.runs)
+    return _throughput(observation.runs)
+
+
+def _throughput(runs: Iterable[Run]) -> Metric:
+    rate = rate_of(runs)
     if rate is None:
         raise ToolError(
             "E_NO_RATE",
@@ -98,19 +102,29 @@ def tokens_per_second(observation: Observation) -> Metric:
 
 def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric, ...]:
     """Return every figure of the timed runs; ``prompt_tokens`` where the engine knows them."""
-    sequences = _sequences(observation.timed)
+    return figures(observation.timed, observation.clock_scope, prompt_tokens)
+
+
+def figures(
+    timed: Sequence[Run], clock_scope: ClockScope, prompt_tokens: int | None
+) -> tuple[Metric, ...]:
+    """Return every figure of the ``timed`` runs, each of which has generated tokens.
+
+    ToolError ``E_NO_RATE`` where all tokens came at one instant.
+    """
+    sequences = _sequences(timed)
     first = [gaps[0] for gaps in sequences]
     long = [gaps for gaps in sequences if len(gaps) > 1]
     found = [
-        tokens_per_second(observation),
-        _cost("quiet_s_per_token", "quiet", observation.timed),
-        _cost("cpu_s_per_token", "cpu", observation.timed),
+        _throughput(timed),
+        _cost("quiet_s_per_token", "quiet", timed),
+        _cost("cpu_s_per_token", "cpu", timed),
         _time("time_to_first_token_ms", "first-token-request", first),
     ]
-    if loads := [run.load_ns for run in observation.timed if run.load_ns is not None]:
+    if loads := [run.load_ns for run in timed if run.load_ns is not None]:
         found.append(_time("load_ms", "ready-start", loads))
-    if observation.clock_scope == "process":
-        found.append(_cost("process_cpu_s_per_token", "process-cpu", observation.timed))
+    if clock_scope == "process":
+        found.append(_cost("process_cpu_s_per_token", "process-cpu", timed))
     if prompt_tokens is not None:
         found.append(_rate("prefill_tokens_per_second", "prompt-tokens/ttft", prompt_tokens, first))
     if long:

@@ -71,7 +71,8 @@ class ProfileRecord:
 
     ``overhead_pct`` is the extra CPU per token of the profiled runs over the timed
     ones, in percent (None where it could not be measured). ``covers`` is the phase that was
-    sampled; the shares and costs of ``hotspots`` are of it.
+    sampled; the shares and costs of ``hotspots`` are of it. ``nonce`` is that of the
+    measurement it was taken in, None in evidence that was written before it was kept.
     """
 
     profiler: str
@@ -90,6 +91,7 @@ class ProfileRecord:
     folded_sha256: str
     processes: tuple[ProcessProfile, ...]
     hotspots: tuple[Hotspot, ...]
+    nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Role = Literal["timed", "profiled"]
+ClockScope = Literal["sequence", "process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class Observation:
     token_digest: str
     token_source: str
     differs_at: int | None
-    clock_scope: Literal["sequence", "process"]
+    clock_scope: ClockScope
     requested_environment: Mapping[str, str]
     effective_environment: Mapping[str, str]
 

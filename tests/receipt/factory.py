@@ -9,11 +9,12 @@ import hashlib
 import math
 import random
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.metrics import metrics
+from pytest_flamegate.receipt.metrics import cost_of, figures, metrics
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
@@ -26,7 +27,7 @@ from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CREATED = "2025-10-13T12:00:00Z"
@@ -34,6 +35,10 @@ MODEL_SHA256 = hashlib.sha256(b"model").hexdigest()
 SHARES = {"ternary_gemv": 0.72, "quantize": 0.16, "attention": 0.08, "rms_norm": 0.04}
 RATE_HZ = 100
 PROFILED_S = 2.0
+PROMPT_TOKENS = 5
+BOOT_TICKS = 100_000
+SETUP_S = 0.25
+"""What a run takes beyond its blocks: to load, to warm up, to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,21 @@ class Triple:
         runs[index] = replace(runs[index], **changes)
         return self.with_evidence(runs=tuple(runs))
 
+    def remeasured(self) -> Triple:
+        """Return a sealed copy whose metrics, rate and costs are those of its runs and shares."""
+        seen = self.evidence
+        found = figures(
+            [run for run in seen.runs if run.role == "timed"], seen.clock_scope, PROMPT_TOKENS
+        )
+        profile = seen.profile
+        if profile is not None:
+            cost_s = cost_of(profile.covers, found)
+            spots = (_costing(spot, cost_s) for spot in profile.hotspots)
+            profile = replace(profile, hotspots=tuple(spots))
+        evidence = replace(seen, metrics=found, profile=profile)
+        receipt = replace(self.receipt, tokens_per_second=found[0].value)
+        return Triple(receipt, evidence, self.folded).sealed()
+
     def write(self, directory: Path) -> Path:
         """Write the three files into ``directory``; return the receipt's path."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -122,7 +142,7 @@ def build(
         return Run(
             role=role,
             pid=4000 + index,
-            started_ticks=100_000 + 500 * index,
+            started_ticks=None,
             started_at=created,
             load_ns=30_000_000,
             blocks=tuple(
@@ -147,8 +167,10 @@ def build(
             cpu_pressure_pct=0.4,
         )
 
-    runs = tuple(run(index, "timed") for index in range(timed)) + tuple(
-        run(timed + index, "profiled") for index in range(profiled)
+    runs = _one_after_another(
+        tuple(run(index, "timed") for index in range(timed))
+        + tuple(run(timed + index, "profiled") for index in range(profiled)),
+        created,
     )
     environment = {"BITNET_DETERMINISTIC": "1", "BITNET_SEED": "42", "OPENBLAS_NUM_THREADS": "1"}
     observation = Observation(
@@ -162,8 +184,8 @@ def build(
         requested_environment=environment,
         effective_environment=environment,
     )
-    figures = metrics(observation, None)
-    profile, folded = _profile(runs, shares)
+    found = metrics(observation, PROMPT_TOKENS)
+    profile, folded = _profile(runs, shares, observation.nonce)
     evidence = Evidence(
         nonce=observation.nonce,
         created=created,
@@ -182,7 +204,7 @@ def build(
         differs_at=None,
         clock_scope=clock_scope,
         runs=runs,
-        metrics=figures,
+        metrics=found,
         profile=profile,
         kernels=tuple(
             KernelSighting(spot.name, "profile", spot.self_samples) for spot in profile.hotspots
@@ -194,7 +216,7 @@ def build(
         deterministic=deterministic,
         tokens_requested=length,
         tokens_generated=length,
-        tokens_per_second=figures[0].value,
+        tokens_per_second=found[0].value,
         kernels=tuple(spot.name for spot in profile.hotspots),
         environment={
             **environment,
@@ -204,7 +226,33 @@ def build(
         },
         model=evidence.model,
     )
-    return Triple(receipt, evidence, folded).sealed()
+    return Triple(receipt, evidence, folded).remeasured()
+
+
+def _one_after_another(runs: tuple[Run, ...], created: str) -> tuple[Run, ...]:
+    """Date the runs: each ends before the next begins, and the last before ``created``."""
+    lasted_s = [sum(interval.wall_ns for interval in _spent(run)) / 1e9 + SETUP_S for run in runs]
+    end = datetime.fromisoformat(created)
+    dated = []
+    for index, run in enumerate(runs):
+        before_s = sum(lasted_s[:index])
+        started_at = end - timedelta(seconds=sum(lasted_s) - before_s)
+        told = started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        dated.append(
+            replace(run, started_ticks=BOOT_TICKS + round(before_s * 100), started_at=told)
+        )
+    return tuple(dated)
+
+
+def _spent(run: Run) -> Iterator[Interval]:
+    for block in run.blocks:
+        yield block.interval
+        if block.reference is not None:
+            yield block.reference
+
+
+def _costing(spot: Hotspot, cost_s: float | None) -> Hotspot:
+    return replace(spot, cpu_s_per_token=None if cost_s is None else spot.self_share * cost_s)
 
 
 def _block(
@@ -231,7 +279,9 @@ def _block(
     return Block(spent, sequences, kernel, decode)
 
 
-def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[ProfileRecord, bytes]:
+def _profile(
+    runs: tuple[Run, ...], shares: Mapping[str, float], nonce: str
+) -> tuple[ProfileRecord, bytes]:
     processes = []
     pooled: dict[str, int] = dict.fromkeys(shares, 0)
     for run in runs:
@@ -278,5 +328,6 @@ def _profile(runs: tuple[Run, ...], shares: Mapping[str, float]) -> tuple[Profil
         folded_sha256="",
         processes=tuple(processes),
         hotspots=hotspots,
+        nonce=nonce,
     )
     return record, "".join(lines).encode()

@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.findings import Finding
-from pytest_flamegate.receipt.types import KernelSighting
+from pytest_flamegate.receipt.types import KernelSighting, Metric
 from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt.factory import Triple, build
 
@@ -64,7 +64,7 @@ def asleep(triple: Triple) -> Triple:
             for block in run.blocks
         )
         triple = triple.with_run(index, blocks=blocks)
-    return triple
+    return triple.remeasured()
 
 
 def busy(triple: Triple, cores: float) -> Triple:
@@ -74,7 +74,7 @@ def busy(triple: Triple, cores: float) -> Triple:
         cpu_ns = round(cores * block.interval.wall_ns)
         return replace(block, interval=replace(block.interval, cpu_ns=cpu_ns))
 
-    return with_block(triple, 0, change)
+    return with_block(triple, 0, change).remeasured()
 
 
 def unknown_cores(triple: Triple) -> Triple:
@@ -97,6 +97,36 @@ def hotspot(triple: Triple, **changes: Any) -> Triple:
     return triple.with_profile(hotspots=(replace(spots[0], **changes), *spots[1:]))
 
 
+def metric(triple: Triple, name: str, /, **changes: Any) -> Triple:
+    """One metric has other fields; ``value`` is a factor."""
+
+    def edited(old: Metric) -> Metric:
+        factor = changes.get("value", 1.0)
+        return replace(old, **{**changes, "value": old.value * factor})
+
+    found = (edited(each) if each.name == name else each for each in triple.evidence.metrics)
+    return triple.with_evidence(metrics=tuple(found))
+
+
+def without_hottest(triple: Triple) -> Triple:
+    assert triple.evidence.profile is not None
+    return triple.with_profile(hotspots=triple.evidence.profile.hotspots[1:])
+
+
+def moved_samples(triple: Triple) -> Triple:
+    """Samples of one process go from the hottest function to another: shares look steady."""
+    assert triple.evidence.profile is not None
+    own = dict(triple.evidence.profile.processes[0].self_samples)
+    own["ternary_gemv"] -= 20
+    own["rms_norm"] += 20
+    return process(triple, self_samples=own)
+
+
+def mute_run(triple: Triple) -> Triple:
+    """One timed run of several says nothing."""
+    return triple.with_run(0, blocks=())
+
+
 def process(triple: Triple, **changes: Any) -> Triple:
     assert triple.evidence.profile is not None
     processes = triple.evidence.profile.processes
@@ -112,9 +142,24 @@ def crowded(triple: Triple) -> Triple:
         for line in triple.folded.decode().splitlines()
     )
     processes = tuple(
-        replace(entry, samples=entry.samples * 100, self_samples={}) for entry in profile.processes
+        replace(
+            entry,
+            samples=entry.samples * 100,
+            self_samples={name: count * 100 for name, count in entry.self_samples.items()},
+        )
+        for entry in profile.processes
     )
-    changed = triple.with_profile(samples=profile.samples * 100, processes=processes)
+    hotspots = tuple(
+        replace(
+            spot,
+            self_samples=spot.self_samples * 100,
+            inclusive_samples=spot.inclusive_samples * 100,
+        )
+        for spot in profile.hotspots
+    )
+    changed = triple.with_profile(
+        samples=profile.samples * 100, processes=processes, hotspots=hotspots
+    )
     return replace(changed, folded=folded.encode()).sealed()
 
 
@@ -188,7 +233,26 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_SAMPLE_COUNT", lambda: honest().with_profile(samples=7)),
     ("E_SAMPLE_COUNT", lambda: process(honest(), samples=1)),
     ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), self_samples=100_000)),
+    ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), self_samples=1)),
     ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), name="i2s_gemv")),
+    ("E_HOTSPOT_UNSEEN", lambda: hotspot(honest(), name="rms_norm")),
+    ("E_HOTSPOT_UNSEEN", lambda: without_hottest(honest())),
+    ("E_HOTSPOT_SHARE", lambda: hotspot(honest(), self_share=0.7, cpu_s_per_token=None)),
+    ("E_HOTSPOT_SHARE", lambda: hotspot(honest(), inclusive_share=0.9)),
+    ("E_HOTSPOT_COST", lambda: hotspot(honest(), cpu_s_per_token=0.0001)),
+    ("E_HOTSPOT_COST", lambda: honest().with_evidence(metrics=())),
+    ("E_PROCESS_SAMPLES", lambda: moved_samples(honest())),
+    ("E_PROFILE_NONCE", lambda: honest().with_profile(nonce="ab" * 16)),
+    ("E_METRIC_MISMATCH", lambda: metric(honest(), "quiet_s_per_token", value=0.99)),
+    ("E_METRIC_MISMATCH", lambda: metric(honest(), "prefill_tokens_per_second", value=1.03)),
+    ("E_METRIC_MISMATCH", lambda: metric(honest(), "load_ms", value=0.0)),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: metric(honest(), "tokens_per_second", direction="lower_is_better"),
+    ),
+    ("E_METRIC_MISMATCH", lambda: metric(honest(), "cpu_s_per_token", samples=300)),
+    ("E_METRIC_MISMATCH", lambda: metric(honest(), "load_ms", name="tokens_per_second")),
+    ("E_METRIC_MISMATCH", lambda: mute_run(honest())),
     ("E_KERNEL_UNSEEN", lambda: honest().with_receipt(kernels=("ternary_gemv", "i2s_gemv"))),
     ("E_KERNEL_UNSEEN", lambda: sighted(honest(), 0, count=0)),
     ("E_KERNEL_UNSEEN", lambda: sighted(honest(), 0, count=100_000)),
@@ -244,8 +308,24 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a profile that does not say when", lambda: process(honest(), started_ticks=None)),
     ("a profiled run that does not say when", lambda: honest().with_run(4, started_ticks=None)),
     ("counts instead of samples", lambda: crowded(honest()).with_profile(rate_hz=0)),
+    ("figures rounded to four digits", lambda: metric(honest(), "load_ms", value=1.00005)),
+    ("a metric that was counted", lambda: counted(honest())),
+    ("metrics that an older version did not write", lambda: first_metrics(honest(), 3)),
+    ("a profile from before its nonce was kept", lambda: honest().with_profile(nonce=None)),
+    ("costs unknown", lambda: hotspot(honest(), cpu_s_per_token=None)),
     ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
+
+
+def counted(triple: Triple) -> Triple:
+    """A metric that no run can reproduce."""
+    first = triple.evidence.metrics[0]
+    more = replace(first, name="instructions_per_token", provenance="counted", value=7.0)
+    return triple.with_evidence(metrics=(*triple.evidence.metrics, more))
+
+
+def first_metrics(triple: Triple, count: int) -> Triple:
+    return triple.with_evidence(metrics=triple.evidence.metrics[:count])
 
 
 def _changed_after_sealing() -> Triple:

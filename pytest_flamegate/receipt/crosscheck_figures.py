@@ -1,0 +1,78 @@
+"""Cross-checks over the metrics: what is written down recomputes from what was seen.
+
+Gates and reports read the metrics, so an edit of one is an edit of the verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt.findings import shown
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.metrics import figures, rate_of, value_of
+from pytest_flamegate.receipt.registry import Rulebook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_flamegate.receipt.case import Case
+    from pytest_flamegate.receipt.types import Metric
+    from pytest_flamegate.workload.observation import Run
+
+FIGURE_AGREEMENT = 1e-4
+"""The tool writes every digit; this leaves room for a copy that kept four of them."""
+
+CHECKS: Rulebook[Case] = Rulebook()
+
+_AGAIN = "Measure again; receipt and evidence are written together and changed by nobody."
+_PREFILL = "prefill_tokens_per_second"
+_READING = ("formula", "unit", "direction", "clock", "samples", "provenance")
+
+
+@CHECKS.rule(
+    "E_METRIC_MISMATCH",
+    "Every metric that the timed runs can reproduce recomputes from them.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _metric_mismatch(case: Case) -> Iterator[str]:
+    # Not its value alone: a flipped direction turns a loss into a gain.
+    for name, times in Counter(metric.name for metric in case.evidence.metrics).items():
+        if times > 1:
+            yield f"The metric {shown(name)} stands {times} times."
+    if rate_of(case.evidence.runs) is None:
+        return
+    silent = [run.pid for run in case.timed if not _generates(run)]
+    if silent:
+        yield f"The timed run of process {silent[0]} holds no tokens that a metric could be of."
+        return
+    expected = {metric.name: metric for metric in _recomputed(case)}
+    for metric in case.evidence.metrics:
+        known = expected.get(metric.name)
+        if known is None:
+            continue
+        if abs(metric.value - known.value) > FIGURE_AGREEMENT * abs(known.value):
+            yield (
+                f"{shown(metric.name)} is {metric.value:.6g} {shown(metric.unit)}, and the runs "
+                f"give {known.value:.6g}."
+            )
+        for field in _READING:
+            told, meant = getattr(metric, field), getattr(known, field)
+            if told != meant:
+                yield f"The {field} of {shown(metric.name)} is {shown(told)}, not {shown(meant)}."
+
+
+def _generates(run: Run) -> bool:
+    sequences = [gaps for block in run.blocks for gaps in block.sequences_ns]
+    judged = sum(block.judged_tokens for block in run.blocks)
+    return judged > 0 and all(sequences)
+
+
+def _recomputed(case: Case) -> tuple[Metric, ...]:
+    # Nothing else says how long the prompt was; but it is a whole number of tokens.
+    scope = case.evidence.clock_scope
+    stated = value_of(case.evidence.metrics, _PREFILL)
+    one = value_of(figures(case.timed, scope, 1), _PREFILL)
+    assert one is not None  # asked for by the 1
+    return figures(case.timed, scope, None if stated is None else max(1, round(stated / one)))
