@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.profile import fold, hotspots
+from pytest_flamegate.receipt.backend import backend_of
 from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
 from pytest_flamegate.receipt.types import (
     Evidence,
@@ -89,6 +90,7 @@ def compose(
         profile=record,
         kernels=sightings,
         side=subject.side,
+        device=seen.device,
     )
     if not sightings:
         return None, evidence
@@ -140,7 +142,7 @@ def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt
         environment["PYTHON_VERSION"] = subject.machine["python"]
     return Receipt(
         timestamp=evidence.created,
-        backend="cpu",
+        backend=backend_of(evidence),
         deterministic=seen.differs_at is None and len(seen.runs) > 1,
         tokens_requested=subject.workload.max_tokens,
         tokens_generated=len(seen.tokens),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt import (
+    crosscheck_device,
     crosscheck_figures,
     crosscheck_hotspots,
     crosscheck_origin,
@@ -22,10 +23,14 @@ CHECKS: Rulebook[Case] = Rulebook(
     crosscheck_figures.CHECKS,
     crosscheck_profile.CHECKS,
     crosscheck_hotspots.CHECKS,
+    crosscheck_device.CHECKS,
 )
 """Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
 
 SHORTFALLS: Rulebook[Case] = Rulebook(
-    crosscheck_origin.SHORTFALLS, crosscheck_runs.SHORTFALLS, crosscheck_profile.SHORTFALLS
+    crosscheck_origin.SHORTFALLS,
+    crosscheck_runs.SHORTFALLS,
+    crosscheck_profile.SHORTFALLS,
+    crosscheck_device.SHORTFALLS,
 )
 """Broken: something was not observed. That lowers the grade and refuses nothing."""

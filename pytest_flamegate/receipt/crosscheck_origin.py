@@ -118,19 +118,6 @@ def _written_apart(case: Case) -> Iterator[str]:
 
 
 @SHORTFALLS.rule(
-    "W_DEVICE_NOT_OBSERVED",
-    "A GPU's work was observed on the device.",
-    todo="Nothing yet: this version observes CPUs.",
-    protects=Grade.OBSERVED,
-    needs={"backend"},
-)
-def _device_not_observed(case: Case) -> Iterator[str]:
-    # A function may be called gemm_fp16 and run on a CPU.
-    if case.claim.backend == "cuda":
-        yield "The backend is cuda, and the evidence holds nothing that was seen on a device."
-
-
-@SHORTFALLS.rule(
     "W_MODEL_NOT_HASHED",
     "The model file is named by its SHA-256.",
     todo="Give the workload its model file.",

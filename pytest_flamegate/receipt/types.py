@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.profile.model import Covers, Hotspot
+    from pytest_flamegate.workload.device import DevicesSeen
     from pytest_flamegate.workload.observation import Run
 
 SCHEMA_VERSION = "1.0.0"
@@ -142,7 +143,8 @@ class Evidence:
 
     ``workload`` is the recipe (engine, prompt, command, …) as plain data; ``machine``
     the identity that comparisons hold on to; ``tokens`` the output of one sequence.
-    ``side`` is that of a comparison in pairs, None where it was measured alone.
+    ``side`` is that of a comparison in pairs, None where it was measured alone. ``device``
+    is what was seen of GPUs, empty where none was there; None where nobody looked.
     """
 
     nonce: str
@@ -166,4 +168,5 @@ class Evidence:
     profile: ProfileRecord | None
     kernels: tuple[KernelSighting, ...]
     side: Literal["base", "head"] | None = None
+    device: DevicesSeen | None = None
     schema_version: str = SCHEMA_VERSION

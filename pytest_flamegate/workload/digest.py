@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 def token_digest(tokens: Iterable[str]) -> str:
@@ -25,3 +25,11 @@ def token_digest(tokens: Iterable[str]) -> str:
             "Run the engine by itself; two empty outputs are not equal outputs.",
         )
     return hashlib.sha256(b"".join(b"%d:%b," % (len(data), data) for data in coded)).hexdigest()
+
+
+def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the index of the first token that differs; the shorter length if one goes on."""
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return min(len(one), len(other))

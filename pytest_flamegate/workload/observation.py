@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_flamegate.workload.device import DevicesSeen
+
 Role = Literal["timed", "profiled"]
 ClockScope = Literal["sequence", "process"]
 
@@ -141,6 +143,7 @@ class Observation:
     clock_scope: ClockScope
     requested_environment: Mapping[str, str]
     effective_environment: Mapping[str, str]
+    device: DevicesSeen | None = None
 
     @property
     def timed(self) -> tuple[Run, ...]:

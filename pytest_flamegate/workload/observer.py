@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
 from pytest_flamegate.workload import clocks, determinism, streamed
-from pytest_flamegate.workload.digest import token_digest
+from pytest_flamegate.workload.device_watch import Watch
+from pytest_flamegate.workload.digest import first_difference, token_digest
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.observation import Block, Observation, Role, Run, total
 from pytest_flamegate.workload.served import ServedProcess
@@ -77,6 +78,7 @@ class Observer:
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     served_pid: int | None = None
     """The served process begun last, even one that never became ready."""
+    devices: Watch = field(default_factory=Watch)
     _runs: list[Run] = field(default_factory=list)
     _tokens: tuple[str, ...] | None = None
     _last_tokens: tuple[str, ...] = ()
@@ -108,6 +110,7 @@ class Observer:
     def serve(self, place: Place = ALONE, python_flags: Sequence[str] = ()) -> ServedProcess:
         """Start a process that generates on command; the caller closes it."""
         assert isinstance(self.plan, Served)
+        self.devices.before()
         served = ServedProcess(
             self.plan,
             self.workload,
@@ -118,6 +121,7 @@ class Observer:
             self._began,
         )
         self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
+        self.devices.begin(served.pid)
         return served
 
     def keep(
@@ -129,6 +133,7 @@ class Observer:
         place: Place = ALONE,
     ) -> Run:
         """Write down what a served process did; it still runs."""
+        self.devices.end(served.pid)
         run = Run(
             role=role,
             pid=served.pid,
@@ -201,6 +206,7 @@ class Observer:
             clock_scope="sequence" if served else "process",
             requested_environment=determinism.requested(self.workload),
             effective_environment=self._effective,
+            device=self.devices.seen([run for run in self._runs if run.role == "timed"]),
         )
 
     def _timed_served(self, plan: Served, seconds: float) -> Run:
@@ -224,6 +230,7 @@ class Observer:
         before = served.reference(REFERENCE_TIMES)
         while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
             block = served.block(sequences)
+            self.devices.look(served.pid)
             after = served.reference(REFERENCE_TIMES)
             blocks.append(replace(block, reference=total([before, after])))
             before = after
@@ -247,15 +254,17 @@ class Observer:
         place: Place = ALONE,
     ) -> tuple[Run, Answer]:
         started_at = clocks.utc_now()
-        seen = streamed.answer(
-            argv,
-            self.workload,
-            token_unit,
-            self._environment(),
-            wrapped=role == "profiled",
-            clean=clean,
-            cpu=place.cpu,
-        )
+        with self.devices.beside() as began:
+            seen = streamed.answer(
+                argv,
+                self.workload,
+                token_unit,
+                self._environment(),
+                wrapped=role == "profiled",
+                clean=clean,
+                cpu=place.cpu,
+                began=began,
+            )
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
         block = Block(seen.interval, (seen.gaps_ns,), decode=seen.decode)
@@ -300,7 +309,7 @@ class Observer:
         if self._tokens is None:
             self._tokens = tokens
         elif self._differs_at is None and tokens != self._tokens:
-            self._differs_at = _first_difference(self._tokens, tokens)
+            self._differs_at = first_difference(self._tokens, tokens)
 
     def _began(self, pid: int) -> None:
         self.served_pid = pid
@@ -317,10 +326,3 @@ def _beside_reference(served: ServedProcess) -> Block:
         sequence.part(PART_TOKENS)
         references.append(served.reference(PART_REFERENCE_TIMES))
     return sequence.block(total(references))
-
-
-def _first_difference(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    for index, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return index
-    return min(len(one), len(other))

@@ -137,3 +137,4 @@ class _Turns:
 
     def block(self, sequences: int) -> None:
         self.blocks.append(self.served.block(sequences))
+        self.side.devices.look(self.served.pid)

@@ -66,6 +66,7 @@ def answer(
     wrapped: bool = False,
     clean: Clean | None = None,
     cpu: int | None = None,
+    began: Callable[[int], None] | None = None,
 ) -> Answer:
     """Run ``argv`` once and clock it.
 
@@ -73,6 +74,7 @@ def answer(
     then the program's, except for ``interval``. With ``clean`` the output is split into
     tokens only when it is whole, after ``clean`` has taken out what is not the
     program's own; then there is no decode to tell apart. ``cpu`` binds it to one core.
+    ``began(pid)`` is called as soon as it runs.
     """
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
@@ -84,6 +86,8 @@ def answer(
     finally:
         os.close(write_fd)
     try:
+        if began is not None:
+            began(child.pid)
         stream = _Stream(child, workload, Splitter(token_unit), clean, wrapped=wrapped)
         effective = determinism.effective(child.pid, determinism.requested(workload))
         stream.read_all(read_fd, began_ns)

@@ -1,0 +1,370 @@
+"""Who is on a device, and whose it is: by process id, in containers by when it came and went."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.workload import clocks, process
+from pytest_flamegate.workload.device import DevicesSeen, Node, OnDevice
+from pytest_flamegate.workload.device_nodes import Kernel
+from pytest_flamegate.workload.device_watch import Watch
+from pytest_flamegate.workload.observation import Run
+from tests.receipt.factory import build
+from tests.workload.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
+from tests.workload.test_observer import command_workload, observer, python_workload
+
+ELSEWHERE = 4_000_001
+"""No process of this machine: beyond the largest number that the kernel gives."""
+OTHER = 4_000_002
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def child() -> Iterator[process.Child]:
+    started = process.start(SLEEP)
+    yield started
+    started.end()
+
+
+def run_of(pid: int) -> Run:
+    return replace(build().evidence.runs[0], pid=pid, started_ticks=clocks.started_ticks(pid))
+
+
+@dataclass
+class Machine:
+    """A machine with one GPU and a watch over it."""
+
+    root: Path
+    container: bool = False
+    gpu: Gpu = field(default_factory=Gpu)
+    raises: Mapping[str, Exception] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.nvml = FakeNvml([self.gpu], raises=dict(self.raises))
+        self.watch = Watch(kernel(self.root, container=self.container), lambda: self.nvml)
+
+    def joins(self, *pids: int, busy: bool = True) -> None:
+        """Let these processes hold a context from now on."""
+        self.gpu.processes |= dict.fromkeys(pids, GIB)
+        if busy:
+            self.gpu.busy |= set(pids)
+
+    def leave(self) -> None:
+        self.gpu.processes.clear()
+        self.gpu.busy.clear()
+
+    def whole_run(self, pid: int) -> OnDevice | None:
+        """Watch one run of four looks; return what it did on the device."""
+        self.watch.begin(pid)
+        self.watch.look(pid)
+        self.watch.look(pid)
+        return self.over(pid)
+
+    def over(self, pid: int) -> OnDevice | None:
+        self.watch.end(pid)
+        (run,) = self.watch.seen([run_of(pid)]).runs
+        return run.on[0] if run.on else None
+
+
+def test_a_run_is_known_by_its_process(tmp_path: Path, child: process.Child) -> None:
+    machine = Machine(tmp_path)
+    machine.watch.before()
+    machine.joins(child.pid)
+    # The first look tells of the load, which is no part of the run.
+    assert machine.whole_run(child.pid) == OnDevice("GPU-0", "pid", 4, 3, GIB)
+
+
+def test_the_processes_below_it_are_its_own(tmp_path: Path, child: process.Child) -> None:
+    machine = Machine(tmp_path)
+    machine.joins(child.pid)
+    on = machine.whole_run(os.getpid())  # which started the child
+    assert on is not None
+    assert (on.seen_by, on.present) == ("pid", 4)
+
+
+@pytest.mark.parametrize("container", [False, True], ids=["host", "container"])
+def test_what_was_there_before_is_somebody_elses(
+    container: bool, tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container)
+    # In a container even the run's own number: of the machine's processes another may bear it.
+    machine.joins(*([child.pid] if container else []), ELSEWHERE)
+    machine.gpu.busy_pct = 100
+    machine.watch.before()
+    assert machine.whole_run(child.pid) is None
+
+
+def test_on_the_host_what_comes_with_a_run_is_not_its_own(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path)
+    machine.watch.before()
+    machine.joins(ELSEWHERE)
+    assert machine.whole_run(child.pid) is None
+
+
+def test_in_a_container_a_run_is_known_by_what_comes_and_goes_with_it(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container=True)
+    machine.joins(OTHER)
+    machine.watch.before()
+    machine.joins(ELSEWHERE)
+    for step in (machine.watch.begin, machine.watch.look, machine.watch.end):
+        step(child.pid)
+    seen = machine.watch.seen([run_of(child.pid)])
+    assert seen.runs[0].on == ()  # it is still there: nothing tells that it was of the run
+    del machine.gpu.processes[ELSEWHERE]
+    seen = machine.watch.seen([run_of(child.pid)])
+    assert seen.runs[0].on == (OnDevice("GPU-0", "change", 3, 2, GIB),)
+
+
+def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container=True)
+    machine.watch.before()
+    machine.joins(child.pid)
+    on = machine.whole_run(child.pid)
+    assert on is not None
+    assert on.seen_by == "pid"
+
+
+def test_in_a_container_what_comes_while_two_runs_are_open_is_nobodys(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container=True)
+    watch, mine = machine.watch, os.getpid()
+    watch.before()
+    watch.begin(child.pid)
+    watch.before()
+    watch.begin(mine)
+    machine.joins(ELSEWHERE)
+    for pid in (child.pid, mine):
+        watch.look(pid)
+        watch.end(pid)
+    machine.leave()
+    assert [run.on for run in watch.seen([run_of(child.pid), run_of(mine)]).runs] == [(), ()]
+
+
+def test_in_a_container_each_of_a_pair_owns_what_came_as_it_began(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container=True)
+    watch, mine = machine.watch, os.getpid()
+    for pid, theirs in ((child.pid, ELSEWHERE), (mine, OTHER)):
+        watch.before()
+        machine.joins(theirs)
+        watch.begin(pid)
+    machine.gpu.busy = {OTHER}
+    for pid in (child.pid, mine):
+        watch.end(pid)
+    machine.leave()
+    first, second = watch.seen([run_of(child.pid), run_of(mine)]).runs
+    assert (first.on[0].busy, second.on[0].busy) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("alone", "busy_pct", "busy"), [(True, 80, 3), (True, 0, 0), (False, 80, None)]
+)
+def test_the_devices_own_figure_counts_where_nobody_else_is_on_it(
+    alone: bool, busy_pct: int, busy: int | None, tmp_path: Path, child: process.Child
+) -> None:
+    unsupported = {"nvmlDeviceGetProcessUtilization": nvml_error("NotSupported")}
+    machine = Machine(tmp_path, raises=unsupported)
+    machine.joins(child.pid, *(() if alone else [ELSEWHERE]))
+    machine.gpu.busy_pct = busy_pct
+    on = machine.whole_run(child.pid)
+    assert on is not None
+    assert (on.present, on.busy) == (4, busy)
+    troubles = machine.watch.seen([]).troubles
+    assert troubles == ("nvmlDeviceGetProcessUtilization: NVMLError_NotSupported",)
+
+
+def test_another_process_at_work_is_not_the_runs_work(tmp_path: Path, child: process.Child) -> None:
+    machine = Machine(tmp_path)
+    machine.joins(child.pid, busy=False)
+    machine.joins(ELSEWHERE)
+    machine.gpu.busy_pct = 100
+    on = machine.whole_run(child.pid)
+    assert on is not None
+    assert (on.present, on.busy) == (4, 0)
+
+
+def test_a_device_that_names_no_process_was_not_looked_at(
+    tmp_path: Path, child: process.Child
+) -> None:
+    refused = {"nvmlDeviceGetComputeRunningProcesses": nvml_error("NoPermission")}
+    machine = Machine(tmp_path, raises=refused)
+    machine.joins(child.pid)
+    assert machine.whole_run(child.pid) is None
+    seen = machine.watch.seen([run_of(child.pid)])
+    assert seen.runs[0].looks == 0
+    assert not seen.runs[0].idle
+    assert seen.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
+
+
+def test_runs_that_are_not_asked_for_are_left_out(tmp_path: Path, child: process.Child) -> None:
+    machine = Machine(tmp_path)
+    machine.whole_run(child.pid)
+    assert machine.watch.seen([]).runs == ()
+
+
+def never() -> Any:
+    raise AssertionError("NVML was asked")
+
+
+NO_GPU: list[tuple[str, dict[str, Any]]] = [
+    ("no node", {"nodes": {}}),
+    ("a plain file", {"nodes": {"nvidia0": None, "nvidiactl": None}}),
+    ("driver only", {"nodes": {}, "driver": DRIVER}),
+    ("no control node", {"nodes": {"nvidia0": (MAJOR, 0)}}),
+    ("no driver", {"driver": None}),
+]
+
+
+@pytest.mark.parametrize(("name", "shown"), NO_GPU, ids=[name for name, _ in NO_GPU])
+def test_without_a_device_nothing_is_asked_and_nothing_started(
+    name: str, shown: dict[str, Any], tmp_path: Path, child: process.Child
+) -> None:
+    watch = Watch(kernel(tmp_path, **shown), never)
+    watch.before()
+    watch.begin(child.pid)
+    watch.end(child.pid)
+    before = threading.active_count()
+    with watch.beside() as began:
+        assert began is None
+        assert threading.active_count() == before
+    seen = watch.seen([run_of(child.pid)])
+    assert list(seen.missing())
+    assert not list(seen.contradictions())
+    assert (seen.devices, seen.runs, seen.troubles) == ((), (), ())
+
+
+def test_a_library_of_another_version_is_told_and_shows_nothing(
+    tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path)
+    machine.nvml.driver, machine.nvml.version = "560.28.03", "12.560.28.03"
+    machine.joins(child.pid)
+    machine.watch.begin(child.pid)
+    machine.watch.end(child.pid)
+    seen = machine.watch.seen([run_of(child.pid)])
+    assert seen.devices == ()
+    assert list(seen.missing()) == [
+        f"The kernel's driver is {DRIVER}, and NVML 12.560.28.03 tells of 560.28.03."
+    ]
+
+
+def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
+    def importing() -> Any:
+        raise ImportError
+
+    watch = Watch(kernel(tmp_path), importing)
+    watch.before()
+    (sentence,) = watch.seen([]).missing()
+    assert sentence == "NVML, the driver's library, told no version (import: ImportError)."
+
+
+class Counted(Kernel):
+    """A kernel without devices that counts how often it is asked."""
+
+    asked = 0
+
+    def nodes(self) -> tuple[Node, ...]:
+        Counted.asked += 1
+        return super().nodes()
+
+
+def test_where_there_is_nothing_the_kernel_is_asked_once(
+    tmp_path: Path, child: process.Child
+) -> None:
+    watch = Watch(Counted(tmp_path, tmp_path), never)
+    for _ in range(100):
+        watch.before()
+        watch.begin(child.pid)
+        watch.look(child.pid)
+        watch.end(child.pid)
+        watch.seen([])
+    assert Counted.asked == 1
+
+
+def everyone(machine: Machine) -> None:
+    """Let NVML tell of all processes below this one, whenever it is asked."""
+    import psutil
+
+    def join(_: object) -> list[Any]:
+        machine.leave()
+        machine.joins(*(each.pid for each in psutil.Process().children(recursive=True)))
+        return FakeNvml.do_DeviceGetComputeRunningProcesses(machine.nvml, machine.gpu)
+
+    machine.nvml.do_DeviceGetComputeRunningProcesses = join  # type: ignore[method-assign, assignment]
+
+
+def seen_of(machine: Machine, watched: Any) -> DevicesSeen:
+    seen = watched.observation().device
+    assert isinstance(seen, DevicesSeen)
+    return seen
+
+
+def test_a_served_engine_on_a_gpu_is_seen_on_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    everyone(machine)
+    watched = observer(python_workload(tmp_path, "four"))
+    watched.devices = machine.watch
+    watched.warm_up()
+    runs = [watched.timed(0.05), watched.timed(0.05)]
+    seen = seen_of(machine, watched)
+    assert [run.pid for run in seen.runs] == [run.pid for run in runs]
+    assert all(run.active and run.on[0].seen_by == "pid" for run in seen.runs)
+    assert not list(seen.missing())
+    assert not list(seen.contradictions())
+
+
+def test_a_program_on_a_gpu_is_seen_from_beside(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    everyone(machine)
+    code = "import time\nfor i in range(4): print(i, end=' ', flush=True); time.sleep(0.3)"
+    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    watched.devices = machine.watch
+    run = watched.timed(0.1)
+    seen = seen_of(machine, watched)
+    assert [each.pid for each in seen.runs] == [run.pid]
+    assert seen.runs[0].active
+    assert "flamegate-devices" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("name", ["GpuIsLost", "NoPermission", "Unknown"])
+def test_a_broken_device_disturbs_no_run(name: str, tmp_path: Path) -> None:
+    functions = [
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetUtilizationRates",
+    ]
+    machine = Machine(tmp_path, raises=dict.fromkeys(functions, nvml_error(name)))
+    watched = observer(python_workload(tmp_path, "four"))
+    watched.devices = machine.watch
+    assert watched.timed(0.02).tokens
+    seen = seen_of(machine, watched)
+    assert seen.troubles == (f"nvmlDeviceGetComputeRunningProcesses: NVMLError_{name}",)
+    assert not any(run.active for run in seen.runs)
+
+
+def test_on_this_machine_the_truth_is_told(tmp_path: Path) -> None:
+    watched = observer(python_workload(tmp_path, "four"))
+    watched.timed(0.02)
+    seen = watched.observation().device
+    assert seen is not None
+    kernels_own = Kernel()
+    assert seen.nodes == kernels_own.nodes()
+    assert not any(run.active for run in seen.runs)  # four() computes on no GPU
+    if not seen.nodes:
+        assert seen == DevicesSeen(kernel_driver=kernels_own.driver())
