@@ -43,7 +43,7 @@ def run(_: argparse.Namespace) -> int:
     for line in _counts_lines(callgrind.probe()):
         common.say(line)
     common.say(f"{'allowed':<14} {permissions.read().words}")
-    for name, good, words in (*_clocks(), *_places(), _model()):
+    for name, good, words in (*_clocks(), _gpu(), *_places(), _model()):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
     for kind, setup in (
         ("Python engines (the embedded one too)", Setup()),
@@ -156,6 +156,19 @@ def _clocks() -> list[tuple[str, bool, str]]:
             else "the kernel tells no CPU pressure (/proc/pressure/cpu)",
         ),
     ]
+
+
+def _gpu() -> tuple[str, bool, str]:
+    from pytest_flamegate.workload.device_watch import Watch
+
+    seen = Watch().seen([])
+    missing = next(seen.missing(), None)
+    if not seen.nodes and seen.kernel_driver is None:
+        return "gpu", False, "no NVIDIA device: receipts say cpu"
+    if missing is not None:
+        return "gpu", False, f"{missing} Receipts say cpu; pip install 'pytest-flamegate[gpu]'"
+    names = ", ".join(escape(device.name, 80) for device in seen.devices)
+    return "gpu", True, f"{names}, driver {seen.kernel_driver}"
 
 
 def _model() -> tuple[str, bool, str]:

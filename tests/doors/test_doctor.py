@@ -12,6 +12,9 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.profile import Probe, Setup, callgrind, choose
 from pytest_flamegate.profile.permissions import read
+from pytest_flamegate.workload.device import DevicesSeen, Node
+from pytest_flamegate.workload.device_watch import Watch
+from tests.receipt.gpu import gpu_run
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
 COUNTS = Probe(
@@ -130,6 +133,30 @@ def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
     with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
         choose("auto", Setup(), {"py-spy": DENIED})
     assert refused.value.what in text
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        (DevicesSeen(), "gpu -- no NVIDIA device: receipts say cpu"),
+        (
+            DevicesSeen(nodes=(Node("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"),
+            "gpu -- NVML, the driver's library, told no version. Receipts say cpu; "
+            "pip install 'pytest-flamegate[gpu]'",
+        ),
+        (gpu_run().evidence.device, "gpu ok NVIDIA H100 80GB HBM3, driver 550.54.15"),
+    ],
+    ids=["none", "no library", "one"],
+)
+def test_a_gpu_is_told_in_one_line(
+    seen: DevicesSeen,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Watch, "seen", lambda *_: seen)
+    told = doctor(monkeypatch, capsys, SAMPLES).splitlines()
+    assert [" ".join(each.split()) for each in told if each.startswith("gpu ")] == [line]
 
 
 def test_a_place_that_cannot_be_written_is_told(

@@ -13,6 +13,7 @@ from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.types import KernelSighting, Metric
 from pytest_flamegate.workload.observation import Block, Interval
+from tests.receipt import gpu
 from tests.receipt.factory import Triple, build
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_PROFILE_PROCESS", lambda: process(honest(), started_ticks=7)),
     ("E_PROFILE_PROCESS", lambda: process(honest(clock_scope="process"), pid=4000)),
     ("E_TOO_MANY_SAMPLES", lambda: crowded(honest())),
+    *gpu.FORGERIES,
 ]
 
 SHORT: list[tuple[str, Callable[[], Triple]]] = [
@@ -276,7 +278,7 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_ASLEEP", lambda: asleep(slow(engine="openai"))),
     ("W_NO_TIMED_RUN", lambda: without_timed_times(honest())),
     ("W_DETERMINISM_NOT_SHOWN", one_sequence),
-    ("W_DEVICE_NOT_OBSERVED", lambda: honest(engine="command").with_receipt(backend="cuda")),
+    *gpu.SHORT,
     ("W_MODEL_NOT_HASHED", lambda: _model_not_hashed()),
     ("W_NO_PROFILE", lambda: honest().with_evidence(profile=None)),
     ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest())),
@@ -313,6 +315,7 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("metrics that an older version did not write", lambda: first_metrics(honest(), 3)),
     ("a profile from before its nonce was kept", lambda: honest().with_profile(nonce=None)),
     ("costs unknown", lambda: hotspot(honest(), cpu_s_per_token=None)),
+    *gpu.HONEST,
     ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
 
@@ -358,9 +361,8 @@ def test_what_was_not_observed_lowers_the_grade_and_refuses_nothing(
     answer = verify(make())
     rule = next(rule for rule in SHORTFALLS if rule.code == code)
     assert code in {notice.code for notice in answer.warnings}
-    if code != "W_DEVICE_NOT_OBSERVED":  # its kernels are a CPU's, which is another matter
-        assert answer.refusals == ()
-        assert answer.grade is (Grade.OBSERVED if rule.protects is None else Grade.CONSISTENT)
+    assert answer.refusals == ()
+    assert answer.grade is (Grade.OBSERVED if rule.protects is None else Grade.CONSISTENT)
 
 
 @pytest.mark.parametrize(("name", "make"), HONEST, ids=[name for name, _ in HONEST])
