@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.backend import active_runs
@@ -65,11 +66,11 @@ def _device_contradiction(case: Case) -> Iterator[str]:
         return
     yield from seen.contradictions()
     timed = {(run.pid, run.started_ticks) for run in case.timed}
-    named = [(run.pid, run.started_ticks) for run in seen.runs]
-    for pid, ticks in dict.fromkeys(named):
+    named = Counter((run.pid, run.started_ticks) for run in seen.runs)
+    for (pid, ticks), times in named.items():
         if (pid, ticks) not in timed:
             yield f"Process {pid} was looked at on devices and is none of the timed runs."
-        if named.count((pid, ticks)) > 1:
+        if times > 1:
             yield f"Process {pid} stands twice among the runs on devices."
 
 
