@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.gate.dispersion import ShareSpread
     from pytest_flamegate.gate.ledger import LedgerLine
-    from pytest_flamegate.receipt.shelves import Shelves
+    from pytest_flamegate.receipt.shelves import Placed, Shelves
     from pytest_flamegate.workload.spec import Workload
 
 SCHEMA_VERSION = "1.0.0"
@@ -112,6 +112,20 @@ def load(
         )
         return None
     return found
+
+
+def keep(shelves: Shelves, calibration: Calibration, **derived: object) -> Placed:
+    """Make ``calibration`` the one of its workload; what stands there is set aside if spoilt."""
+    machine_id, workload = calibration.machine_id, calibration.workload
+    path = shelves.calibration(machine_id, workload)
+    spoilt = False
+    if os.path.lexists(path):
+        try:
+            decode(read_bounded(path, _MAX_BYTES))
+        except FlamegateError:
+            spoilt = True
+    data = encode(calibration, **derived)
+    return shelves.calibrate(machine_id, workload, data, set_aside=spoilt)
 
 
 def load_ledger(shelves: Shelves, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:

@@ -11,16 +11,9 @@ from pytest_flamegate.errors import FlamegateError, ReceiptError, system_errors
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.shelves import (
-    BATCHES,
-    FILES,
-    RECEIPT,
-    VERDICT,
-    Baseline,
-    Shelves,
-    encode_batches,
-)
+from pytest_flamegate.receipt.shelves import FILES, RECEIPT, VERDICT, Baseline, Placed, Shelves
 from pytest_flamegate.receipt.strict_json import dumps
+from pytest_flamegate.workload.clocks import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,38 +66,40 @@ class Keeper:
         """
         directory = self.shelves.publish(workload, files)
         accepted, error = None, None
+        warnings: tuple[str, ...] = ()
         if accept:
             try:
                 with system_errors():
-                    accepted = self.accept(workload, files, evidence)
+                    placed = self.accept(workload, files, evidence)
+                accepted, warnings = placed.path, placed.warnings
             except FlamegateError as failed:
                 error = failed
         line = self._line(workload, verdict, evidence)
         if error is not None:
             line |= {"verdict": "error", "reasons": [error.code]}
-        warnings: tuple[str, ...] = ()
         try:
             with system_errors():
                 self.shelves.record({**line, "accepted": accepted is not None})
         except FlamegateError as failed:
-            warnings = (f"The history does not have this run. {failed}",)
+            warnings = (*warnings, f"The history does not have this run. {failed}")
         return Kept(directory, accepted, error, warnings)
 
-    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> Path:
+    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> Placed:
         """Make a run the baseline; a run of the same code is one more batch of it.
 
-        What it was compared with stays behind: a baseline speaks for itself.
+        What it was compared with stays behind: a baseline speaks for itself. What stands
+        there and cannot be used as a baseline is set aside, and nothing removes it.
         """
+        old, spoilt = None, False
         try:
-            old = self.shelves.baseline(self.machine_id, workload)
+            old = self.baseline(workload)
         except ReceiptError:
-            old = None  # it cannot be used, and is replaced
+            spoilt = True
         if old is not None and old.machine_id != self.machine_id:
             old = None
         batches = joined(old.evidence if old else None, old.batches if old else (), evidence)
-        files = {name: data for name, data in files.items() if name in FILES}
-        files[BATCHES] = encode_batches(batches)
-        return self.shelves.accept(self.machine_id, workload, files)
+        kept = {name: data for name, data in files.items() if name in FILES}
+        return self.shelves.accept(self.machine_id, workload, kept, batches, set_aside=spoilt)
 
     def refusal(self, workload: str, verdict: Verdict) -> None:
         """Leave the reason where the result would have stood; raises where it cannot."""
@@ -114,14 +109,17 @@ class Keeper:
     def _line(
         self, workload: str, verdict: Verdict, evidence: Evidence | None
     ) -> dict[str, object]:
-        line: dict[str, object] = {"workload": workload, "verdict": verdict.verdict}
+        line: dict[str, object] = {
+            "workload": workload,
+            "verdict": verdict.verdict,
+            "created": evidence.created if evidence else utc_now(),
+            "machine": self.machine_id,
+        }
         if evidence is not None:
             line |= {
-                "created": evidence.created,
                 "commit": evidence.commit.revision if evidence.commit else None,
                 "tokens_per_second": value_of(evidence.metrics, "tokens_per_second"),
                 "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
-                "machine": self.machine_id,
                 "nonce": evidence.nonce,
             }
         return {**line, "reasons": [reason.code for reason in verdict.reasons]}

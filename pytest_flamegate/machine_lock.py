@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.receipt.locks import hold, lock
+from pytest_flamegate.receipt.locks import hold, holder, is_still, lock, note_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,6 @@ _DEFAULT_DIRECTORY = "/tmp"  # noqa: S108 - the one place that all users share
 _NAME = "flamegate.lock"
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TIMEOUT_S = 3600.0
-_PID_DIGITS = 16
 
 
 @contextmanager
@@ -61,10 +60,8 @@ def _held(path: Path, tell: Callable[[str], None], timeout_s: float) -> int:
         descriptor = _opened(path)
         try:
             _wait(descriptor, path, tell, timeout_s)
-            if _is_still(descriptor, path):
-                with suppress(OSError):
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+            if is_still(descriptor, path):
+                note_holder(descriptor)
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -95,21 +92,5 @@ def _wait(descriptor: int, path: Path, tell: Callable[[str], None], timeout_s: f
     try:
         hold(descriptor, path, 0.0)
     except ToolError:
-        tell(f"waiting for {_holder(descriptor)} to end its measurement on this machine")
+        tell(f"waiting for {holder(descriptor)} to end its measurement on this machine")
         hold(descriptor, path, timeout_s)
-
-
-def _holder(descriptor: int) -> str:
-    with suppress(OSError):
-        pid = os.pread(descriptor, _PID_DIGITS, 0).strip()
-        if pid.isdigit():
-            return f"process {pid.decode('ascii')}"
-    return "another process"
-
-
-def _is_still(descriptor: int, path: Path) -> bool:
-    try:
-        named = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(named, os.fstat(descriptor))

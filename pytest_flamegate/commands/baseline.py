@@ -90,8 +90,8 @@ def accept(parsed: argparse.Namespace) -> int:
         )
     for name in wanted:
         files, evidence = _honest(name, shelves.latest(name))
-        shelf = Keeper(shelves, machine_id(evidence.machine)).accept(name, files, evidence)
-        common.say(f"accepted {name}: {shelf}")
+        placed = Keeper(shelves, machine_id(evidence.machine)).accept(name, files, evidence)
+        common.say("\n".join((f"accepted {name}: {placed.path}", *placed.warnings)))
     return 0
 
 

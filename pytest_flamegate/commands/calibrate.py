@@ -81,7 +81,7 @@ def _one(
 ) -> UndecidedError | None:
     """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
     from pytest_flamegate import ledger
-    from pytest_flamegate.calibrated import encode, load_ledger
+    from pytest_flamegate.calibrated import keep, load_ledger
     from pytest_flamegate.calibrating import calibrate
     from pytest_flamegate.comparing import PAIRS_SHARE
     from pytest_flamegate.gate.ledger import aa_gates, ledger_bound, ledger_words
@@ -105,9 +105,9 @@ def _one(
         PAIRS_SHARE if profiler is not None else 1.0,
     )
     shelves = session.shelves
-    path = shelves.calibrate(
-        calibration.machine_id, workload.name, encode(calibration, **document(found))
-    )
+    placed = keep(shelves, calibration, **document(found))
+    for warning in placed.warnings:
+        line.tell(warning)
     gates = aa_gates(calibration.differences, drop_pct, found.plan)
     ledger.enter(shelves, calibration, drop_pct, gates)
     known = load_ledger(shelves, line.tell)
@@ -119,7 +119,7 @@ def _one(
         *_own(found),
         *_hotspots(calibration.spreads),
         _row("ledger", f"{ledger_words(bound)} at {drop_pct:g} %"),
-        _row("kept in", relative(path, session.settings.root)),
+        _row("kept in", relative(placed.path, session.settings.root)),
     ]
     common.say("\n".join(told) + "\n")
     return refusal(workload.name, found)

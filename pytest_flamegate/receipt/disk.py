@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,32 @@ def sync_directory(path: Path) -> None:
     try:
         os.fsync(descriptor)
     finally:
+        close(descriptor)
+
+
+def close(descriptor: int) -> None:
+    """Close what nothing more is written to; the system closes it even where it complains."""
+    with suppress(OSError):
         os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make ``path`` and what is missing above it, so that the disk keeps their names too.
+
+    A name is synced before anything is put under it. So a directory that holds something
+    needs no sync, whoever made it, and one that is empty gets one: its maker may have been
+    killed before his.
+    """
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        if next(entries, None) is None:
+            # Only its maker needs the name to last, and he could read what is above it.
+            with suppress(PermissionError):
+                sync_directory(path.parent)
+        return
+    make_directory(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir()
+    sync_directory(path.parent)
 
 
 def refuse_symlink(path: Path) -> None:

@@ -7,17 +7,18 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.receipt.disk import writing
+from pytest_flamegate.receipt.disk import close, make_directory, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-_POLL_S = 0.02
+_FIRST_POLL_S, _POLL_S = 0.001, 0.02
 _PID_DIGITS = 16
+_LOCKS = Path("/proc/locks")
 
 
 @contextmanager
@@ -28,18 +29,13 @@ def lock(path: Path, timeout_s: float) -> Iterator[None]:
     ``E_CANNOT_WRITE`` if the file cannot be made.
     """
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o666)
+        make_directory(path.parent)
+        descriptor = open_locked(path, os.O_RDWR, timeout_s)
     try:
-        hold(descriptor, path, timeout_s)
-        # The holder's pid is for the other's message only; a full disk must not stop us.
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        note_holder(descriptor)
         yield
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 @contextmanager
@@ -50,12 +46,31 @@ def directory_lock(path: Path, timeout_s: float) -> Iterator[None]:
         hold(descriptor, path, timeout_s)
         yield
     finally:
-        os.close(descriptor)
+        close(descriptor)
+
+
+def open_locked(path: Path, flags: int, timeout_s: float) -> int:
+    """Return the open file ``path``, made if there is none and locked until it is closed.
+
+    Raises ``OSError`` where the system refuses, ``ToolError`` ``E_LOCK_TIMEOUT``.
+    """
+    while True:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            hold(descriptor, path, timeout_s)
+            if is_still(descriptor, path):
+                return descriptor
+        except BaseException:
+            close(descriptor)
+            raise
+        # Somebody removed it while we waited: what is locked now has no name any more.
+        close(descriptor)
 
 
 def hold(descriptor: int, path: Path, timeout_s: float) -> None:
     """Lock the open file ``descriptor`` exclusively, until it is closed."""
     deadline_s = time.monotonic() + timeout_s
+    poll_s = _FIRST_POLL_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,15 +82,50 @@ def hold(descriptor: int, path: Path, timeout_s: float) -> None:
         if time.monotonic() >= deadline_s:
             raise ToolError(
                 "E_LOCK_TIMEOUT",
-                f"{str(path)!a} has been locked for {timeout_s:g} s by {_holder(descriptor)}.",
+                f"{str(path)!a} has been locked for {timeout_s:g} s by {holder(descriptor)}.",
                 "Wait for that run to end, or end it.",
             )
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
+        poll_s = min(2 * poll_s, _POLL_S)
 
 
-def _holder(descriptor: int) -> str:
+def note_holder(descriptor: int) -> None:
+    """Write this process's pid into a lock file, for those whom ``/proc/locks`` does not tell."""
+    # It is for their message only; a full disk must not stop us.
     with suppress(OSError):
-        pid = os.pread(descriptor, _PID_DIGITS, 0).strip()
-        if pid.isdigit():
-            return f"process {pid.decode('ascii')}"
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+
+
+def holder(descriptor: int) -> str:
+    """Return who holds the lock on the open file ``descriptor``, in words."""
+    with suppress(OSError, ValueError):
+        pid = _locking(os.fstat(descriptor)) or _noted(descriptor)
+        if pid > 0:
+            return f"process {pid}"
     return "another process"
+
+
+def is_still(descriptor: int, path: Path) -> bool:
+    """Say whether ``path`` still names the open file ``descriptor``."""
+    try:
+        named = path.lstat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(descriptor))
+
+
+def _locking(file: os.stat_result) -> int:
+    """Return the process that Linux says holds a lock on ``file``; 0 where it does not say."""
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    with suppress(OSError):
+        for line in _LOCKS.read_text("ascii", "replace").splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:131081 0 EOF
+            words = line.split()
+            if len(words) > 5 and words[1] == "FLOCK" and words[5] == place:
+                return int(words[4])
+    return 0
+
+
+def _noted(descriptor: int) -> int:
+    return int(os.pread(descriptor, _PID_DIGITS, 0))

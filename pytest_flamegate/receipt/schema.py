@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-Kind = Literal["receipt", "evidence", "verdict"]
+Kind = Literal["receipt", "evidence", "verdict", "baseline", "history"]
 VERSION = "1.0.0"
 _REPORTED_PER_LIST = 8
 
@@ -48,6 +48,8 @@ _OTHER_CODES: Mapping[Kind, str] = {
     "receipt": "E_SCHEMA",
     "evidence": "E_EVIDENCE_SCHEMA",
     "verdict": "E_VERDICT_SCHEMA",
+    "baseline": "E_BASELINE_SCHEMA",
+    "history": "E_HISTORY_SCHEMA",
 }
 
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from glob import escape
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError
-from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.build import decode_evidence
-from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.strict_json import (
-    EVIDENCE_MAX_BYTES,
-    RECEIPT_MAX_BYTES,
-    dumps,
-    loads,
-)
+from pytest_flamegate.receipt import accepted, history, store
+from pytest_flamegate.receipt.accepted import Record
+from pytest_flamegate.workload.clocks import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pytest_flamegate.receipt.types import Batch, Evidence
 
-RECEIPT, EVIDENCE = "receipt.json", "evidence.json"
+RECEIPT, EVIDENCE = "receipt.json", accepted.EVIDENCE
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"
@@ -40,8 +31,6 @@ DIFFERENCE = "diff.svg"
 """What changed from the other side to this one."""
 DESCRIBED = "profile.speedscope.json"
 """How an imported profile was taken, and its stacks once more: it has no evidence."""
-BATCHES = "batches.json"
-"""The measurements that an accepted baseline rests on, one entry each."""
 FILES = (
     *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
     *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
@@ -63,6 +52,21 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Where something was put, and where that went which could not be read in its place."""
+
+    path: Path
+    set_aside: Path | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Say what was set aside."""
+        if self.set_aside is None:
+            return ()
+        return (f"What stood at {self.path} could not be used. It is kept as {self.set_aside}.",)
+
+
+@dataclass(frozen=True, slots=True)
 class Shelves:
     """The artifact directory. Nothing is made before there is something to keep."""
 
@@ -77,25 +81,46 @@ class Shelves:
         return store.inside(store.inside(self.root / "baselines", machine_id), workload)
 
     def machines_with(self, workload: str) -> tuple[str, ...]:
-        """Return the machine classes that have a baseline of ``workload``."""
+        """Return the machine classes that have a baseline of ``workload``, readable or not."""
         # A variant's name, decode[i2s], would be read as a pattern.
-        found = (self.root / "baselines").glob(f"*/{escape(workload)}/{EVIDENCE}")
-        return tuple(sorted(path.parents[1].name for path in found))
+        found = (self.root / "baselines").glob(f"*/{escape(workload)}")
+        return tuple(sorted(path.parent.name for path in found if _holds_something(path)))
 
     def baselines(self) -> tuple[tuple[str, str, Path], ...]:
         """Return machine class, workload and directory of every baseline, in order."""
-        found = sorted((self.root / "baselines").glob(f"*/*/{EVIDENCE}"))
-        return tuple((p.parents[1].name, p.parent.name, p.parent) for p in found)
+        found = sorted((self.root / "baselines").glob("*/*"))
+        return tuple(
+            (path.parent.name, path.name, path)
+            for path in found
+            if path.is_dir() and _holds_something(path)
+        )
 
     def remove(self, directory: Path) -> None:
         """Remove one baseline."""
         store.clear(directory)
 
     def probe(self, machine_id: str | None = None) -> None:
-        """Make sure that a run can be kept, and a baseline of ``machine_id`` accepted."""
+        """Make sure that a run can be kept, and a baseline of ``machine_id`` accepted.
+
+        What writers that were killed left on any shelf is removed first.
+        """
+        self.sweep()
         store.probe(self.root / "latest")
         if machine_id is not None:
             store.probe(store.inside(self.root / "baselines", machine_id))
+
+    def sweep(self) -> None:
+        """Remove what killed writers left, but where somebody is writing right now."""
+        store.sweep_probes(self.root.parent)
+        for shelf in (self.root, *self._shelves()):
+            store.sweep(shelf)
+
+    def _shelves(self) -> Iterator[Path]:
+        for name in ("latest", "imported", "history"):
+            yield self.root / name
+        for name in ("baselines", "calibration"):
+            yield self.root / name
+            yield from sorted((self.root / name).glob("*"))
 
     def clear(self, workload: str) -> None:
         """Remove the last run: what it said must not outlive the next one's failure."""
@@ -105,43 +130,70 @@ class Shelves:
         """Write one run's files, all or none."""
         store.ensure_gitignore(self.root)
         directory = self.latest(workload)
+        store.sweep(directory.parent)
         store.publish(directory, files)
         return directory
 
-    def accept(self, machine_id: str, workload: str, files: Mapping[str, bytes]) -> Path:
-        """Make a run's files the baseline, all or none."""
+    def accept(
+        self,
+        machine_id: str,
+        workload: str,
+        files: Mapping[str, bytes],
+        batches: tuple[Batch, ...] = (),
+        *,
+        set_aside: bool = False,
+    ) -> Placed:
+        """Make a run's files the baseline, with a record of them, all or none.
+
+        With ``set_aside`` what stood there is kept beside it, under a hidden name.
+        """
         directory = self.accepted(machine_id, workload)
-        store.publish(directory, files)
-        return directory
+        digests = accepted.digests(files)
+        record = Record(workload, machine_id, utc_now(), digests, batches)
+        store.ensure_gitignore(self.root)
+        store.sweep(directory.parent)
+        whole = {**files, accepted.RECORD: accepted.encode(record)}
+        return Placed(directory, store.publish(directory, whole, set_aside=set_aside))
 
     def baseline(self, machine_id: str, workload: str) -> Baseline | None:
         """Read the baseline for this machine class; fall back to another machine's.
 
         None where nothing was ever accepted. ``ReceiptError`` ``E_BASELINE_CORRUPT``
-        where it cannot be read as what was written.
+        where it cannot be read as what was accepted.
         """
         machines = self.machines_with(workload)
         if not machines:
             return None
         chosen = machine_id if machine_id in machines else machines[0]
         directory = self.accepted(chosen, workload)
-        return Baseline(directory, read_evidence(directory), chosen, _read_batches(directory))
+        evidence, batches = accepted.read(directory, FILES)
+        return Baseline(directory, evidence, chosen, batches)
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append one gated run to the history."""
-        _append(self.root / "history" / "runs.jsonl", line)
+        history.append_run(self.runs, line)
+
+    @property
+    def runs(self) -> Path:
+        """Where every gated run stands, one line each."""
+        return self.root / "history" / "runs.jsonl"
 
     def calibration(self, machine_id: str, workload: str) -> Path:
         """Return where the calibration of ``workload`` stands for that class of machine."""
         shelf = store.inside(self.root / "calibration", machine_id)
         return store.inside(shelf, f"{workload}.json")
 
-    def calibrate(self, machine_id: str, workload: str, data: bytes) -> Path:
-        """Make ``data`` the calibration of ``workload`` on that class of machine."""
+    def calibrate(
+        self, machine_id: str, workload: str, data: bytes, *, set_aside: bool = False
+    ) -> Placed:
+        """Make ``data`` the calibration of ``workload`` on that class of machine.
+
+        With ``set_aside`` what stood there is kept beside it, under a hidden name.
+        """
         store.ensure_gitignore(self.root)
         path = self.calibration(machine_id, workload)
-        store.write_atomic(path, data)
-        return path
+        store.sweep(path.parent)
+        return Placed(path, store.write_atomic(path, data, set_aside=set_aside))
 
     @property
     def ledger(self) -> Path:
@@ -150,45 +202,18 @@ class Shelves:
 
     def enter(self, line: Mapping[str, object]) -> None:
         """Append one gate of unchanged code to the ledger. Nothing ever rewrites it."""
-        _append(self.ledger, line)
-
-
-def _append(path: Path, line: Mapping[str, object]) -> None:
-    store.append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False).encode())
+        history.append(self.ledger, line)
 
 
 def read_evidence(directory: Path) -> Evidence:
     """Read the evidence of a baseline; whatever is wrong with it is ``E_BASELINE_CORRUPT``."""
-    path = directory / EVIDENCE
-    try:
-        return decode_evidence(store.read_bounded(path, EVIDENCE_MAX_BYTES))
-    except FlamegateError as error:
-        raise _corrupt(path, error) from None
+    return accepted.read(directory, FILES)[0]
 
 
-def encode_batches(batches: tuple[Batch, ...]) -> bytes:
-    """Return the content of the file that ``Baseline.batches`` is read from."""
-    return dumps(to_plain(_Batches(batches)))
-
-
-def _read_batches(directory: Path) -> tuple[Batch, ...]:
-    path = directory / BATCHES
-    if not os.path.lexists(path):
-        return ()
-    try:
-        return from_plain(_Batches, loads(store.read_bounded(path, RECEIPT_MAX_BYTES))).batches
-    except FlamegateError as error:
-        raise _corrupt(path, error) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Batches:
-    batches: tuple[Batch, ...]
-
-
-def _corrupt(path: Path, error: FlamegateError) -> ReceiptError:
-    return ReceiptError(
-        "E_BASELINE_CORRUPT",
-        f"The baseline {path} cannot be used: {error.what}",
-        "Restore it from version control, or accept a new one with --flamegate-update.",
-    )
+def _holds_something(path: Path) -> bool:
+    """Whether ``path`` is, or was, a baseline: no leftover, and not what an emptied one left."""
+    if path.name.startswith("."):
+        return False
+    if not path.is_dir():
+        return True
+    return any(not entry.name.startswith(".") for entry in path.iterdir())

@@ -2,22 +2,22 @@
 
 After a crash at any point, a file holds all of its old or all of its new content, and
 a published directory the files of one run or of the other, never of both. A write that
-fails leaves what was there before.
+fails leaves what was there before. What is spoilt is set aside under a hidden name when
+something else is to stand in its place, and nothing removes it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
-import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.receipt import disk
+from pytest_flamegate.receipt import disk, siblings
 from pytest_flamegate.receipt.disk import (
+    close,
+    make_directory,
     read_bounded,
     refuse_symlink,
     sync_directory,
@@ -25,10 +25,10 @@ from pytest_flamegate.receipt.disk import (
     write_synced,
     writing,
 )
-from pytest_flamegate.receipt.locks import directory_lock, hold, lock
+from pytest_flamegate.receipt.locks import directory_lock, lock, open_locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
     "probe",
     "publish",
     "read_bounded",
+    "sweep",
+    "sweep_probes",
     "write_atomic",
 ]
 
@@ -75,56 +77,43 @@ def inside(root: Path, name: str) -> Path:
     return root / name
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``, all or nothing; directories above it are made.
+def write_atomic(path: Path, data: bytes, *, set_aside: bool = False) -> Path | None:
+    """Replace the file ``path`` by ``data``, all or nothing; directories above it are made.
 
-    ToolError ``E_CANNOT_WRITE`` where the system refuses or ``path`` is no regular file: a
-    device or a pipe would be replaced by one.
+    With ``set_aside`` what stood there is kept under a hidden name, which is returned; None
+    where nothing did. ToolError ``E_CANNOT_WRITE`` where the system refuses (what was there
+    stays) or ``path`` is no regular file: a device or a pipe would be replaced by one;
+    ``E_LOCK_TIMEOUT`` where another process is writing there for too long.
     """
     with writing(path):
         refuse_symlink(path)
         _refuse_special(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with directory_lock(path.parent, LOCK_TIMEOUT_S):
-            for left in _siblings(path, "new"):
-                left.unlink()
-            fresh = _sibling(path, "new")
-            try:
-                write_synced(fresh, data)
-                fresh.replace(path)
-            except BaseException:
-                fresh.unlink(missing_ok=True)
-                raise
-            sync_directory(path.parent)
+        return _put(path, lambda fresh: write_synced(fresh, data), set_aside=set_aside)
 
 
-def publish(directory: Path, files: Mapping[str, bytes]) -> None:
+def publish(directory: Path, files: Mapping[str, bytes], *, set_aside: bool = False) -> Path | None:
     """Make ``directory`` hold exactly ``files`` (name to content), in one step.
 
     The files are written beside it first and the two directories then swapped, so
-    nobody ever sees files of two runs together; nothing of the earlier run stays.
+    nobody ever sees files of two runs together; nothing of the earlier run stays, unless
+    ``set_aside`` keeps what stood there, file or directory, under the hidden name returned.
     ToolError ``E_CANNOT_WRITE`` where the system refuses (what was there stays),
     ``E_LOCK_TIMEOUT`` where another process is publishing for too long.
     """
     for name in files:
         inside(directory, name)
+
+    def make(fresh: Path) -> None:
+        fresh.mkdir()
+        for name, data in files.items():
+            write_synced(fresh / name, data)
+        sync_directory(fresh)
+
     with writing(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with directory_lock(directory.parent, LOCK_TIMEOUT_S):
+        refuse_symlink(directory)
+        if not set_aside:
             _refuse_other_than_directory(directory)
-            _recover(directory)
-            fresh = _sibling(directory, "new")
-            try:
-                fresh.mkdir()
-                for name, data in files.items():
-                    write_synced(fresh / name, data)
-                sync_directory(fresh)
-                _swap(fresh, directory)
-            except BaseException:
-                shutil.rmtree(fresh, ignore_errors=True)
-                raise
-            sync_directory(directory.parent)
-            _sweep(directory)
+        return _put(directory, make, set_aside=set_aside)
 
 
 def clear(directory: Path) -> None:
@@ -138,10 +127,31 @@ def clear(directory: Path) -> None:
             return
         with directory_lock(directory.parent, LOCK_TIMEOUT_S):
             _refuse_other_than_directory(directory)
-            if directory.exists():
-                directory.rename(_sibling(directory, "new"))
+            siblings.tidy(directory.parent, directory.name)
+            gone = siblings.passing(directory)
+            with suppress(FileNotFoundError):
+                directory.rename(gone)
+            try:
+                # Even where there is none: who removed it may have been killed before this.
                 sync_directory(directory.parent)
-            _sweep(directory)
+            except BaseException:
+                with suppress(OSError):
+                    gone.rename(directory)
+                raise
+            siblings.discard(gone)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed writers left in ``directory``; later, where one is at work there."""
+    with suppress(OSError, ToolError), directory_lock(directory, 0.0):
+        siblings.tidy(directory)
+        siblings.tidy_probes(directory)
+
+
+def sweep_probes(directory: Path) -> None:
+    """Remove only the probes, whose names nobody else uses: others' files stand here too."""
+    with suppress(OSError, ToolError), directory_lock(directory, 0.0):
+        siblings.tidy_probes(directory)
 
 
 def probe(directory: Path) -> None:
@@ -154,14 +164,15 @@ def probe(directory: Path) -> None:
         place = directory
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
-        path = place / f".flamegate-probe-{secrets.token_hex(6)}"
-        try:
-            write_synced(path, _PROBE)
-        except BaseException:
-            with suppress(OSError):
-                path.unlink()
-            raise
-        path.unlink()
+        with directory_lock(place, LOCK_TIMEOUT_S):
+            siblings.tidy_probes(place)
+            path = siblings.probing(place)
+            try:
+                write_synced(path, _PROBE)
+            except BaseException:
+                siblings.discard(path)
+                raise
+            path.unlink()
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -175,24 +186,24 @@ def append_line(path: Path, line: bytes) -> None:
             "E_NOT_ONE_LINE", "A record holds a newline.", "Write a record as one line of JSON."
         )
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o666)
+        _refuse_special(path)
+        make_directory(path.parent)
+        descriptor = open_locked(path, os.O_RDWR | os.O_APPEND, LOCK_TIMEOUT_S)
         try:
-            hold(descriptor, path, LOCK_TIMEOUT_S)
             size = os.fstat(descriptor).st_size
+            if size == 0:
+                # Before its first line the file has a name that lasts: so every later line.
+                sync_directory(path.parent)
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
             try:
                 write_all(descriptor, b"\n" * torn + line + b"\n")
                 os.fsync(descriptor)
-            except OSError:
+            except BaseException:
                 with suppress(OSError):
                     os.ftruncate(descriptor, size)
                 raise
-            if size == 0:
-                sync_directory(path.parent)
         finally:
-            os.close(descriptor)
+            close(descriptor)
 
 
 def ensure_gitignore(root: Path) -> None:
@@ -208,55 +219,72 @@ def ensure_gitignore(root: Path) -> None:
     write_atomic(path, _GITIGNORE)
 
 
-def _sibling(path: Path, role: str) -> Path:
-    """Return an unused hidden name beside ``path``: same file system, same directory."""
-    return path.with_name(f".{path.name}.{role}-{secrets.token_hex(6)}")
+def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path | None:
+    """Put what ``make`` makes in the place of ``target``; return where that went, if set aside.
 
-
-def _siblings(path: Path, role: str) -> Iterator[Path]:
-    prefix = f".{path.name}.{role}-"
-    for entry in sorted(path.parent.iterdir()):
-        if entry.name.startswith(prefix):
-            yield entry
-
-
-def _swap(fresh: Path, directory: Path) -> None:
-    """Put ``fresh`` in the place of ``directory``; what stood there goes to a hidden name."""
-    if not directory.exists():
-        fresh.rename(directory)
-    elif not disk.exchange(fresh, directory):
-        # Two steps where there is no single one. Between them no result is to be seen,
-        # and after a crash there the next publish brings the earlier one back.
-        old = _sibling(directory, "old")
-        directory.rename(old)
+    When this returns, the disk has it. OSError where it does not: then nothing has changed.
+    """
+    make_directory(target.parent)
+    with directory_lock(target.parent, LOCK_TIMEOUT_S):
+        siblings.tidy(target.parent, target.name)
+        fresh = siblings.passing(target)
+        kept = siblings.aside(target) if set_aside and os.path.lexists(target) else None
         try:
-            fresh.rename(directory)
+            make(fresh)
+            undo = _swap(fresh, target, kept)
+            try:
+                sync_directory(target.parent)
+            except BaseException:
+                with suppress(OSError):
+                    undo()
+                raise
         except BaseException:
-            old.rename(directory)
+            siblings.discard(fresh)
             raise
+        # What is done is done: what cannot be removed now is swept another time.
+        with suppress(OSError):
+            siblings.tidy(target.parent, target.name)
+        return kept
 
 
-def _recover(directory: Path) -> None:
-    """Bring back what a crash between the two steps of a swap left under a hidden name."""
-    for old in _siblings(directory, "old"):
-        if not directory.exists():
-            old.rename(directory)
-    _sweep(directory)
+def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
+    """Put ``fresh`` in the place of ``target``; return what takes that back.
 
+    What stood there goes to the name ``kept``, else to a hidden one.
+    """
+    if not os.path.lexists(target):
+        fresh.rename(target)
+        return lambda: target.rename(fresh)
+    if kept is None and disk.exchange(fresh, target):
+        return lambda: disk.exchange(fresh, target)
+    if kept is None and not target.is_dir():
+        fresh.replace(target)
+        return lambda: None
+    # Two steps where there is no single one. Between them no result is to be seen,
+    # and after a crash there the next writer brings the earlier one back.
+    old = kept or siblings.waiting(target)
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
 
-def _sweep(directory: Path) -> None:
-    """Remove what writers that were killed left behind; the lock says that none is at work."""
-    for role in ("new", "old"):
-        for left in _siblings(directory, role):
-            shutil.rmtree(left, ignore_errors=True)
+    def undo() -> None:
+        target.rename(fresh)
+        old.rename(target)
+
+    return undo
 
 
 def _refuse_special(path: Path) -> None:
-    if path.exists() and not stat.S_ISREG(path.lstat().st_mode) and not path.is_dir():
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def _refuse_other_than_directory(path: Path) -> None:
     refuse_symlink(path)
-    if path.exists() and not stat.S_ISDIR(path.lstat().st_mode):
+    if path.exists() and not path.is_dir():
         raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))

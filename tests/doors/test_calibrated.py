@@ -56,9 +56,8 @@ def shelves(tmp_path: Path) -> Shelves:
 
 
 def kept(shelves: Shelves, data: bytes | None = None) -> Path:
-    return shelves.calibrate(
-        MACHINE, WORKLOAD.name, encode(calibration()) if data is None else data
-    )
+    whole = encode(calibration()) if data is None else data
+    return shelves.calibrate(MACHINE, WORKLOAD.name, whole).path
 
 
 def loaded(shelves: Shelves, workload: Workload = WORKLOAD) -> tuple[Calibration | None, list[str]]:

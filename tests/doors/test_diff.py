@@ -238,8 +238,8 @@ def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -
     keeper = Keeper(Shelves(tmp_path), "machine")
     triple = build()
     files = {**triple.files, "diff.svg": b"x", "base-profile.folded": b"y"}
-    accepted = keeper.accept("4tok", files, triple.evidence)
-    assert {path.name for path in accepted.iterdir()} == {*triple.files, "batches.json"}
+    accepted = keeper.accept("4tok", files, triple.evidence).path
+    assert {path.name for path in accepted.iterdir()} == {*triple.files, "baseline.json"}
 
 
 def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from pytest_flamegate.instruments import Instruments
 from pytest_flamegate.keeping import Keeper
 from pytest_flamegate.outcome import Outcome
 from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.receipt import accepted as module
 from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.accepted import OLD_RECORD, RECORD
 from pytest_flamegate.receipt.build import encode_evidence
-from pytest_flamegate.receipt.shelves import BATCHES, Shelves
+from pytest_flamegate.receipt.shelves import Shelves
 from pytest_flamegate.report.terminal import summary
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
@@ -37,6 +40,13 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
+def accepted(keeper: Keeper) -> dict[str, bytes]:
+    """The baseline's files, but for its record."""
+    found = contents(keeper.shelves.accepted("machine", "toy"))
+    assert RECORD in found
+    return {name: data for name, data in found.items() if name != RECORD}
+
+
 @pytest.fixture
 def keeper(tmp_path: Path) -> Keeper:
     """One with an earlier run and an accepted baseline."""
@@ -50,20 +60,116 @@ def keep(keeper: Keeper) -> Any:
     return keeper.keep("toy", NEW, verdicts.no_baseline(), build().evidence, accept=True)
 
 
-def full(*_: object) -> int:
+def full(*_: object, **__: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_run_is_published_accepted_and_recorded(keeper: Keeper) -> None:
     kept = keep(keeper)
-    assert (kept.error, kept.warnings) == (None, ())
+    assert kept.error is None
     assert contents(kept.directory) == NEW
     assert kept.accepted is not None
-    accepted = contents(kept.accepted)
-    assert b'"processes"' in accepted.pop(BATCHES)
-    assert accepted == NEW
+    assert b'"processes"' in (kept.accepted / RECORD).read_bytes()
+    assert accepted(keeper) == NEW
     (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
     assert json.loads(line)["accepted"] is True
+
+
+def test_a_spoilt_baseline_is_set_aside_and_named(keeper: Keeper) -> None:
+    """What the fixture accepted is no evidence."""
+    kept = keep(keeper)
+    (aside,) = kept.accepted.parent.glob(".toy.corrupt-*")
+    (warning,) = kept.warnings
+    assert str(aside) in warning
+    assert contents(aside).items() >= OLD.items()
+    # Neither another run nor a sweep takes it away, and no list shows it.
+    keep(keeper)
+    keeper.shelves.sweep()
+    assert contents(aside).items() >= OLD.items()
+    assert [path for _, _, path in keeper.shelves.baselines()] == [kept.accepted]
+    assert keeper.shelves.machines_with("toy") == ("machine",)
+
+
+def test_a_good_baseline_is_replaced_and_leaves_nothing(tmp_path: Path) -> None:
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    for _ in range(2):
+        assert keeper.accept("toy", triple.files, triple.evidence).warnings == ()
+    assert [path.name for path in keeper.shelves.accepted("machine", "toy").parent.iterdir()] == [
+        "toy"
+    ]
+
+
+@pytest.mark.parametrize("fault", ["edited", "torn", "gone", "record", "stranger", "a file"])
+def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
+    tmp_path: Path, fault: str
+) -> None:
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    directory = keeper.accept("toy", triple.files, triple.evidence).path
+    path = directory / "profile.folded"
+    if fault == "edited":
+        path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    elif fault == "torn":
+        os.truncate(path, 10)
+    elif fault == "gone":
+        path.unlink()
+    elif fault == "stranger":
+        path = directory / "decode.json"
+        path.write_text("{}")
+    elif fault == "record":
+        path = directory / RECORD
+        path.write_text(path.read_text().replace('"machine"', '"engine"', 1))
+    else:
+        path = directory
+        shutil.rmtree(directory)
+        directory.write_text("{}")
+    with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
+        keeper.baseline("toy")
+    assert str(path) in raised.value.what
+    placed = keeper.accept("toy", triple.files, triple.evidence)
+    assert placed.set_aside is not None
+    assert os.path.lexists(placed.set_aside)
+    assert keeper.baseline("toy") is not None
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_baseline_from_before_there_were_digests_stays_readable(
+    tmp_path: Path, old: bool
+) -> None:
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    directory = keeper.accept("toy", triple.files, triple.evidence).path
+    new = keeper.baseline("toy")
+    record = json.loads((directory / RECORD).read_text())
+    (directory / RECORD).unlink()
+    if old:
+        (directory / OLD_RECORD).write_text(json.dumps({"batches": record["batches"]}))
+    found = keeper.baseline("toy")
+    assert found is not None
+    assert new is not None
+    assert found == replace(new, batches=new.batches if old else ())
+
+
+def test_a_reader_never_sees_half_of_two_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepted anew by another job, after the record was read and before the files are."""
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    keeper.accept("toy", triple.files, triple.evidence)
+    real, other = module._check, {**triple.files, "flamegraph.md": b"of another run"}
+    met: list[str] = []
+
+    def check(*arguments: Any) -> None:
+        if not met:
+            keeper.shelves.accept("machine", "toy", other)
+        try:
+            real(*arguments)
+        except ReceiptError as error:
+            met.append(error.what)
+            raise
+
+    monkeypatch.setattr(module, "_check", check)
+    found = keeper.baseline("toy")
+    assert found is not None
+    assert (found.batches, len(met)) == ((), 1)
 
 
 def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
@@ -72,11 +178,9 @@ def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
     assert kept.error is None
     assert contents(kept.directory) == NEW
     assert kept.accepted is not None
-    accepted = contents(kept.accepted)
-    assert b'"processes"' in accepted.pop(BATCHES)
-    assert accepted == NEW
-    (warning,) = kept.warnings
-    assert "E_CANNOT_WRITE" in warning
+    assert b'"processes"' in (kept.accepted / RECORD).read_bytes()
+    assert accepted(keeper) == NEW
+    assert any("E_CANNOT_WRITE" in warning for warning in kept.warnings)
 
 
 def test_a_run_that_cannot_be_accepted_stays_published_and_is_no_baseline(
@@ -87,7 +191,7 @@ def test_a_run_that_cannot_be_accepted_stays_published_and_is_no_baseline(
     assert kept.accepted is None
     assert kept.error.code == "E_SYSTEM"
     assert contents(kept.directory) == NEW
-    assert contents(keeper.shelves.accepted("machine", "toy")) == OLD
+    assert accepted(keeper) == OLD
     (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert (told["verdict"], told["accepted"]) == ("error", False)
@@ -101,7 +205,7 @@ def test_a_full_disk_costs_no_earlier_result(
         keep(keeper)
     monkeypatch.undo()
     assert contents(keeper.shelves.latest("toy")) == OLD
-    assert contents(keeper.shelves.accepted("machine", "toy")) == OLD
+    assert accepted(keeper) == OLD
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_accept_then_judge_then_regress(project: Project) -> None:
     assert project.latest("toy") == {"evidence.json", "verdict.json"}
     (baseline,) = (project.artifacts / "baselines").glob("*/toy")
     accepted = {path.name: path.read_bytes() for path in baseline.iterdir()}
-    assert accepted.keys() == {"batches.json", "evidence.json", "verdict.json"}
+    assert accepted.keys() == {"baseline.json", "evidence.json", "verdict.json"}
 
     result = project.run(*QUICK)
     verdict = project.verdict("toy")

@@ -181,7 +181,8 @@ def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int = 0) -> None:
     """Let the system call ``os.<call>`` fail with ``number`` from its n-th use on."""
-    real, left = getattr(os, call), after
+    module: Any = disk if call == "exchange" else os
+    real, left = getattr(module, call), after
 
     def fail(*arguments: Any, **named: Any) -> Any:
         nonlocal left
@@ -190,7 +191,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int
             raise OSError(number, os.strerror(number))
         return real(*arguments, **named)
 
-    monkeypatch.setattr(os, call, fail)
+    monkeypatch.setattr(module, call, fail)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
@@ -226,7 +227,7 @@ def test_a_refused_publish_leaves_the_earlier_result(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "exchange"])
 def test_a_refused_write_leaves_the_earlier_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:

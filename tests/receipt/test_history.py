@@ -1,0 +1,108 @@
+"""Append-only lines: what is torn or spoilt costs itself alone, and is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, ReceiptError
+from pytest_flamegate.receipt import history
+from pytest_flamegate.receipt.schema import load
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    example: dict[str, Any] = dict(load("history")["examples"][0])
+    return {**example, **changes}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A history of three runs."""
+    place = tmp_path / "history" / "runs.jsonl"
+    for name in "abc":
+        history.append_run(place, line(workload=name))
+    return place
+
+
+def names(path: Path) -> tuple[list[object], tuple[str, ...]]:
+    found = history.read_runs(path)
+    return [each["workload"] for each in found.lines], found.warnings
+
+
+def test_what_is_appended_is_read(path: Path) -> None:
+    assert names(path) == (["a", "b", "c"], ())
+    assert all(
+        json.loads(each)["schema_version"] == "1.0.0" for each in path.read_text().splitlines()
+    )
+
+
+def test_there_is_no_history_yet(tmp_path: Path) -> None:
+    assert history.read_runs(tmp_path / "runs.jsonl") == history.Lines()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40])
+def test_a_torn_last_line_is_dropped_and_said(path: Path, cut: int) -> None:
+    path.write_bytes(path.read_bytes()[:-cut])
+    found, warnings = names(path)
+    assert found == ["a", "b"]
+    assert warnings == (f"The last line of {path} does not count: a crash cut it off.",)
+
+
+def test_what_is_appended_after_a_torn_line_counts(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+    history.append_run(path, line(workload="d"))
+    found, (warning,) = names(path)
+    assert found == ["a", "b", "d"]
+    assert warning.startswith(f"Line 3 of {path} does not count: ")
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [b"x", b"[]", b"{}", b"\0" * 50, b'{"a": NaN}', b"\xff", b'{"a": 1, "a": 1}', b"[" * 10_000],
+)
+def test_a_spoilt_middle_line_is_named_and_left_out(path: Path, spoilt: bytes) -> None:
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + spoilt + b"\n" + last)
+    found, (warning,) = names(path)
+    assert found == ["a", "c"]
+    assert warning.startswith(f"Line 2 of {path} does not count: ")
+
+
+def test_lines_from_before_they_carried_a_version_count(path: Path) -> None:
+    old = {name: value for name, value in line().items() if name != "schema_version"}
+    path.write_text(json.dumps(old) + "\n")
+    assert names(path) == (["decode-10tok"], ())
+
+
+def test_many_spoilt_lines_are_counted(path: Path) -> None:
+    path.write_bytes(b"x\n" * 1000)
+    found, warnings = names(path)
+    assert found == []
+    assert len(warnings) == 9
+    assert warnings[-1].startswith("992 more lines")
+
+
+def test_a_file_that_is_too_large_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_BYTES", 100)
+    with pytest.raises(FlamegateError, match="E_TOO_LARGE"):
+        history.read_runs(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verdict": "fine"},
+        {"accepted": None},
+        {"reasons": [1]},
+        {"tokens_per_second": -1.0},
+        {"created": "yesterday"},
+    ],
+)
+def test_what_is_no_line_is_not_appended(path: Path, changes: dict[str, Any]) -> None:
+    before = path.read_bytes()
+    with pytest.raises(ReceiptError, match="E_HISTORY_SCHEMA"):
+        history.append_run(path, line(**changes))
+    assert path.read_bytes() == before
