@@ -24,22 +24,23 @@ import warnings
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-import psutil
-
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import subreaper
+from pytest_flamegate.workload import subreaper, tree
 from pytest_flamegate.workload.placement import filled, on_cpu
+from pytest_flamegate.workload.tree import MARKER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from resource import struct_rusage
 
-MARKER = "FLAMEGATE_TREE"
 TAIL_BYTES = 4000
 _GRACE_S = 0.5
 _POLL_S = 0.005
 _SWEEP_S = 10.0
+_LOOKS = 2
+_ROOTS: set[int] = set()
+"""The processes started here that are not yet ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Child:
         pid: int,
         marker: str,
         output: Sequence[IO[bytes]],
+        before: Collection[int],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.pid = pid
@@ -70,7 +72,9 @@ class Child:
         self._marker = marker
         self._output = tuple(output)
         self._process = process
+        self._before = before
         self._closed = False
+        _ROOTS.add(pid)
 
     def poll(self) -> int | None:
         """Return the exit status if the process has ended (negative: the signal), else None."""
@@ -90,18 +94,27 @@ class Child:
         self._signal(signal.SIGINT)
 
     def end(self) -> None:
-        """End the whole tree: TERM, a short grace, KILL until nothing is left; then reap."""
+        """End the whole tree: TERM, a short grace, KILL until nothing is left; then reap.
+
+        The grace is for the process itself, which may want to end its children in its own
+        order. One that is known to ignore TERM gets none: it would be half a second for
+        nothing. One that was stopped is made to go on, or it could not answer.
+        """
         if self._closed:
             return
         try:
             # Who left the session is found by its parents only as long as these live.
-            below = self._descendants()
+            below = tree.below(self.pid) if self.poll() is None else {self.pid}
             if self.poll() is None:
                 self._signal(signal.SIGTERM)
-                self.wait(_GRACE_S)
+                self._signal(signal.SIGCONT)
+                if not tree.ignores(self.pid, signal.SIGTERM):
+                    self.wait(_GRACE_S)
             self._sweep(below)
+            self._reap_adopted()
         finally:
             self._closed = True
+            _ROOTS.discard(self.pid)
             for stream in self._output:
                 stream.close()
             subreaper.release()
@@ -143,37 +156,34 @@ class Child:
         if self._process is not None:
             self._process.returncode = status
 
-    def _sweep(self, tree: set[int]) -> None:
+    def _sweep(self, known: set[int]) -> None:
         deadline = time.monotonic() + _SWEEP_S
-        while tree := {pid for pid in tree | self._found() if self._lives(pid)}:
-            for pid in tree:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        empty = 0
+        # One look can miss what its parent left behind in that very moment.
+        while empty < _LOOKS:
+            known |= tree.members(self.pid, self._marker)
+            known = {pid for pid in known if self._lives(pid)}
+            empty = 0 if known else empty + 1
+            for pid in known:
+                tree.kill(pid)
             if time.monotonic() > deadline:
                 raise ToolError(
                     "E_CANNOT_END",
-                    f"Processes {sorted(tree)} do not end, not even on SIGKILL.",
+                    f"Processes {sorted(known)} do not end, not even on SIGKILL.",
                     "End them by hand; they may hang in the kernel (a dead network file system?).",
                 )
             time.sleep(_POLL_S)
 
-    def _descendants(self) -> set[int]:
-        if self.poll() is not None:
-            return {self.pid}
-        try:
-            below = psutil.Process(self.pid).children(recursive=True)
-        except psutil.Error:
-            below = []
-        return {self.pid, *(process.pid for process in below)}
+    def _reap_adopted(self) -> None:
+        """Reap what died of itself after its parent: it came here, and nothing marks a zombie.
 
-    def _found(self) -> set[int]:
-        """Find what left the tree but still carries the session or the marker."""
-        me = os.getpid()
-        return {
-            process.pid
-            for process in psutil.process_iter()
-            if process.pid != me and (_session(process.pid) == self.pid or self._marked(process))
-        }
+        What this process had before, started itself by another ``Child``, or has in its own
+        session is somebody else's to wait for.
+        """
+        mine = os.getsid(0)
+        for pid, session in tree.children().items():
+            if session != mine and pid not in self._before and pid not in _ROOTS:
+                self._lives(pid)
 
     def _lives(self, pid: int) -> bool:
         """Whether ``pid`` is still there; reaps it if it is a dead child of this process."""
@@ -182,16 +192,7 @@ class Child:
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 return False
-        try:
-            return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-        except psutil.Error:
-            return False
-
-    def _marked(self, process: psutil.Process) -> bool:
-        try:
-            return process.environ().get(MARKER) == self._marker
-        except (psutil.Error, OSError):
-            return False
+        return tree.lives(pid)
 
 
 def start(
@@ -215,6 +216,7 @@ def start(
     streams: list[IO[bytes]] = [stderr]
     if stdout_fd is None:
         streams.insert(0, tempfile.TemporaryFile())  # noqa: SIM115
+    before = tree.children()
     subreaper.acquire()
     try:
         with on_cpu(cpu):
@@ -231,7 +233,7 @@ def start(
     except (OSError, ValueError) as error:
         _give_up(streams)
         raise _cannot_start(repr(argv[0]), error) from None
-    return Child(process.pid, marker, streams, process)
+    return Child(process.pid, marker, streams, before, process)
 
 
 def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
@@ -249,6 +251,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
     stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     sys.stdout.flush()
     sys.stderr.flush()
+    before = tree.children()
     subreaper.acquire()
     marker = secrets.token_hex(8)
     with warnings.catch_warnings():
@@ -264,7 +267,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
         _run_forked(target, stdout.fileno(), stderr.fileno())
-    return Child(pid, marker, (stdout, stderr))
+    return Child(pid, marker, (stdout, stderr), before)
 
 
 def run(
@@ -319,13 +322,6 @@ def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> N
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))
     finally:
         os._exit(status)
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
 
 
 def _read(stream: IO[bytes]) -> bytes:
