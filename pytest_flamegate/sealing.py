@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_flamegate import withholding
 from pytest_flamegate.decoding import document
 from pytest_flamegate.profile import fold, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
@@ -34,6 +36,7 @@ from pytest_flamegate.report import (
 )
 from pytest_flamegate.report.decode import decode_picture
 from pytest_flamegate.workload import gguf
+from pytest_flamegate.workload.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +59,8 @@ STACK_FLOOR = 0.5
 class Sealed:
     """One look at the measurements: claim and evidence as bytes, and what they verify as.
 
-    ``receipt`` and ``verification`` are None where profiling is off.
+    ``receipt`` and ``verification`` are None where profiling is off. ``redactor`` took out
+    what looks like a secret, and knows where.
     """
 
     receipt: Receipt | None
@@ -64,6 +68,7 @@ class Sealed:
     profile: Profile | None
     files: Mapping[str, bytes]
     verification: Verification | None
+    redactor: Redactor = field(default_factory=Redactor)
 
     @property
     def grade(self) -> str:
@@ -72,13 +77,20 @@ class Sealed:
 
 
 def seal(subject: Subject, measuring: Measuring) -> Sealed:
-    """Turn what was measured so far into the exact bytes that will be written, and verify them."""
+    """Turn what was measured so far into the exact bytes that will be written, and verify them.
+
+    Secrets are taken out first: digests are made of what is written. ``ToolError``
+    ``E_SECRET_IN_OUTPUT`` where the engine itself wrote one: without it the tokens would not
+    be those that were seen.
+    """
     pooled = measuring.profile
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
-    receipt, evidence = compose(
-        subject, measuring.observation, measuring.pool, pooled, measuring.overhead_pct()
-    )
+    redactor = Redactor.of(os.environ, subject.workload.env)
+    pool = [withholding.of_profile(each, redactor) for each in measuring.pool]
+    pooled = pooled and withholding.of_profile(pooled, redactor)
+    told = compose(subject, measuring.observation, pool, pooled, measuring.overhead_pct())
+    receipt, evidence = withholding.of_claim(*told, redactor)
     files: dict[str, bytes] = {}
     if receipt is not None:
         files[RECEIPT] = encode_receipt(receipt)
@@ -91,7 +103,7 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
         verification = verify_receipt(
             files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
         )
-    return Sealed(receipt, evidence, pooled, files, verification)
+    return Sealed(receipt, evidence, pooled, files, verification, redactor)
 
 
 def pictures(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate import __version__
+from pytest_flamegate import __version__, withholding
 from pytest_flamegate.against import Bases, Prepared, commit_at, importable, prepare, shared_program
 from pytest_flamegate.calibrated import calibration_known, load, load_ledger
 from pytest_flamegate.comparing import Comparison, Measured, measured
@@ -16,7 +16,6 @@ from pytest_flamegate.differing import NOTHING_BESIDE, Beside, beside_base, besi
 from pytest_flamegate.errors import (
     FlamegateError,
     ReceiptError,
-    UndecidedError,
     UsageError,
     system_errors,
 )
@@ -284,6 +283,7 @@ class Session:
         for missed in self.instruments.warnings(workload):
             verdict = with_reason(verdict, missed)
             warnings = (*warnings, f"{missed.code}: {missed.message}")
+        verdict = withholding.of_verdict(verdict, sealed.redactor)
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)
         changed = beside.difference
@@ -296,10 +296,11 @@ class Session:
         if verdict.verdict == "dishonest":
             # A claim that does not hold is not left lying about as if it did.
             files.pop(RECEIPT, None)
+        withholding.require_none(files, sealed.redactor)
         kept = self.keeper.keep(workload.name, files, verdict, sealed.evidence, accept=accept)
         receipt = sealed.receipt if verdict.verdict != "dishonest" else None
         if kept.error is not None:
-            verdict = _verdict_on(kept.error)
+            verdict = withholding.verdict_on(kept.error, workload)
         return Outcome(
             workload=workload,
             verdict=verdict,
@@ -310,21 +311,13 @@ class Session:
             accepted=kept.accepted,
             fails=self._fails(verdict) and kept.accepted is None,
             error=kept.error,
-            warnings=(*warnings, *kept.warnings),
+            warnings=(*warnings, *sealed.redactor.warnings, *kept.warnings),
         )
 
     def _refused(self, workload: Workload, error: FlamegateError) -> Outcome:
-        verdict = _verdict_on(error)
+        verdict = withholding.verdict_on(error, workload)
         directory = self.shelves.latest(workload.name)
         return Outcome(workload, verdict, directory, fails=self._fails(verdict), error=error)
 
     def _fails(self, verdict: Verdict) -> bool:
         return fails_test(verdict, ci=self.settings.ci, strict=self.settings.strict)
-
-
-def _verdict_on(error: FlamegateError) -> Verdict:
-    return refused(
-        "inconclusive" if isinstance(error, UndecidedError) else "error",
-        [Reason(error.code, f"{error.what} {error.todo}")],
-        grade="SELF_REPORTED",
-    )

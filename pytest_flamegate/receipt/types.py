@@ -144,7 +144,8 @@ class Evidence:
     ``workload`` is the recipe (engine, prompt, command, …) as plain data; ``machine``
     the identity that comparisons hold on to; ``tokens`` the output of one sequence.
     ``side`` is that of a comparison in pairs, None where it was measured alone. ``device``
-    is what was seen of GPUs, empty where none was there; None where nobody looked.
+    is what was seen of GPUs, empty where none was there; None where nobody looked. ``redacted``
+    are the places where text was replaced because it looked like a secret.
     """
 
     nonce: str
@@ -169,4 +170,5 @@ class Evidence:
     kernels: tuple[KernelSighting, ...]
     side: Literal["base", "head"] | None = None
     device: DevicesSeen | None = None
+    redacted: tuple[str, ...] = ()
     schema_version: str = SCHEMA_VERSION

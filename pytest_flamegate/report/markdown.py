@@ -15,6 +15,7 @@ from pytest_flamegate.report.guide import READING
 from pytest_flamegate.report.insights import by_self_share, insights
 from pytest_flamegate.report.markup import block, code, escape, link, table
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
+from pytest_flamegate.workload.digest import generated
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.verdict import Verdict
@@ -192,19 +193,11 @@ def _what_ran(evidence: Evidence, receipt: Receipt) -> str:
         if key not in _WORKLOAD_ELSEWHERE and each not in (None, "", [], (), {})
     }
     told["tokens"] = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
-    told["output"] = code(_output(evidence)) if evidence.tokens else "–"
+    told["output"] = (
+        code(generated(evidence.tokens, evidence.token_source)) if evidence.tokens else "–"
+    )
     told["backend"] = escape(receipt.backend)
     return table(["what", "value"], [[key, each] for key, each in told.items()])
-
-
-def _output(evidence: Evidence) -> str:
-    """Return the generated text; tokens that are bytes are kept as their values."""
-    tokens = evidence.tokens
-    if evidence.token_source.endswith(":byte") and all(
-        each.isdecimal() and each.isascii() and int(each) < 256 for each in tokens
-    ):
-        return bytes(map(int, tokens)).decode("utf-8", "replace")
-    return "".join(tokens)
 
 
 def _build(evidence: Evidence, receipt: Receipt) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -33,6 +34,16 @@ _THREADS = (
     "NUMEXPR_NUM_THREADS",
 )
 
+_RECORDED = re.compile(
+    r"(?:BITNET|BLAS|BLIS|CUBLAS|CUDA|FLAMEGATE|GGML|GOMP|KMP|LLAMA|MALLOC|MKL|NUMEXPR|OMP|"
+    r"OPENBLAS|RAYON|ROCR|VECLIB)_[A-Z0-9_]{1,64}|"
+    r"GLIBC_TUNABLES|GOTO_NUM_THREADS|PYTHONHASHSEED|PYTHONMALLOC|RUST_BACKTRACE|RUST_LOG|"
+    r"RUSTFLAGS|TOKENIZERS_PARALLELISM"
+)
+"""Names that are recorded where a process has them, asked for or not: each may change its speed."""
+_OURS = frozenset({"FLAMEGATE_ENGINE", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"})
+"""What this package says in these names it says itself; the marker of a process tree is no news."""
+
 
 def requested(workload: Workload) -> Mapping[str, str]:
     """Return the knobs this workload runs with, as they are recorded: without its secrets."""
@@ -56,7 +67,8 @@ def _knobs(workload: Workload) -> dict[str, str]:
 def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     """Return what ``pid`` really got of ``names`` (Linux; elsewhere nothing is known).
 
-    Only the names asked for are kept, and secrets not even of those.
+    Of all the others only those are kept that are known to change how fast it runs, and of a
+    secret no more than its name. The whole environment is never recorded.
     """
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -65,6 +77,6 @@ def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     found = {}
     for entry in entries:
         name, _, value = entry.decode("utf-8", "replace").partition("=")
-        if name in names:
+        if name in names or (_RECORDED.fullmatch(name) and name not in _OURS):
             found[name] = value
     return MappingProxyType(dict(sorted(redacted(found).items())))

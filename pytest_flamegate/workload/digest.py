@@ -1,4 +1,4 @@
-"""One digest of a sequence of tokens, for everyone who compares two."""
+"""A sequence of tokens as one digest, for everyone who compares two, and as the text it is."""
 
 from __future__ import annotations
 
@@ -33,3 +33,12 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
         if a != b:
             return index
     return min(len(one), len(other))
+
+
+def generated(tokens: Sequence[str], token_source: str) -> str:
+    """Return the text that ``tokens`` are; those that are bytes stand there as their values."""
+    if token_source.endswith(":byte") and all(
+        each.isdecimal() and each.isascii() and int(each) < 256 for each in tokens
+    ):
+        return bytes(map(int, tokens)).decode("utf-8", "replace")
+    return "".join(tokens)
