@@ -41,6 +41,7 @@ class Compiler:
         self._makers: dict[str, Callable[[Any], Test]] = {
             **_VALUE_TESTS,
             "items": self._items,
+            "propertyNames": self._names,
             "anyOf": self._any_of,
             "$ref": self._reference,
         }
@@ -95,6 +96,10 @@ class Compiler:
             return lambda value: type(value) is not list or in_bulk(value)
         test = self.test(part)
         return lambda value: type(value) is not list or all(map(test, value))
+
+    def _names(self, part: Mapping[str, Any]) -> Test:
+        test = self.test(part)
+        return lambda value: type(value) is not dict or all(map(test, value))
 
     def _any_of(self, parts: list[Any]) -> Test:
         first, second = map(self.test, parts)

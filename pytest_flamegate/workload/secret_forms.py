@@ -83,7 +83,7 @@ _ANYWHERE = frozenset(
         "BEARER",
         "JWT",
         "COOKIE",
-    }  # fmt: skip
+    }
 )
 _LAST = frozenset({"TOKEN", "KEY", "PAT", "PSK"})
 _TELLS_WHERE = frozenset(
@@ -109,7 +109,7 @@ _TELLS_WHERE = frozenset(
         "ENABLED",
         "DISABLED",
         "MODE",
-    }  # fmt: skip
+    }
 )
 """A name that ends so tells where a secret is or how many there are: SSH_AUTH_SOCK."""
 _NO_TOKENS = frozenset(
@@ -137,7 +137,7 @@ _NO_TOKENS = frozenset(
         "SUFFIX",
         "EOT",
         "IMAGE",
-    }  # fmt: skip
+    }
 )
 """What models call tokens: EOS_TOKEN is no secret."""
 _NO_KEYS = frozenset(
@@ -152,7 +152,7 @@ _NO_KEYS = frozenset(
         "MAP",
         "GROUP",
         "RUN",
-    }  # fmt: skip
+    }
 )
 
 _WEAK = frozenset(["auth", "cookie", "key", "pass", "private", "token"])
