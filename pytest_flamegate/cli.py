@@ -26,6 +26,8 @@ _COMMANDS = (
     "export",
     "diff",
     "verify",
+    "keygen",
+    "sign",
     "report",
     "baseline",
     "calibrate",

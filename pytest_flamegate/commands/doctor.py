@@ -43,7 +43,7 @@ def run(_: argparse.Namespace) -> int:
     for line in _counts_lines(callgrind.probe()):
         common.say(line)
     common.say(f"{'allowed':<14} {permissions.read().words}")
-    for name, good, words in (*_clocks(), _gpu(), *_places(), _model()):
+    for name, good, words in (*_clocks(), _gpu(), *_places(), _model(), _signing()):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
     for kind, setup in (
         ("Python engines (the embedded one too)", Setup()),
@@ -181,3 +181,13 @@ def _model() -> tuple[str, bool, str]:
     except FlamegateError as error:
         return "model", False, str(error)
     return "model", True, f"embedded, {header.parameters / 1e6:.1f} M parameters"
+
+
+def _signing() -> tuple[str, bool, str]:
+    from pytest_flamegate.errors import FlamegateError
+
+    try:
+        from pytest_flamegate.receipt import keys  # noqa: F401 - to see whether it can be
+    except FlamegateError as error:
+        return "signing", False, str(error)
+    return "signing", True, "Ed25519: flamegate keygen, sign, verify-receipt --key"

@@ -30,6 +30,14 @@ def add(subparsers: common.Subparsers) -> None:
     parser.add_argument("--require-grade", metavar="GRADE", help="refuse a lower grade")
     parser.add_argument("--max-age", metavar="24h", help="refuse an older receipt (s, m, h, d)")
     parser.add_argument("--kernel-policy", metavar="NAME", help="read kernel names by this policy")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PUB",
+        help="refuse what was not signed with this key (may be repeated: with one of these)",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.set_defaults(run=run)
 
@@ -53,6 +61,13 @@ def run(parsed: argparse.Namespace) -> int:
     max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
     # A name that there is not is the caller's mistake, not the receipt's.
     policy_for(parsed.kernel_policy)
+    if grade is Grade.ATTESTED and not parsed.key:
+        raise UsageError(
+            "E_NO_KEY",
+            "The grade ATTESTED says who signed, and no key was given to check that with.",
+            "Give the signer's public key: --key PUB.",
+        )
+    trusted = [_public_key(path) for path in parsed.key]
     results = [
         (
             path,
@@ -62,6 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
                 require_gpu_kernels=parsed.require_gpu_kernels,
                 require_grade=grade,
                 max_age_s=max_age_s,
+                keys=trusted,
             ),
         )
         for path in parsed.paths
@@ -77,6 +93,15 @@ def run(parsed: argparse.Namespace) -> int:
                 )
             )
     return 0 if all(found.ok for _, found in results) else ReceiptError.exit_code
+
+
+def _public_key(path: Path) -> bytes:
+    """Return the file of a key; one that holds none is the caller's mistake, too."""
+    from pytest_flamegate.receipt import keys
+
+    pem = keys.read_pem(path)
+    keys.load_public(pem)
+    return pem
 
 
 def _seconds(text: str) -> float:
@@ -95,5 +120,6 @@ def _document(found: Verification) -> dict[str, object]:
         "policy": found.policy,
         "refusals": [{"code": each.code, "message": each.message} for each in found.refusals],
         "warnings": [{"code": each.code, "message": each.message} for each in found.warnings],
+        "signed_by": found.signed_by,
         "ceiling": found.ceiling,
     }

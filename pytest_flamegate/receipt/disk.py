@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from contextlib import contextmanager, suppress
@@ -95,10 +96,10 @@ def _cannot_read(path: Path, error: OSError | ValueError) -> FlamegateError:
     )
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Create ``path`` with ``data`` and wait until the disk has it; OSError if it exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags, mode)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
@@ -186,3 +187,20 @@ def _renameat2() -> Any:
             ctypes.c_uint,
         )
     return function
+
+
+def create(path: Path, data: bytes, *, mode: int) -> None:
+    """Make the file ``path`` with ``data``, all or nothing, where nothing stands yet.
+
+    ``mode`` says who may use it, from the start. ToolError ``E_CANNOT_WRITE`` where the
+    system refuses or something stands there, be it a link that leads nowhere.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(6)}")
+        try:
+            write_synced(fresh, data, mode)
+            path.hardlink_to(fresh)  # unlike a rename it takes nobody's place
+        finally:
+            fresh.unlink(missing_ok=True)
+        sync_directory(path.parent)

@@ -11,13 +11,19 @@ _OWN_WORD = (
     "whoever wrote it"
 )
 _SEEN = "these numbers were observed by flamegate on a machine whose owner is trusted"
+_SIGNED = (
+    "the holder of a trusted key says that flamegate observed these numbers; a signature proves "
+    "who said it, not that it happened, and an old signed receipt that is shown again is only "
+    "refused by its age (--max-age)"
+)
 _UNREACHABLE = "nothing yet, for this version cannot reach the grade {name}; at best, {seen}"
 
 
 class Grade(IntEnum):
     """The grades, lowest first; missing evidence only lowers the grade.
 
-    REPLAYED and ATTESTED have their place in the order and are not awarded yet.
+    REPLAYED has its place in the order and is not awarded yet. ATTESTED says who answers for
+    what was observed; it does not say that it was replayed.
     """
 
     SELF_REPORTED = 1
@@ -44,6 +50,15 @@ class Grade(IntEnum):
             proof = _OWN_WORD
         elif self is Grade.OBSERVED:
             proof = _SEEN
+        elif self is Grade.ATTESTED:
+            proof = _SIGNED
         else:
             proof = _UNREACHABLE.format(name=self.name, seen=_SEEN)
         return f"what a green answer would prove: {proof}. Nothing more."
+
+    @property
+    def todo(self) -> str:
+        """What to do where this grade is wanted and not reached."""
+        if self is Grade.ATTESTED:
+            return "Have it signed with flamegate sign and give the signer's public key."
+        return "Keep evidence.json and profile.folded beside the receipt, or ask for less."

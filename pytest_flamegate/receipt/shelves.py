@@ -20,6 +20,8 @@ RECEIPT, EVIDENCE = "receipt.json", accepted.EVIDENCE
 FOLDED, PICTURE, PAGE = "profile.folded", "flamegraph.svg", "flamegraph.md"
 INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"
+ATTESTATION = "attestation.dsse.json"
+"""Who put their name to receipt, evidence and profile: it stays good where these stay the same."""
 DECODE, DECODE_FOLDED, DECODE_PICTURE = "decode.json", "decode.folded", "decode.svg"
 """Decode alone, by subtraction, where it was asked for."""
 INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
@@ -31,11 +33,14 @@ DIFFERENCE = "diff.svg"
 """What changed from the other side to this one."""
 DESCRIBED = "profile.speedscope.json"
 """How an imported profile was taken, and its stacks once more: it has no evidence."""
-FILES = (
+BOUND = (
     *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
     *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
     *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
 )
+"""What a baseline's record names by digest."""
+FILES = (*BOUND, ATTESTATION)
+"""What a baseline holds: it may be signed after it was accepted, and again by others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ class Shelves:
         With ``set_aside`` what stood there is kept beside it, under a hidden name.
         """
         directory = self.accepted(machine_id, workload)
-        digests = accepted.digests(files)
+        digests = accepted.digests({n: d for n, d in files.items() if n != ATTESTATION})
         record = Record(workload, machine_id, utc_now(), digests, batches)
         store.ensure_gitignore(self.root)
         store.sweep(directory.parent)
@@ -166,7 +171,7 @@ class Shelves:
             return None
         chosen = machine_id if machine_id in machines else machines[0]
         directory = self.accepted(chosen, workload)
-        evidence, batches = accepted.read(directory, FILES)
+        evidence, batches = accepted.read(directory, BOUND)
         return Baseline(directory, evidence, chosen, batches)
 
     def record(self, line: Mapping[str, object]) -> None:
@@ -207,7 +212,7 @@ class Shelves:
 
 def read_evidence(directory: Path) -> Evidence:
     """Read the evidence of a baseline; whatever is wrong with it is ``E_BASELINE_CORRUPT``."""
-    return accepted.read(directory, FILES)[0]
+    return accepted.read(directory, BOUND)[0]
 
 
 def _holds_something(path: Path) -> bool:

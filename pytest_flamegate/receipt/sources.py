@@ -15,6 +15,7 @@ from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES, RECEIPT_MAX
 RECEIPT_NAME = "receipt.json"
 EVIDENCE_NAME = "evidence.json"
 FOLDED_NAME = "profile.folded"
+ATTESTATION_NAME = "attestation.dsse.json"
 FOLDED_MAX_BYTES = 64 << 20
 
 Source: TypeAlias = bytes | Path
@@ -22,14 +23,33 @@ Source: TypeAlias = bytes | Path
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Raw bytes, or why they could not be read; None where nothing stands there."""
+    """Raw bytes, or why they could not be read; None where nothing stands there.
+
+    The ``attestation`` is only found: nobody reads it who has no key.
+    """
 
     receipt: bytes | Refusal
     evidence: bytes | Refusal | None
     folded: bytes | Refusal | None
+    attestation: Source | None = None
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Name to content of what could be read."""
+        parts = {
+            RECEIPT_NAME: self.receipt,
+            EVIDENCE_NAME: self.evidence,
+            FOLDED_NAME: self.folded,
+        }
+        return {name: raw for name, raw in parts.items() if isinstance(raw, bytes)}
 
 
-def read_sources(receipt: Source, evidence: Source | None, folded: Source | None) -> Sources:
+def read_sources(
+    receipt: Source,
+    evidence: Source | None = None,
+    folded: Source | None = None,
+    attestation: Source | None = None,
+) -> Sources:
     """Read what was given; look beside a receipt's path for what was not. Never raises.
 
     The folded profile is also looked for beside the evidence.
@@ -40,10 +60,13 @@ def read_sources(receipt: Source, evidence: Source | None, folded: Source | None
         folded = _beside(receipt, FOLDED_NAME)
     if folded is None and evidence is not None:
         folded = _beside(evidence, FOLDED_NAME)
+    if attestation is None:
+        attestation = _beside(receipt, ATTESTATION_NAME)
     return Sources(
-        _read(receipt, RECEIPT_MAX_BYTES),
-        None if evidence is None else _read(evidence, EVIDENCE_MAX_BYTES),
-        None if folded is None else _read(folded, FOLDED_MAX_BYTES),
+        read_source(receipt, RECEIPT_MAX_BYTES),
+        None if evidence is None else read_source(evidence, EVIDENCE_MAX_BYTES),
+        None if folded is None else read_source(folded, FOLDED_MAX_BYTES),
+        attestation,
     )
 
 
@@ -55,7 +78,8 @@ def _beside(source: Source, name: str) -> Path | None:
     return path if os.path.lexists(path) else None
 
 
-def _read(source: Source, limit: int) -> bytes | Refusal:
+def read_source(source: Source, limit: int) -> bytes | Refusal:
+    """Return at most ``limit`` raw bytes from ``source``, or why there are none. Never raises."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if not isinstance(source, (str, os.PathLike)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.receipt import schema, strict_json
+from pytest_flamegate.receipt.attested import judge
 from pytest_flamegate.receipt.case import Case
 from pytest_flamegate.receipt.claim import Claim
 from pytest_flamegate.receipt.codec import from_plain
@@ -22,10 +23,12 @@ from pytest_flamegate.receipt.sources import Sources, read_sources
 from pytest_flamegate.receipt.types import Evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_flamegate.receipt.policies import Policy
     from pytest_flamegate.receipt.registry import Breach
+    from pytest_flamegate.receipt.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class Verification:
 
     ``grade`` is the highest one reached, whether or not that was enough; ``policy``
     names the kernel policy that was used; ``ceiling`` says in one sentence what a green
-    answer at the grade reached (or asked for) would prove.
+    answer at the grade reached (or asked for) would prove. ``signed_by`` is the keyid of the
+    trusted key that signed exactly these files, None if none did or no key was given.
     """
 
     ok: bool
@@ -43,6 +47,7 @@ class Verification:
     warnings: tuple[Notice, ...]
     policy: str
     ceiling: str
+    signed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Wishes:
     require_grade: Grade | None
     max_age_s: float | None
     now: datetime
+    keys: Sequence[Source] = ()
 
 
 class _Findings:
@@ -94,14 +100,18 @@ def verify_receipt(
     require_grade: Grade | None = None,
     max_age_s: float | None = None,
     now: datetime | None = None,
+    attestation: bytes | Path | None = None,
+    keys: Sequence[bytes | Path] = (),
 ) -> Verification:
     """Say whether the receipt ``data`` is honest as far as can be seen, and how far that is.
 
-    Where ``data`` is a path and nothing else is given, ``evidence.json`` and
-    ``profile.folded`` beside it are read too. ``policy`` names a kernel policy; without
-    it the engine that the evidence (or else the receipt) names decides, and ``bitnet``
-    where none is named. ``max_age_s`` is the allowed age in seconds at ``now`` (default:
-    the clock). Every refusal is reported, not only the first. Never raises on bad input.
+    Where ``data`` is a path and nothing else is given, ``evidence.json``,
+    ``profile.folded`` and ``attestation.dsse.json`` beside it are read too. ``policy``
+    names a kernel policy; without it the engine that the evidence (or else the receipt)
+    names decides, and ``bitnet`` where none is named. ``max_age_s`` is the allowed age in
+    seconds at ``now`` (default: the clock). ``keys`` are the public keys, in PEM, of
+    signers who are trusted: where there are any, one of them must have signed. Every
+    refusal is reported, not only the first. Never raises on bad input.
     """
     moment = now if now is not None else datetime.now(UTC)
     wishes = Wishes(
@@ -110,9 +120,10 @@ def verify_receipt(
         require_grade,
         max_age_s,
         moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),
+        keys,
     )
     try:
-        return _verify(read_sources(data, evidence, profile_folded), wishes)
+        return _verify(read_sources(data, evidence, profile_folded, attestation), wishes)
     except Exception as error:
         # A verifier that fails must refuse: whoever crashes it would else go unverified.
         refusal = Refusal(
@@ -137,12 +148,13 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
             found.noticed(breach)
         if evidence is not None:
             _crosscheck(claim, malformed, evidence, sources, found)
+    signed_by = _attest(sources, wishes, found)
     if wishes.require_grade is not None and found.grade < wishes.require_grade:
         found.refuse(
             Refusal(
                 "E_GRADE",
                 f"The grade is {found.grade.name}, wanted {wishes.require_grade.name}.",
-                "Keep evidence.json and profile.folded beside the receipt, or ask for less.",
+                wishes.require_grade.todo,
             ),
             None,
         )
@@ -153,7 +165,19 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
         warnings=tuple(found.warnings),
         policy=policy.name,
         ceiling=max(found.grade, wishes.require_grade or found.grade).ceiling,
+        signed_by=signed_by,
     )
+
+
+def _attest(sources: Sources, wishes: Wishes, found: _Findings) -> str | None:
+    """Award ATTESTED to what was observed and signed; return who signed."""
+    attested = judge(sources.attestation, wishes.keys, sources.files)
+    for refusal in attested.refusals:
+        found.refuse(refusal, Grade.ATTESTED)
+    found.warnings.extend(attested.notices)
+    if attested.signed_by is not None and found.grade >= Grade.OBSERVED:
+        found.grade = Grade.ATTESTED
+    return attested.signed_by
 
 
 def _read_receipt(

@@ -189,6 +189,7 @@ def verification_text(
         [
             f"{named}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
             *columns(rows, indent=2),
+            *([f"signed by {visible(found.signed_by)}"] if found.signed_by else []),
             visible(found.ceiling, 1000),
         ]
     )

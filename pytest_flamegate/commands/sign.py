@@ -1,0 +1,130 @@
+"""``flamegate sign RECEIPT``: put a name to a receipt, its evidence and its profile."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common, keygen
+from pytest_flamegate.errors import ReceiptError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pytest_flamegate.receipt import Grade
+    from pytest_flamegate.receipt.keys import PrivateKey
+    from pytest_flamegate.receipt.sources import Sources
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "sign",
+        help="sign a receipt with its evidence and its profile",
+        description="Writes attestation.dsse.json beside the receipt: an in-toto statement about "
+        "receipt.json, evidence.json and profile.folded in a DSSE envelope. Signed again with "
+        "another key it gains a signature. A passphrase is taken from "
+        f"{keygen.PASSPHRASE}, or asked for.",
+    )
+    parser.add_argument("receipt", type=Path, metavar="RECEIPT")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--key", type=Path, metavar="PRIVATE", help="sign with this private key")
+    what.add_argument(
+        "--predicate",
+        type=Path,
+        metavar="FILE",
+        help="sign nothing: write the predicate there, for a code host's own attestation",
+    )
+    parser.add_argument(
+        "--require-grade",
+        default="OBSERVED",
+        metavar="GRADE",
+        help="sign nothing below this grade (default: OBSERVED)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Sign the receipt, or only write the predicate."""
+    from pytest_flamegate.receipt import Grade, store
+    from pytest_flamegate.receipt.dsse import ENVELOPE_MAX_BYTES
+    from pytest_flamegate.receipt.signing import sign
+    from pytest_flamegate.receipt.sources import ATTESTATION_NAME, read_sources
+
+    grade = Grade.parse(parsed.require_grade)
+    if parsed.key is None:
+        files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
+        _hand_over(parsed.receipt, files, parsed.predicate)
+        return 0
+    key = _private_key(parsed.key)
+    path = parsed.receipt.parent / ATTESTATION_NAME
+    with _undisturbed(parsed.receipt.parent.resolve()):
+        files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
+        present = store.read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
+        store.write_atomic(path, sign(files, key, present))
+    common.say(f"{path}\nsigned by {key.public.keyid}")
+    return 0
+
+
+@contextmanager
+def _undisturbed(directory: Path) -> Iterator[None]:
+    """Let no run replace ``directory`` and nobody else sign in it, by the lock that runs take."""
+    from pytest_flamegate.receipt.locks import directory_lock
+    from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
+
+    above = directory.parent
+    if above == directory or not above.is_dir():
+        yield
+        return
+    with directory_lock(above, LOCK_TIMEOUT_S):
+        yield
+
+
+def _private_key(path: Path) -> PrivateKey:
+    from pytest_flamegate.receipt import keys
+
+    pem = keys.read_pem(path)
+    key = keys.load_private(pem, keygen.passphrase() if keys.is_encrypted(pem) else None)
+    if path.stat().st_mode & 0o077:
+        common.say(f"note: others on this machine may use {path}; type: chmod 600 {path}")
+    return key
+
+
+def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
+    """Return the files, read once, that were verified; refuse what does not reach ``grade``."""
+    from pytest_flamegate.receipt import Refusal, verify_receipt
+    from pytest_flamegate.receipt.sources import EVIDENCE_NAME, FOLDED_NAME, RECEIPT_NAME
+
+    for part in (sources.receipt, sources.evidence, sources.folded):
+        if isinstance(part, Refusal):
+            raise ReceiptError(part.code, part.message, part.todo)
+    files = sources.files
+    found = verify_receipt(
+        files[RECEIPT_NAME],
+        evidence=files.get(EVIDENCE_NAME),
+        profile_folded=files.get(FOLDED_NAME),
+        require_grade=grade,
+    )
+    if not found.ok:
+        first = found.refusals[0]
+        raise ReceiptError(
+            "E_NOT_SIGNED",
+            f"{str(path)!a} is not signed: {first.code}: {first.message}",
+            first.todo or "Run it again, and sign what that run writes.",
+        )
+    return files
+
+
+def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
+    """Write the predicate and print the inputs of an attestation, a line each: name=value."""
+    from pytest_flamegate.receipt import statement, store
+
+    store.write_atomic(output, statement.predicate(files) + b"\n")
+    # A receipt may go by another name; the others stand beside it under their own.
+    names = [receipt, *(receipt.with_name(name) for name, _ in statement.digests(files)[1:])]
+    common.say(f"subject-path={','.join(map(str, names))}")
+    common.say(f"predicate-type={statement.PREDICATE_TYPE}")
+    common.say(f"predicate-path={output}")

@@ -1,0 +1,185 @@
+"""Ed25519 keys: made, read from PEM, and used.
+
+The only place that needs ``cryptography``, and imported only where there is a key: where that
+is missing, the import is a ToolError ``E_NO_SIGNING``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.receipt.findings import Refusal
+from pytest_flamegate.receipt.sources import read_source
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+        load_pem_public_key,
+    )
+except ImportError as error:
+    raise ToolError(
+        "E_NO_SIGNING",
+        "Signatures need the package cryptography, which cannot be imported.",
+        "Type: pip install 'pytest-flamegate[sign]'.",
+    ) from error
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.sources import Source
+
+KEY_MAX_BYTES = 16 << 10
+SIGNATURE_BYTES = 64
+
+_LABEL = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
+_KEYID = b'{"keytype":"ed25519","keyval":{"public":"%b"},"scheme":"ed25519"}'
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """Says whether its private half signed something.
+
+    ``keyid`` is the sha256, in hex, of the key as canonical JSON: the name that in-toto's
+    Python tools give it.
+    """
+
+    keyid: str
+    key: Ed25519PublicKey
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether ``signature`` over ``message`` is this key's."""
+        if len(signature) != SIGNATURE_BYTES:
+            return False
+        try:
+            self.key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    @property
+    def pem(self) -> bytes:
+        """The key as SubjectPublicKeyInfo in PEM."""
+        return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    """Signs."""
+
+    public: PublicKey
+    key: Ed25519PrivateKey
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the 64 bytes of the signature over ``message``."""
+        return self.key.sign(message)
+
+    def pem(self, passphrase: bytes | None) -> bytes:
+        """Return the key as PKCS8 in PEM, encrypted where there is a passphrase."""
+        encryption = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def generate() -> PrivateKey:
+    """Return a new key."""
+    return _private(Ed25519PrivateKey.generate())
+
+
+def read_pem(source: Source) -> bytes:
+    """Return the content of a key's file, or the bytes given; UsageError ``E_BAD_KEY``."""
+    raw = read_source(source, KEY_MAX_BYTES)
+    if isinstance(raw, Refusal):
+        raise UsageError("E_BAD_KEY", f"The key cannot be used. {raw.message}", raw.todo)
+    return raw
+
+
+@lru_cache(maxsize=64)
+def load_public(pem: bytes) -> PublicKey:
+    """Return the key that ``pem`` holds as SubjectPublicKeyInfo; UsageError ``E_BAD_KEY``."""
+    label = _label(pem)
+    if label.endswith("PRIVATE KEY"):
+        raise _bad("It is a private key", "Give its public half, and keep the private one secret.")
+    if label != "PUBLIC KEY":
+        raise _bad(f"It holds a {label}")
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
+        raise _bad("It cannot be read") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise _bad(f"It is another kind of key ({_kind(key)})")
+    return _public(key)
+
+
+def is_encrypted(pem: bytes) -> bool:
+    """Whether the private key in ``pem`` needs a passphrase."""
+    return _label(pem) == "ENCRYPTED PRIVATE KEY"
+
+
+def load_private(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
+    """Return the key that ``pem`` holds as PKCS8.
+
+    UsageError ``E_BAD_KEY`` where it holds none, ``E_KEY_PASSPHRASE`` where the passphrase
+    is missing or wrong. A passphrase that is not needed is not used.
+    """
+    label, encrypted = _label(pem), is_encrypted(pem)
+    if label == "PUBLIC KEY":
+        raise _bad("It is a public key", "Give its private half.")
+    if label != "PRIVATE KEY" and not encrypted:
+        raise _bad(f"It holds a {label}")
+    if encrypted and not passphrase:
+        raise bad_passphrase("The key is encrypted, and no passphrase was given.")
+    try:
+        key = load_pem_private_key(pem, passphrase if encrypted else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        if encrypted:
+            raise bad_passphrase("The key cannot be read with this passphrase.") from None
+        raise _bad("It cannot be read") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _bad(f"It is another kind of key ({_kind(key)})")
+    return _private(key)
+
+
+def bad_passphrase(what: str) -> UsageError:
+    """Return the refusal that says where a passphrase is looked for."""
+    return UsageError(
+        "E_KEY_PASSPHRASE",
+        what,
+        "Set FLAMEGATE_KEY_PASSPHRASE, or type it when asked at a terminal.",
+    )
+
+
+def _public(key: Ed25519PublicKey) -> PublicKey:
+    named = _KEYID % key.public_bytes_raw().hex().encode("ascii")
+    return PublicKey(hashlib.sha256(named).hexdigest(), key)
+
+
+def _private(key: Ed25519PrivateKey) -> PrivateKey:
+    return PrivateKey(_public(key.public_key()), key)
+
+
+def _label(pem: bytes) -> str:
+    """Return what the one PEM block in ``pem`` says that it is."""
+    labels = _LABEL.findall(pem)
+    if len(labels) != 1 or pem.count(b"-----BEGIN") != 1:
+        raise _bad("It does not hold one key in PEM form")
+    return str(labels[0], "ascii")
+
+
+def _kind(key: object) -> str:
+    return type(key).__name__.lstrip("_")
+
+
+def _bad(what: str, todo: str = "Give an Ed25519 key as flamegate keygen writes it.") -> UsageError:
+    return UsageError("E_BAD_KEY", f"The key cannot be used. {what}.", todo)
