@@ -1,0 +1,69 @@
+"""What a signature adds to the verification of a receipt: ``python -m benchmarks.signing``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from benchmarks.tables import Table, as_text
+from pytest_flamegate.receipt import Grade, keys, verify_receipt
+from pytest_flamegate.receipt.attested import judge
+from pytest_flamegate.receipt.signing import sign
+from pytest_flamegate.receipt.timestamps import read_timestamp
+from tests.receipt.factory import CREATED, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RECEIPTS = 10_000
+DISTINCT = 200
+NOW = read_timestamp(CREATED) + timedelta(hours=1)
+
+Files = dict[str, bytes]
+
+
+def table(receipts: int = RECEIPTS, distinct: int = DISTINCT) -> Table:
+    """Verify so many receipts unsigned and signed in turn, and time the parts of the second."""
+    files = [build(seed=number).files for number in range(distinct)]
+    key = keys.generate()
+    trusted = [key.public.pem]
+    signed = [sign(each, key) for each in files]
+    works: dict[str, Callable[[Files, bytes], bool]] = {
+        "verified, unsigned": lambda each, _: grade(each) is Grade.OBSERVED,
+        "verified, signed": lambda each, envelope: grade(each, envelope, trusted) is Grade.ATTESTED,
+        "of which the signature": lambda each, envelope: (
+            judge(envelope, trusted, each).signed_by is not None
+        ),
+        "signing": lambda each, _: bool(sign(each, key)),
+    }
+    took_s = dict.fromkeys(works, 0.0)
+    for number in range(receipts):
+        each, envelope = files[number % distinct], signed[number % distinct]
+        for name, work in works.items():
+            began_s = time.process_time()
+            done = work(each, envelope)
+            took_s[name] += time.process_time() - began_s
+            if not done:
+                raise SystemExit(f"{name}: not the expected answer")
+    sizes = sum(sum(map(len, each.values())) for each in files) / distinct
+    rows = tuple((name, f"{s:.2f}", f"{s / receipts * 1e6:.0f}") for name, s in took_s.items())
+    what = f"{receipts:,} receipts of {sizes / 1e3:.0f} kB with evidence and profile"
+    return Table(what, ("", "CPU s", "µs each"), rows)
+
+
+def grade(files: Files, envelope: bytes | None = None, trusted: Sequence[bytes] = ()) -> Grade:
+    """Return the grade of one receipt."""
+    return verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+        attestation=envelope,
+        keys=trusted,
+        now=NOW,
+    ).grade
+
+
+if __name__ == "__main__":
+    print(as_text(table(int(sys.argv[1]) if len(sys.argv) > 1 else RECEIPTS)))

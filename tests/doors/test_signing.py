@@ -1,0 +1,357 @@
+"""keygen, sign, verify-receipt --key: what they write, what they say, how they exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.commands import doctor, keygen, sign
+from pytest_flamegate.receipt import dsse, keys, statement
+from pytest_flamegate.receipt.shelves import Shelves
+from tests.doors.test_cli import Told, ask
+from tests.doors.test_cli import shelf as shelf
+from tests.receipt.factory import build
+
+SECRET = "correct horse"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody at a terminal, and no passphrase from outside."""
+    monkeypatch.delenv(keygen.PASSPHRASE, raising=False)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+
+
+@pytest.fixture
+def signed(shelf: Path, capsys: Told) -> Path:
+    """A receipt, signed with ``flamegate.key``."""
+    assert ask("keygen") == 0
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
+    capsys.readouterr()
+    return shelf
+
+
+def keyid(path: Path) -> str:
+    return keys.load_public(path.read_bytes()).keyid
+
+
+def refused(capsys: Told, code: str) -> str:
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"{code}: ")
+    assert len(told.err.splitlines()) == 2
+    return told.err
+
+
+# keygen
+
+
+def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0)
+    try:
+        assert ask("keygen") == 0
+    finally:
+        os.umask(before)
+    private, public = tmp_path / "flamegate.key", tmp_path / "flamegate.key.pub"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == [private.name, public.name]
+    made = keys.load_private(private.read_bytes())
+    assert made.public.pem == public.read_bytes()
+    told = capsys.readouterr().out
+    assert made.public.keyid in told
+    assert "not encrypted" in told
+    assert private.read_text().splitlines()[1] not in told
+
+
+@pytest.mark.parametrize(
+    ("output", "private"),
+    [("mine.pem", "mine.pem"), ("there", "there/flamegate.key"), ("new/", "new/flamegate.key")],
+)
+def test_where_a_key_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, private: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert ask("keygen", "-o", output) == 0
+    assert (tmp_path / private).is_file()
+    assert (tmp_path / f"{private}.pub").is_file()
+
+
+@pytest.mark.parametrize("taken", ["flamegate.key", "flamegate.key.pub"])
+@pytest.mark.parametrize("link", [False, True])
+def test_no_key_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told, taken: str, link: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if link:
+        (tmp_path / taken).symlink_to("nowhere")
+    else:
+        (tmp_path / taken).write_text("mine")
+    assert ask("keygen") == 2
+    refused(capsys, "E_KEY_EXISTS")
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+
+
+def test_without_room_for_both_there_is_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A name just short enough for the private key alone.
+    assert ask("keygen", "-o", "k" * 234) == 5
+    refused(capsys, "E_CANNOT_WRITE")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_passphrase_from_the_environment(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    monkeypatch.setenv(keygen.PASSPHRASE, SECRET)
+    assert ask("keygen") == 0
+    assert "(encrypted;" in capsys.readouterr().out
+    assert b"ENCRYPTED" in (shelf / "flamegate.key").read_bytes()
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
+    capsys.readouterr()
+    for value, code in (("wrong", "E_KEY_PASSPHRASE"), ("", "E_KEY_PASSPHRASE")):
+        monkeypatch.setenv(keygen.PASSPHRASE, value)
+        assert ask("sign", "receipt.json", "--key", "flamegate.key") == 2
+        assert SECRET not in refused(capsys, code)
+
+
+def test_a_passphrase_that_is_typed(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    typed: list[str] = []
+    monkeypatch.setattr("getpass.getpass", lambda prompt: typed.pop(0))
+    assert ask("keygen", "--passphrase") == 2
+    refused(capsys, "E_KEY_PASSPHRASE")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    for answers in ([""], [SECRET, "other"]):
+        typed[:] = answers
+        assert ask("keygen", "--passphrase") == 2
+        refused(capsys, "E_KEY_PASSPHRASE")
+    typed[:] = [SECRET, SECRET]
+    assert ask("keygen", "--passphrase") == 0
+    typed[:] = [SECRET]
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
+    assert SECRET not in capsys.readouterr().out
+
+
+# sign
+
+
+def test_signed_and_verified(signed: Path, capsys: Told) -> None:
+    public = signed / "flamegate.key.pub"
+    wanted = ("--require-grade", "ATTESTED", "--key", str(public))
+    assert ask("verify-receipt", "receipt.json", *wanted) == 0
+    told = capsys.readouterr().out
+    assert "accepted (grade ATTESTED, wanted ATTESTED)" in told
+    assert f"signed by {keyid(public)}" in told
+    assert "not that it happened" in told
+    assert ask("verify-receipt", "receipt.json", *wanted, "--format=json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
+
+
+def test_without_a_key_the_signature_is_mentioned(signed: Path, capsys: Told) -> None:
+    assert ask("verify-receipt", "receipt.json", "--format=json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert (answer["grade"], answer["signed_by"]) == ("OBSERVED", None)
+    assert [each["code"] for each in answer["warnings"]] == ["W_SIGNATURE_UNCHECKED"]
+
+
+def test_a_second_signer(signed: Path, capsys: Told) -> None:
+    assert ask("keygen", "-o", "second") == 0
+    before = (signed / "attestation.dsse.json").read_bytes()
+    assert ask("verify-receipt", "receipt.json", "--key", "second.pub") == 3
+    assert "E_SIGNATURE_UNTRUSTED" in capsys.readouterr().out
+    assert ask("sign", "receipt.json", "--key", "second") == 0
+    for key in ("second.pub", "flamegate.key.pub"):
+        assert ask("verify-receipt", "receipt.json", "--key", key) == 0
+    # The same signer once more changes nothing.
+    both = (signed / "attestation.dsse.json").read_bytes()
+    assert ask("sign", "receipt.json", "--key", "second") == 0
+    assert before != both == (signed / "attestation.dsse.json").read_bytes()
+
+
+def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
+    made = [keys.generate() for _ in range(5)]
+    for number, each in enumerate(made):
+        (shelf / f"key-{number}").write_bytes(each.pem(None))
+
+    def put(number: int) -> int:
+        told = Namespace(
+            receipt=shelf / "receipt.json",
+            key=shelf / f"key-{number}",
+            predicate=None,
+            require_grade="OBSERVED",
+        )
+        return sign.run(told)
+
+    with ThreadPoolExecutor(len(made)) as threads:
+        assert set(threads.map(put, range(len(made)))) == {0}
+    envelope = dsse.read((shelf / "attestation.dsse.json").read_bytes())
+    assert isinstance(envelope, dsse.Envelope)
+    assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
+
+
+def test_the_grade_attested_needs_a_key(signed: Path, capsys: Told) -> None:
+    assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
+    refused(capsys, "E_NO_KEY")
+
+
+def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Told) -> None:
+    before = (signed / "attestation.dsse.json").read_bytes()
+    path = signed / "receipt.json"
+    document = json.loads(path.read_text())
+    document["tokens_per_second"] *= 10
+    path.write_text(json.dumps(document))
+    for grade in ("OBSERVED", "CONSISTENT", "SELF_REPORTED"):
+        assert ask("sign", "receipt.json", "--key=flamegate.key", f"--require-grade={grade}") == 3
+        refused(capsys, "E_NOT_SIGNED")
+    assert (signed / "attestation.dsse.json").read_bytes() == before
+
+
+def test_what_was_not_observed_is_signed_only_if_that_is_said(shelf: Path, capsys: Told) -> None:
+    assert ask("keygen") == 0
+    for name in ("evidence.json", "profile.folded"):
+        (shelf / name).unlink()
+    capsys.readouterr()
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
+    assert "E_GRADE" in refused(capsys, "E_NOT_SIGNED")
+    given = ("--key", "flamegate.key", "--require-grade", "consistent")
+    assert ask("sign", "receipt.json", *given) == 0
+    assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 0
+    assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
+
+
+def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: Told) -> None:
+    before = (signed / "attestation.dsse.json").read_bytes()
+    build(seed=3).write(signed)
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
+    refused(capsys, "E_OTHER_ATTESTATION")
+    assert (signed / "attestation.dsse.json").read_bytes() == before
+    assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 3
+    assert "E_SIGNATURE_SUBJECT" in capsys.readouterr().out
+
+
+def test_bad_keys(signed: Path, capsys: Told) -> None:
+    (signed / "link").symlink_to("flamegate.key")
+    (signed / "link.pub").symlink_to("flamegate.key.pub")
+    for given in ("link", "flamegate.key.pub", "nowhere", "receipt.json", "."):
+        assert ask("sign", "receipt.json", "--key", given) == 2
+        refused(capsys, "E_BAD_KEY")
+    for given in ("link.pub", "flamegate.key", "nowhere", "receipt.json", "."):
+        good = ("--key", "flamegate.key.pub")
+        assert ask("verify-receipt", "receipt.json", *good, "--key", given) == 2
+        refused(capsys, "E_BAD_KEY")
+
+
+@pytest.mark.parametrize("part", ["receipt.json", "evidence.json", "attestation.dsse.json"])
+def test_links_are_not_signed_nor_followed(signed: Path, capsys: Told, part: str) -> None:
+    real = signed / "real"
+    (signed / part).rename(real)
+    (signed / part).symlink_to(real)
+    before = real.read_bytes()
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") in (3, 5)
+    refused(capsys, "E_CANNOT_READ")
+    assert real.read_bytes() == before
+
+
+def test_no_receipt(shelf: Path, capsys: Told) -> None:
+    assert ask("keygen") == 0
+    capsys.readouterr()
+    for path in ("nowhere/receipt.json", "nothing.json", "."):
+        assert ask("sign", path, "--key", "flamegate.key") == 3
+        assert capsys.readouterr().err.startswith("E_")
+
+
+def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Told) -> None:
+    (signed / "flamegate.key").chmod(0o644)
+    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
+    assert "chmod 600 flamegate.key" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["predicate.json", "out/predicate.json", "../predicate.json"])
+def test_the_predicate_for_another_signer(shelf: Path, capsys: Told, output: str) -> None:
+    assert ask("sign", "receipt.json", "--predicate", output) == 0
+    told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    assert told == {
+        "subject-path": "receipt.json,evidence.json,profile.folded",
+        "predicate-type": statement.PREDICATE_TYPE,
+        "predicate-path": output,
+    }
+    written = json.loads((shelf / output).read_bytes())
+    assert written == json.loads((shelf / "evidence.json").read_bytes())
+    assert not (shelf / "attestation.dsse.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--key", "k", "--predicate", "p"), ("--key",)])
+def test_sign_wants_to_know_what_with(shelf: Path, arguments: tuple[str, ...]) -> None:
+    assert ask("sign", "receipt.json", *arguments) == 2
+
+
+def test_without_cryptography(signed: Path) -> None:
+    refused = (
+        ("keygen", "-o", "other"),
+        ("sign", "receipt.json", "--key", "flamegate.key"),
+        ("verify-receipt", "receipt.json", "--key", "flamegate.key.pub"),
+    )
+    allowed = (
+        ("verify-receipt", "receipt.json"),
+        ("sign", "receipt.json", "--predicate", "predicate.json"),
+    )
+    program = (
+        "import sys; sys.modules['cryptography'] = None; from pytest_flamegate.cli import main;"
+        f"sys.exit([main(each) for each in {(*refused, *allowed)}] != [5, 5, 5, 0, 0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("E_NO_SIGNING: ") == len(refused)
+    assert done.stderr.count("pip install 'pytest-flamegate[sign]'") == len(refused)
+    assert not (signed / "other").exists()
+
+
+def test_a_baseline_keeps_the_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    for name in ("CI", "FLAMEGATE_UPDATE_IN_CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    shelves = Shelves(tmp_path / ".flamegate")
+    receipt = build().write(shelves.latest("4tok"))
+    assert ask("keygen") == 0
+    assert ask("sign", str(receipt), "--key", "flamegate.key") == 0
+    assert ask("baseline", "accept", "4tok") == 0
+    ((_, _, directory),) = shelves.baselines()
+    wanted = ("--key", "flamegate.key.pub", "--require-grade", "ATTESTED")
+    assert ask("verify-receipt", str(directory / "receipt.json"), *wanted) == 0
+    # It may be signed again there, by somebody else, and stays a baseline.
+    assert ask("keygen", "-o", "second") == 0
+    assert ask("sign", str(directory / "receipt.json"), "--key", "second") == 0
+    envelope = dsse.read((directory / "attestation.dsse.json").read_bytes())
+    assert isinstance(envelope, dsse.Envelope)
+    assert len(envelope.signatures) == 2
+    assert shelves.baseline(directory.parent.name, "4tok") is not None
+
+
+def test_the_doctor_says_whether_receipts_can_be_signed(tmp_path: Path) -> None:
+    assert doctor._signing()[:2] == ("signing", True)
+    program = (
+        "import sys; sys.modules['cryptography'] = None;"
+        "from pytest_flamegate.commands.doctor import _signing; print(*_signing())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("signing False E_NO_SIGNING: ")

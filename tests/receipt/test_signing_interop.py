@@ -1,0 +1,123 @@
+"""Other implementations read what we sign, and we read what they sign."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from google.protobuf.json_format import Parse
+from in_toto_attestation.v1.statement import (  # type: ignore[import-untyped]
+    STATEMENT_TYPE_URI,
+    Statement,
+)
+from in_toto_attestation.v1.statement_pb2 import (  # type: ignore[import-untyped]
+    Statement as Message,
+)
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import (  # type: ignore[attr-defined]
+    CryptoSigner,
+    Signer,
+    SSlibKey,
+)
+
+from pytest_flamegate.receipt import Grade, dsse, statement, verify_receipt
+from pytest_flamegate.receipt.keys import PrivateKey, generate, load_private, load_public
+from pytest_flamegate.receipt.signing import sign
+from tests.receipt.forged_attestations import FILES
+from tests.receipt.signed import ALICE, BOB
+from tests.receipt.test_verify import NOW
+
+
+def theirs(key: PrivateKey) -> SSlibKey:
+    return SSlibKey.from_crypto(load_pem_public_key(key.public.pem))
+
+
+def test_they_verify_ours() -> None:
+    envelope = Envelope.from_dict(json.loads(sign(FILES, BOB, sign(FILES, ALICE))))
+    for key in (ALICE, BOB):
+        assert set(envelope.verify([theirs(key)], 1)) == {key.public.keyid}
+    assert len(envelope.verify([theirs(ALICE), theirs(BOB)], 2)) == 2
+    with pytest.raises(VerificationError):
+        envelope.verify([theirs(generate())], 1)
+    envelope.payload += b" "
+    with pytest.raises(VerificationError):
+        envelope.verify([theirs(ALICE)], 1)
+
+
+def test_we_verify_theirs() -> None:
+    signers = [CryptoSigner.generate_ed25519() for _ in range(2)]
+    envelope = Envelope(statement.encode(FILES), dsse.PAYLOAD_TYPE, {})
+    for signer in signers:
+        envelope.sign(signer)
+    data = json.dumps(envelope.to_dict()).encode()
+    for signer in signers:
+        public = load_private(signer.private_bytes).public
+        assert public.keyid == signer.public_key.keyid
+        answer = verify_receipt(
+            FILES["receipt.json"],
+            evidence=FILES["evidence.json"],
+            profile_folded=FILES["profile.folded"],
+            attestation=data,
+            keys=[public.pem],
+            now=NOW,
+        )
+        assert (answer.grade, answer.signed_by) == (Grade.ATTESTED, public.keyid)
+
+
+def test_we_add_a_signature_to_theirs_and_they_to_ours() -> None:
+    signer = CryptoSigner.generate_ed25519()
+    envelope = Envelope(statement.encode(FILES), dsse.PAYLOAD_TYPE, {})
+    envelope.sign(signer)
+    both = Envelope.from_dict(
+        json.loads(sign(FILES, ALICE, json.dumps(envelope.to_dict()).encode()))
+    )
+    assert len(both.verify([theirs(ALICE), signer.public_key], 2)) == 2
+    ours = Envelope.from_dict(json.loads(sign(FILES, ALICE)))
+    ours.sign(signer)
+    read = dsse.read(json.dumps(ours.to_dict()).encode())
+    assert isinstance(read, dsse.Envelope)
+    assert [each.keyid for each in read.signatures] == [ALICE.public.keyid, signer.public_key.keyid]
+
+
+def test_they_sign_with_our_key_file_and_we_with_theirs(tmp_path: Path) -> None:
+    key = generate()
+    (tmp_path / "ours").write_bytes(key.pem(None))
+    signer = Signer.from_priv_key_uri(f"file2:{tmp_path / 'ours'}", theirs(key))
+    assert bytes.fromhex(signer.sign(b"said").signature) == key.sign(b"said")
+    made = CryptoSigner.generate_ed25519()
+    loaded = load_private(made.private_bytes)
+    assert bytes.fromhex(made.sign(b"said").signature) == loaded.sign(b"said")
+
+
+def test_both_encode_what_is_signed_alike() -> None:
+    for payload_type, payload in (("", b""), ("\xe4\u20ac", b"\0 1"), ("a b", b"x" * 1000)):
+        assert Envelope(payload, payload_type, {}).pae() == dsse.pae(payload_type, payload)
+
+
+def test_a_key_has_the_same_name_there() -> None:
+    for key in (ALICE, BOB, generate()):
+        assert theirs(key).keyid == load_public(key.public.pem).keyid
+
+
+def test_the_statement_is_one_for_in_toto() -> None:
+    message = Parse(statement.encode(FILES), Message())
+    read = Statement.copy_from_pb(message)
+    read.validate()
+    assert statement.STATEMENT_TYPE == STATEMENT_TYPE_URI
+    assert [each.name for each in message.subject] == list(statement.SUBJECTS)
+    assert all(len(each.digest["sha256"]) == 64 for each in message.subject)
+    assert message.predicate["nonce"] == json.loads(FILES["evidence.json"])["nonce"]
+
+
+def test_the_type_of_the_predicate_is_a_uri() -> None:
+    """A urn as in RFC 8141 and so a URI as in RFC 3986, in lower case as in-toto wants it."""
+    urn = r"urn:[a-z0-9][a-z0-9-]{0,30}[a-z0-9]:[a-z0-9:._~-]+"
+    assert re.fullmatch(urn, statement.PREDICATE_TYPE)
+    parts = urlsplit(statement.PREDICATE_TYPE)
+    assert parts.geturl() == statement.PREDICATE_TYPE
+    assert (parts.scheme, parts.netloc) == ("urn", "")
