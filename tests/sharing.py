@@ -1,0 +1,71 @@
+"""Which tests share a worker of pytest-xdist: two that measure never run side by side."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+QUIET: Mapping[str, frozenset[str]] = {
+    "benchmarks": frozenset(),
+    "doors": frozenset(
+        ["batching", "calibrated", "ini", "instruments", "keys", "marker", "names", "opening"]
+    ),
+    "embedded": frozenset(["inject", "kernels", "model", "tokenizer", "transformer", "weights"]),
+    "profile": frozenset(
+        [
+            "callgrind_out",
+            "category",
+            "counted",
+            "difference",
+            "fold",
+            "fuzz",
+            "hotspots",
+            "importing",
+            "jitdump",
+            "normalise",
+            "perf_fast",
+            "perf_script",
+            "permissions",
+            "roots",
+            "sidecar",
+            "subtraction",
+            "text",
+        ]
+    ),
+    "workload": frozenset(
+        [
+            "build",
+            "declare",
+            "device_nodes",
+            "discover",
+            "functions",
+            "gguf",
+            "nvml",
+            "observation",
+            "redaction",
+            "sampling",
+            "slowing",
+            "split",
+            "thresholds",
+            "wire",
+        ]
+    ),
+}
+"""The rooms whose tests start engines and profilers, each with its modules that do not.
+
+A module that is not known here counts as one that measures.
+"""
+
+
+def together(nodeid: str) -> str:
+    """Return the name of what a test shares a worker with: all that measures, or its module.
+
+    What a module has made, it has made once.
+    """
+    module = nodeid.partition("::")[0]
+    room, stem = PurePath(module).parts[-2:]
+    measures = room in QUIET and stem.removeprefix("test_").removesuffix(".py") not in QUIET[room]
+    return "measuring" if measures else module
