@@ -46,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with system_errors():
             return int(parsed.run(parsed))
     except FlamegateError as error:
-        print(f"{error.code}: {error.what}\n{error.todo}", file=sys.stderr)  # noqa: T201
+        from pytest_flamegate.commands.common import harmless
+
+        told = harmless(f"{error.code}: {error.what}\n{error.todo}")
+        print(told, file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt:
         print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201

@@ -17,7 +17,7 @@ from pytest_flamegate.knobs import (
     SHARE_DRIFT,
     value,
 )
-from pytest_flamegate.paths import is_file
+from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.workload.injection import parse_injection
 from pytest_flamegate.workload.thresholds import DEFAULTS, hotspots_of, thresholds
 
@@ -95,7 +95,7 @@ class Settings:
         given = values.get("config")
         return cls(
             root=root,
-            directory=under(root, values.get("dir") or ".flamegate", "dir"),
+            directory=_artifacts(root, values.get("dir") or ".flamegate"),
             config=_existing(under(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
@@ -131,6 +131,18 @@ def under(root: Path, path: str, name: str) -> Path:
     raise UsageError(
         "E_BAD_OPTION", f"flamegate_{name} is {path!r}.", f"{why} Give a path that there can be."
     )
+
+
+def _artifacts(root: Path, given: str) -> Path:
+    """Return where artifacts go: a directory of its own, for git is told to ignore all in it."""
+    directory = under(root, given, "dir")
+    if real(root).is_relative_to(real(directory)):
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"flamegate_dir is {given!r}, in which the project itself lies.",
+            "Name a directory for artifacts alone, such as .flamegate.",
+        )
+    return directory
 
 
 def _existing(path: Path) -> Path:

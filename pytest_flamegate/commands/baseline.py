@@ -45,7 +45,7 @@ def list_all(parsed: argparse.Namespace) -> int:
     if not found:
         common.say("no baselines; accept the first with: pytest --flamegate --flamegate-update")
     for machine, workload, directory in found:
-        common.say(f"{workload:<24} {machine:<28} {_line(directory)}")
+        common.say(f"{_visible(workload):<24} {_visible(machine):<28} {_line(directory)}")
     return 0
 
 
@@ -61,7 +61,8 @@ def show(parsed: argparse.Namespace) -> int:
             "Accept one with pytest --flamegate --flamegate-update.",
         )
     for machine, workload, directory in found:
-        common.say(f"{workload} on {machine}: {_line(directory)}\n{directory}")
+        named = f"{_visible(workload)} on {_visible(machine)}"
+        common.say(f"{named}: {_line(directory)}\n{_visible(directory)}")
         page = directory / PAGE
         if page.is_file():
             common.say(read_bounded(page, EVIDENCE_MAX_BYTES).decode("utf-8", "replace"))
@@ -145,12 +146,20 @@ def prune(parsed: argparse.Namespace) -> int:
     for _, workload, directory in stale:
         if parsed.yes:
             shelves.remove(directory)
-        common.say(f"{'removed' if parsed.yes else 'would remove'} {workload}: {directory}")
+        told = f"{_visible(workload)}: {_visible(directory)}"
+        common.say(f"{'removed' if parsed.yes else 'would remove'} {told}")
     if not stale:
         common.say("nothing to prune: every baseline belongs to a workload that there is")
     elif not parsed.yes:
         common.say("say --yes to remove them")
     return 0
+
+
+def _visible(name: object) -> str:
+    """Return a name that stands in the repository, where anybody may have put it, on one line."""
+    from pytest_flamegate.report.text import visible
+
+    return visible(str(name), 1000)
 
 
 def _shelves(parsed: argparse.Namespace) -> Shelves:

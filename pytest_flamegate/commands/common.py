@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.workload.spec import Workload
 
+_LINE = re.compile(r"(\n)")
+_LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
+"""A line's end, and the colours that reports use."""
 Subparsers = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse keeps the type to itself."""
 
@@ -66,10 +70,22 @@ def declared(settings: Settings) -> tuple[Workload, ...]:
 def say(text: str) -> None:
     """Print to standard output; nothing where its reader (head, less) has seen enough.
 
-    What the command does, and how it exits, is the same either way.
+    What the command does, and how it exits, is the same either way. What could steer the
+    terminal is shown and not sent, whoever wrote it.
     """
     with _heard():
-        print(text, flush=True)  # noqa: T201 - a command's words are its result
+        print(harmless(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201 - a command's words are its result
+
+
+def harmless(text: str, *, colour: bool = False) -> str:
+    """Return ``text`` with its lines, ``colour`` or not, and nothing else that is hidden."""
+    if text.replace("\n", "").isprintable():
+        return text
+    from pytest_flamegate.report.text import visible
+
+    kept = _LINE_OR_COLOUR if colour else _LINE
+    parts = kept.split(text)
+    return "".join(each if kept.fullmatch(each) else visible(each, len(each)) for each in parts)
 
 
 def put(data: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, worst
-from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 _PAIR = ("1tok", "10tok")
+_GUIDE = "README.md"
 
 
 def add(subparsers: common.Subparsers) -> None:
@@ -97,33 +97,47 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
+    from pytest_flamegate.receipt import store
+    from pytest_flamegate.receipt.disk import read_bounded
     from pytest_flamegate.receipt.shelves import INTERACTIVE, PICTURE
+    from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
     from pytest_flamegate.report import flamegraph_markdown
     from pytest_flamegate.report.guide import guide_readme
 
     again = _command(outcomes, directory)
-    written = []
-    with _writing(directory):
-        for outcome in outcomes:
-            assert outcome.evidence is not None  # an outcome without is an error, not written
-            assert outcome.receipt is not None
-            name = outcome.workload.name
-            picture, explored, page = (
-                directory / f"{name}{end}" for end in (".svg", ".html", ".md")
-            )
-            shutil.copyfile(outcome.directory / PICTURE, picture)
-            shutil.copyfile(outcome.directory / INTERACTIVE, explored)
-            text = flamegraph_markdown(
-                outcome.evidence, outcome.receipt, None, regenerate=again, picture=picture.name
-            )
-            page.write_text(text, "utf-8")
-            written += [picture, explored, page]
-        guide = directory / "README.md"
-        guide.write_text(
-            guide_readme([_entry(each) for each in outcomes], regenerate=again), "utf-8"
+    files: dict[str, bytes] = {}
+    for outcome in outcomes:
+        assert outcome.evidence is not None  # an outcome without is an error, not written
+        assert outcome.receipt is not None
+        name = outcome.workload.name
+        page = flamegraph_markdown(
+            outcome.evidence, outcome.receipt, None, regenerate=again, picture=f"{name}.svg"
         )
-        written.append(guide)
-    return written
+        for end, told in ((".svg", PICTURE), (".html", INTERACTIVE)):
+            files[name + end] = read_bounded(outcome.directory / told, EVIDENCE_MAX_BYTES)
+        files[f"{name}.md"] = page.encode()
+    guide = guide_readme([_entry(each) for each in outcomes], regenerate=again)
+    if _is_ours(directory / _GUIDE):
+        files[_GUIDE] = guide.encode()
+    else:
+        common.say(f"{directory / _GUIDE} is not a guide of ours, and was left as it is")
+    for name, data in files.items():
+        store.write_atomic(directory / name, data)
+    return [directory / name for name in files]
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether ``path`` is a guide that this command wrote, or nothing at all."""
+    if not os.path.lexists(path):
+        return True
+    from pytest_flamegate.receipt.disk import read_bounded
+    from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.report.guide import TITLE
+
+    try:
+        return read_bounded(path, EVIDENCE_MAX_BYTES).startswith(TITLE.encode() + b"\n")
+    except FlamegateError:
+        return False
 
 
 @contextmanager

@@ -109,12 +109,13 @@ def _name(parsed: argparse.Namespace) -> str:
 
 def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
     from pytest_flamegate.receipt import store
+    from pytest_flamegate.receipt.confine import confined
     from pytest_flamegate.receipt.shelves import EVIDENCE, RECEIPT
 
     if parsed.output is None:
         root = common.settings_of(parsed).directory
+        published = confined(root, store.inside(root / "imported", name))
         store.ensure_gitignore(root)
-        published = store.inside(root / "imported", name)
         store.publish(published, files)
         return published
     directory: Path = parsed.output

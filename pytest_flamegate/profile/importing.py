@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 << 20
 """Of a file, and of what a compressed one holds."""
-_PIECE_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 20
+_SURELY_BYTES, _MOST_PACKED = 32 << 20, 64
+"""Up to so many bytes nothing is asked; more are taken only of what is packed no tighter."""
 _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 
@@ -130,16 +132,21 @@ def _bounded(data: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return ``data`` without gzip's compression and without a byte order mark."""
+    """Return ``data`` without gzip's compression and without a byte order mark.
+
+    Raises ``ReceiptError`` ``E_UNKNOWN_FORMAT`` where it is damaged or cut off, and
+    ``E_TOO_LARGE`` as soon as more comes out of it than a profile can be.
+    """
     if not data.startswith(_GZIP):
         return data.removeprefix(_BOM)
     pieces: list[bytes] = []
     size = 0
     try:
         with gzip.open(BytesIO(data)) as stream:
-            while size <= MAX_BYTES and (piece := stream.read(_PIECE_BYTES)):
+            while piece := stream.read(_PIECE_BYTES):
                 pieces.append(piece)
                 size += len(piece)
+                _not_a_bomb(size, len(data))
     except (EOFError, OSError, zlib.error):
         raise ReceiptError(
             "E_UNKNOWN_FORMAT",
@@ -147,6 +154,16 @@ def unpacked(data: bytes) -> bytes:
             "Copy it again, or record again.",
         ) from None
     return _bounded(b"".join(pieces)).removeprefix(_BOM)
+
+
+def _not_a_bomb(size: int, packed: int) -> None:
+    """Refuse what is no text: text is seldom packed so tightly, and zeros are to a thousandth."""
+    if size > MAX_BYTES or (size > _SURELY_BYTES and size > _MOST_PACKED * packed):
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The profile is compressed, and {packed:,} bytes of it hold more than {size:,}.",
+            "Record a shorter time or at a lower rate, or give it uncompressed.",
+        )
 
 
 _FORMS = "Give folded stacks or a speedscope file."

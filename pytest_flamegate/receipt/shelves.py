@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt import accepted, history, store
 from pytest_flamegate.receipt.accepted import Record
+from pytest_flamegate.receipt.confine import confined
 from pytest_flamegate.workload.clocks import utc_now
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Shelves:
 
     def remove(self, directory: Path) -> None:
         """Remove one baseline."""
-        store.clear(directory)
+        store.clear(self._own(directory))
 
     def probe(self, machine_id: str | None = None) -> None:
         """Make sure that a run can be kept, and a baseline of ``machine_id`` accepted.
@@ -110,15 +111,15 @@ class Shelves:
         What writers that were killed left on any shelf is removed first.
         """
         self.sweep()
-        store.probe(self.root / "latest")
+        store.probe(self._own(self.root / "latest"))
         if machine_id is not None:
-            store.probe(store.inside(self.root / "baselines", machine_id))
+            store.probe(self._own(store.inside(self.root / "baselines", machine_id)))
 
     def sweep(self) -> None:
         """Remove what killed writers left, but where somebody is writing right now."""
         store.sweep_probes(self.root.parent)
         for shelf in (self.root, *self._shelves()):
-            store.sweep(shelf)
+            store.sweep(self._own(shelf))
 
     def _shelves(self) -> Iterator[Path]:
         for name in ("latest", "imported", "history"):
@@ -129,12 +130,12 @@ class Shelves:
 
     def clear(self, workload: str) -> None:
         """Remove the last run: what it said must not outlive the next one's failure."""
-        store.clear(self.latest(workload))
+        store.clear(self._own(self.latest(workload)))
 
     def publish(self, workload: str, files: Mapping[str, bytes]) -> Path:
         """Write one run's files, all or none."""
+        directory = self._own(self.latest(workload))
         store.ensure_gitignore(self.root)
-        directory = self.latest(workload)
         store.sweep(directory.parent)
         store.publish(directory, files)
         return directory
@@ -152,7 +153,7 @@ class Shelves:
 
         With ``set_aside`` what stood there is kept beside it, under a hidden name.
         """
-        directory = self.accepted(machine_id, workload)
+        directory = self._own(self.accepted(machine_id, workload))
         digests = accepted.digests({n: d for n, d in files.items() if n != ATTESTATION})
         record = Record(workload, machine_id, utc_now(), digests, batches)
         store.ensure_gitignore(self.root)
@@ -176,7 +177,7 @@ class Shelves:
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append one gated run to the history."""
-        history.append_run(self.runs, line)
+        history.append_run(self._own(self.runs), line)
 
     @property
     def runs(self) -> Path:
@@ -195,8 +196,8 @@ class Shelves:
 
         With ``set_aside`` what stood there is kept beside it, under a hidden name.
         """
+        path = self._own(self.calibration(machine_id, workload))
         store.ensure_gitignore(self.root)
-        path = self.calibration(machine_id, workload)
         store.sweep(path.parent)
         return Placed(path, store.write_atomic(path, data, set_aside=set_aside))
 
@@ -207,7 +208,10 @@ class Shelves:
 
     def enter(self, line: Mapping[str, object]) -> None:
         """Append one gate of unchanged code to the ledger. Nothing ever rewrites it."""
-        history.append(self.ledger, line)
+        history.append(self._own(self.ledger), line)
+
+    def _own(self, path: Path) -> Path:
+        return confined(self.root, path)
 
 
 def read_evidence(directory: Path) -> Evidence:

@@ -123,6 +123,10 @@ class GuideEntry:
         )
 
 
+TITLE = "# Flame graphs"
+"""How every guide begins: a README that does not is somebody else's."""
+
+
 def guide_readme(entries: Sequence[GuideEntry], *, regenerate: str = "flamegate flamegraph") -> str:
     """Return the README of a folder of flame graphs as Markdown, ending in a line break.
 
@@ -130,7 +134,7 @@ def guide_readme(entries: Sequence[GuideEntry], *, regenerate: str = "flamegate 
     makes them again. Equal arguments give equal bytes.
     """
     parts = [
-        "# Flame graphs",
+        TITLE,
         "CPU flame graphs of inference workloads, each with a page on what ran, where, and "
         "what stands out.",
         "## Current baselines",

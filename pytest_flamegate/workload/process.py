@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from resource import struct_rusage
 
 TAIL_BYTES = 4000
+OUTPUT_LIMIT_BYTES = 64 << 20
 _GRACE_S = 0.5
 _POLL_S = 0.005
 _SWEEP_S = 10.0
@@ -82,10 +83,15 @@ class Child:
             self._reap(os.WNOHANG)
         return self.returncode
 
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait at most ``timeout_s`` for the process itself; return its status or None."""
+    def wait(self, timeout_s: float, most_bytes: int | None = None) -> int | None:
+        """Wait for the process itself and return its status.
+
+        None after ``timeout_s``, or as soon as it has written more than ``most_bytes``.
+        """
         deadline = time.monotonic() + timeout_s
         while self.poll() is None and time.monotonic() < deadline:
+            if most_bytes is not None and self.output_bytes() > most_bytes:
+                break
             time.sleep(_POLL_S)
         return self.returncode
 
@@ -277,11 +283,20 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Result:
-    """Run ``argv`` to its end, or end its tree after ``timeout_s``; return what it wrote."""
+    """Run ``argv`` to its end, or end its tree after ``timeout_s``; return what it wrote.
+
+    ``ToolError`` ``E_OUTPUT_FLOOD`` where it writes without end: its output goes to a disk.
+    """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd)
     try:
-        status = child.wait(timeout_s)
+        status = child.wait(timeout_s, OUTPUT_LIMIT_BYTES)
+        if child.output_bytes() > OUTPUT_LIMIT_BYTES:
+            raise ToolError(
+                "E_OUTPUT_FLOOD",
+                f"{argv[0]!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB.",
+                "Turn its logging down, and check that it ends.",
+            )
         stdout, stderr = child.stdout_bytes(), child.stderr_bytes()
     finally:
         child.end()

@@ -6,12 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload import process
     from pytest_flamegate.workload.spec import Workload
-
-OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 def check_count(workload: Workload, count: int) -> None:

@@ -64,96 +64,27 @@ FORMS = (
 """Published forms. Each is precise enough to be taken for a secret wherever it stands."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ANYWHERE = frozenset(
-    {
-        "PASSWORD",
-        "PASSWORDS",
-        "PASSWD",
-        "PASSPHRASE",
-        "PASS",
-        "SECRET",
-        "SECRETS",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "CREDS",
-        "APIKEY",
-        "AUTH",
-        "AUTHORIZATION",
-        "PRIVATE",
-        "BEARER",
-        "JWT",
-        "COOKIE",
-    }
-)
+_ANYWHERE = frozenset({
+    "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASS", "SECRET", "SECRETS", "CREDENTIAL",
+    "CREDENTIALS", "CREDS", "APIKEY", "AUTH", "AUTHORIZATION", "PRIVATE", "BEARER", "JWT",
+    "COOKIE",
+})  # fmt: skip
 _LAST = frozenset({"TOKEN", "KEY", "PAT", "PSK"})
-_TELLS_WHERE = frozenset(
-    {
-        "FILE",
-        "PATH",
-        "DIR",
-        "DIRECTORY",
-        "SOCK",
-        "SOCKET",
-        "URL",
-        "URI",
-        "HOST",
-        "PORT",
-        "TYPE",
-        "METHOD",
-        "COUNT",
-        "LIMIT",
-        "SIZE",
-        "LENGTH",
-        "COMMAND",
-        "TIMEOUT",
-        "ENABLED",
-        "DISABLED",
-        "MODE",
-    }
-)
+_TELLS_WHERE = frozenset({
+    "FILE", "PATH", "DIR", "DIRECTORY", "SOCK", "SOCKET", "URL", "URI", "HOST", "PORT", "TYPE",
+    "METHOD", "COUNT", "LIMIT", "SIZE", "LENGTH", "COMMAND", "TIMEOUT", "ENABLED", "DISABLED",
+    "MODE",
+})  # fmt: skip
 """A name that ends so tells where a secret is or how many there are: SSH_AUTH_SOCK."""
-_NO_TOKENS = frozenset(
-    {
-        "EOS",
-        "BOS",
-        "PAD",
-        "UNK",
-        "UNKNOWN",
-        "MASK",
-        "SEP",
-        "CLS",
-        "STOP",
-        "END",
-        "START",
-        "SPECIAL",
-        "PER",
-        "FIRST",
-        "NEXT",
-        "LAST",
-        "MAX",
-        "MIN",
-        "NUM",
-        "PREFIX",
-        "SUFFIX",
-        "EOT",
-        "IMAGE",
-    }
-)
+_NO_TOKENS = frozenset({
+    "EOS", "BOS", "PAD", "UNK", "UNKNOWN", "MASK", "SEP", "CLS", "STOP", "END", "START",
+    "SPECIAL", "PER", "FIRST", "NEXT", "LAST", "MAX", "MIN", "NUM", "PREFIX", "SUFFIX", "EOT",
+    "IMAGE",
+})  # fmt: skip
 """What models call tokens: EOS_TOKEN is no secret."""
-_NO_KEYS = frozenset(
-    {
-        "PUBLIC",
-        "CACHE",
-        "SORT",
-        "PRIMARY",
-        "FOREIGN",
-        "PARTITION",
-        "HOT",
-        "MAP",
-        "GROUP",
-        "RUN",
-    }
-)
+_NO_KEYS = frozenset({
+    "PUBLIC", "CACHE", "SORT", "PRIMARY", "FOREIGN", "PARTITION", "HOT", "MAP", "GROUP", "RUN",
+})  # fmt: skip
 
 _WEAK = frozenset(["auth", "cookie", "key", "pass", "private", "token"])
 """Names of arguments in any program's text: secrets only as an option or in capitals."""

@@ -12,9 +12,9 @@ import psutil
 
 from pytest_flamegate.workload import clocks, determinism, process
 from pytest_flamegate.workload.observation import Interval
+from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import (
-    OUTPUT_LIMIT_BYTES,
     check_count,
     check_output,
     died,
@@ -91,8 +91,10 @@ def answer(
         stream = _Stream(child, workload, Splitter(token_unit), clean, wrapped=wrapped)
         effective = determinism.effective(child.pid, determinism.requested(workload))
         stream.read_all(read_fd, began_ns)
-        status = child.wait(max(0.1, workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9))
+        left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
+        status = child.wait(max(0.1, left_s), OUTPUT_LIMIT_BYTES)
         ended_ns = time.monotonic_ns()
+        check_output(workload, child)
         if status is None:
             raise timed_out(workload)
         if status != 0:

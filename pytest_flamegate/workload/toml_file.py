@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+MAX_BYTES = 4 << 20
 _LONGEST_SHOWN = 80
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of ``path``; ``UsageError`` ``E_BAD_TOML`` where it cannot be read."""
+    """Return the content of ``path``; ``UsageError`` ``E_BAD_TOML`` where it cannot be read.
+
+    A pipe is not waited for, and no more than ``MAX_BYTES`` are taken.
+    """
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            "E_BAD_TOML",
-            f"{path} cannot be read: {error.strerror}.",
-            "Make it a file that this user may read.",
-        ) from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _unreadable(path, "it is no regular file")
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from None
+    if len(data) > MAX_BYTES:
+        raise _unreadable(path, f"it has more than {MAX_BYTES:,} bytes")
+    return data
+
+
+def _unreadable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "E_BAD_TOML", f"{path} cannot be read: {why}.", "Make it a file that this user may read."
+    )
 
 
 def parse(path: Path, data: bytes) -> dict[str, Any]:
