@@ -16,6 +16,7 @@ from pytest_flamegate.profile import callgrind, hotspots
 from pytest_flamegate.profile.callgrind import Counted, count_program, probe
 from pytest_flamegate.profile.callgrind_out import CALLERS
 from pytest_flamegate.profile.counted import instruction_profile
+from pytest_flamegate.workload import process
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
@@ -147,7 +148,7 @@ def test_words_on_the_command_line_explain_nothing(tools: Tools) -> None:
 
 
 def test_a_flood_is_refused(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callgrind, "OUTPUT_LIMIT_BYTES", 10)
+    monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 10)
     FakeValgrind(tools)
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
         python("print('x' * 100)")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -147,12 +148,12 @@ def test_a_broken_pyproject_is_told_of_where_it_speaks_of_flamegate(tmp_path: Pa
 def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A permission denied cannot be had where tests run as root."""
 
-    def denied(_: Path) -> bytes:
+    def denied(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     project = write(tmp_path, "[project]\n", "pyproject.toml")
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", denied)
+        patched.setattr(os, "open", denied)
         for read in (lambda: find_file(tmp_path), lambda: read_file(project)):
             with pytest.raises(UsageError, match="cannot be read: Permission denied"):
                 read()

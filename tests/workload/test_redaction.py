@@ -4,49 +4,189 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.redaction import REDACTED, redacted
+from pytest_flamegate.workload.redaction import CODE, REDACTED, Redactor, redacted
+from pytest_flamegate.workload.secret_forms import sounds_secret
 from pytest_flamegate.workload.spec import Workload
 
 NAMES = {
     "OPENAI_API_KEY": True,
+    "openaiApiKey": True,
+    "--api-key": True,
+    "AWS_SECRET_ACCESS_KEY": True,
     "HF_TOKEN": True,
     "hf_token": True,
     "TOKEN": True,
+    "CI_JOB_TOKEN": True,
     "CLIENT_SECRET_ID": True,
     "DB_PASSWORD": True,
     "PASSWORDS": True,
+    "MYSQL_PASSWD": True,
+    "GOOGLE_CREDENTIALS": True,
+    "BASIC_AUTH": True,
+    "PRIVATE_KEY": True,
     "TOKENIZERS_PARALLELISM": False,
     "KEYBOARD": False,
     "MONKEY": False,
+    "CACHE_KEY": False,
+    "PUBLIC_KEY": False,
     "BITNET_SEED": False,
     "MAX_TOKENS": False,
+    "EOS_TOKEN": False,
+    "MAX_TOKEN": False,
+    "token_unit": False,
+    "token_digest": False,
+    "SSH_AUTH_SOCK": False,
+    "GOOGLE_CREDENTIALS_FILE": False,
+    "GIT_AUTHOR_NAME": False,
+    "PASSTHROUGH": False,
+    "": False,
 }
+# Put together here, so that no scanner of this repository takes them for real ones.
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789"
+FORMS = {
+    "cloud key": "AKIA" + "ABCDEFGHIJ234567",
+    "cloud api key": "AIza" + ALPHABET[:35],
+    "code host": "ghp_" + ALPHABET[:36],
+    "code host, fine": "github_pat_" + ALPHABET[:22] + "_" + ALPHABET[:36],
+    "another code host": "glpat-" + ALPHABET[:20],
+    "package registry": "npm_" + ALPHABET[:36],
+    "python packages": "pypi-AgE" + "IcHlwaS5vcmc" * 6,
+    "chat": "xoxb-" + "1234567890-" * 2 + ALPHABET[:24],
+    "model host": "hf_" + ALPHABET[:34],
+    "model service": "sk-" + "proj-" + ALPHABET[10:46],
+    "payment": "sk_live_" + ALPHABET[:24],
+    "web token": "eyJ" + ALPHABET[:12] + ".eyJ" + ALPHABET[:20] + "." + ALPHABET[:30],
+    "private key": "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+}
+HARMLESS = (
+    "What is 2+2?",
+    "max_tokens=10 token_unit=byte top_k=40",
+    "sorted(words, key=len) and token=next(tokens)",
+    "sk-learn-classifier-with-a-long-name",
+    "task-ABCDEFGHIJKLMNOPQRSTUVW123",
+    "hf_tokenizer_encode_batch_parallel_for_all_of_them",
+    "gemm<float, AKIA> eyJ xoxb sk- hf_ ghp_ -----BEGIN CERTIFICATE-----",
+    "https://example.org:8080/a@b and git@example.org:a/b",
+    "0" * 64,
+    "--token {prompt} --max-tokens 10 --seed 42",
+    "the bearer certificates of the basic authorization",
+)
 
 
 @pytest.mark.parametrize(("name", "secret"), NAMES.items())
 def test_names_that_sound_like_secrets(name: str, secret: bool) -> None:
+    assert sounds_secret(name) is secret
     assert redacted({name: "value"}) == {name: REDACTED if secret else "value"}
 
 
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("around", ["{}", "before {} after", "x={}", '"{}",', "({})\n"])
+def test_a_token_is_known_by_its_form(kind: str, around: str) -> None:
+    redactor = Redactor()
+    found = redactor.surely(around.format(FORMS[kind]), "prompt")
+    assert found == around.format(REDACTED)
+    assert redactor.places == ["prompt"]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_only_looks_alike_is_kept(text: str) -> None:
+    redactor = Redactor.of({"MAX_TOKENS": "2+2", "HOME": "certificates"})
+    assert redactor.text(text, "p") == redactor.surely(text, "p") == text
+    assert redactor.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("--api-key=hunter22", "--api-key=redacted"),
+        ("run --token hunter22 --fast", "run --token redacted --fast"),
+        ("PASSWORD=hunter22 make", "PASSWORD=redacted make"),
+        ("'password': 'hunter 22'", "'password': 'redacted'"),
+        ("Authorization: Bearer hunter22hunter22", "Authorization: Bearer redacted"),
+        ("https://me:hunter22@host/x", "https://me:redacted@host/x"),
+    ],
+)
+def test_a_value_is_known_by_the_name_before_it(text: str, left: str) -> None:
+    assert Redactor().text(text, "p") == left
+
+
+def test_an_argument_may_stand_in_two_words() -> None:
+    words = ["serve", "--token", "hunter22", "--key", "--fast", "--api-key", "{prompt}", "-n", "4"]
+    redactor = Redactor()
+    assert redactor.words(words, "command") == [
+        *("serve", "--token", REDACTED, "--key", "--fast", "--api-key", "{prompt}", "-n", "4")
+    ]
+    assert redactor.places == ["command[2]"]
+
+
+def test_the_value_of_a_secret_variable_is_found_anywhere() -> None:
+    redactor = Redactor.of({"DB_PASSWORD": "correct horse", "DB_PASSWORD_2": "correct horse b"})
+    assert redactor.surely("say correct horse b, correct horse!", "prompt") == (
+        "say redacted, redacted!"
+    )
+    (warning,) = redactor.warnings
+    assert warning.startswith(f"{CODE}: ")
+    assert "(prompt)" in warning
+    assert "horse" not in warning
+
+
+@pytest.mark.parametrize("value", ["", "1", "true", "required", "12345678", "aaaaaaaaaa", "/tmp"])
+def test_a_value_that_stands_everywhere_is_not_searched_for(value: str) -> None:
+    assert Redactor.of({"SOME_SECRET": value}).values == ()
+
+
+def test_what_holds_no_secret_stays_the_same_object() -> None:
+    workload = Workload("w", "command", "hi", 1, "flamegate.toml", command=("a", "-x"))
+    assert Redactor().clean(workload) is workload
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        part * (300_000 // len(part))
+        for part in ("sk-", "eyJ.", "eyJ", "://", "a=", '"a":', "-a ", "Authorization:", "bearer ")
+    ]
+    + ["-----BEGIN PRIVATE KEY-----" * 10_000],
+    ids=lambda text: text[:8],
+)
+def test_no_text_makes_the_scan_slow(text: str) -> None:
+    began = time.process_time()
+    Redactor().text(text, "p")
+    assert time.process_time() - began < 5.0
+
+
 def test_a_secret_is_given_and_not_told() -> None:
-    env = {"HF_TOKEN": "hush", "MODE": "fast"}
-    workload = Workload("w", "python", "x", 1, "flamegate.toml", env=env)
-    told = {"HF_TOKEN": REDACTED, "MODE": "fast"}
+    env = {"HF_TOKEN": "hush", "MODE": "fast", "OPTIONS": "--password hush"}
+    command = ("serve", "--api-key=hush", "--token", "hush")
+    workload = Workload("w", "python", "x", 1, "flamegate.toml", env=env, command=command)
+    told = {"HF_TOKEN": REDACTED, "MODE": "fast", "OPTIONS": "--password redacted"}
     given = determinism.environment(workload)
     assert {name: given[name] for name in env} == env
     assert recipe(workload)["env"] == told
     requested = determinism.requested(workload)
     assert {name: requested[name] for name in env} == told
+    assert "hush" not in str(Redactor().clean(recipe(workload)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is known")
-def test_what_a_process_got_is_not_told_either() -> None:
-    env = {"HF_TOKEN": "hush", "MODE": "fast", "OTHER": "kept out"}
+def test_only_names_that_may_change_its_speed_are_told_of_a_process() -> None:
+    env = {
+        "HF_TOKEN": "hush",
+        "MODE": "fast",
+        "OTHER": "kept out",
+        "HOME": "/home/me",
+        "OMP_PROC_BIND": "close",
+        "RUSTFLAGS": "-C target-cpu=native",
+        "BITNET_API_KEY": "hush",
+        "FLAMEGATE_TREE": "ours",
+        "FLAMEGATE_ENGINE": "lies",
+    }
     program = "print('up', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -55,4 +195,10 @@ def test_what_a_process_got_is_not_told_either() -> None:
         process.stdout.readline()
         found = determinism.effective(process.pid, {"HF_TOKEN": "", "MODE": ""})
         process.kill()
-    assert found == {"HF_TOKEN": REDACTED, "MODE": "fast"}
+    assert found == {
+        "HF_TOKEN": REDACTED,
+        "MODE": "fast",
+        "OMP_PROC_BIND": "close",
+        "RUSTFLAGS": "-C target-cpu=native",
+        "BITNET_API_KEY": REDACTED,
+    }

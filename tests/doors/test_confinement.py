@@ -1,0 +1,201 @@
+"""Hostile workload files, names and options: nothing outside the artifact directory changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.cli import main
+from tests.snapshots import snapshot
+
+NAMES = {
+    "up": "../outside/precious",
+    "absolute": "/etc/x",
+    "nested": "a/b",
+    "hidden": ".git",
+    "dots": "..",
+    "empty": "",
+    "nul": "a\0b",
+    "newline": "a\nb",
+    "escape": "a\x1b[31mb",
+    "bidi": "a\u202eb",
+    "unicode": "ünï",
+    "long": "x" * 300,
+    "space": "a b",
+    "shell": "$(touch pwned)",
+    "option": "-rf",
+    "reserved": "CON",
+    "reserved too": "con.txt",
+    "json": "receipt.json",
+    "windows": "a\\b",
+}
+TAKEN = frozenset({"reserved", "reserved too", "json"})
+"""Names that are odd and yet those of plain directories."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project among other people's files; the current directory is in it."""
+    for name in ("outside", "project", "home"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious").write_text("precious")
+    (tmp_path / "project" / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CI", raising=False)
+    return tmp_path
+
+
+def declare(place: Path, name: str = "w", **more: object) -> None:
+    keys = {"command": ["./no-such-program"], "prompt": "p", "max_tokens": 1, **more}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    text = "\n".join([f"[workloads.{json.dumps(name)}]", *lines])
+    (place / "project" / "flamegate.toml").write_text(text.replace("\x7f", "\\u007f"))
+
+
+def run(place: Path, *arguments: str) -> tuple[int, bool]:
+    """Return the exit code, and whether anything changed outside the artifact directory."""
+    own = place / "project" / ".flamegate"
+    before = snapshot(place, own)
+    code = main(["run", "--profiler=none", "--budget=1", *arguments])
+    return code, snapshot(place, own) != before
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_of_workloads(place: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    declare(place, NAMES[kind])
+    code, changed = run(place)
+    assert not changed
+    assert code == (5 if kind in TAKEN else 2)
+    told = capsys.readouterr()
+    assert ("E_CANNOT_START" in told.out) if kind in TAKEN else ("E_BAD_NAME" in told.err)
+    assert "\x1b" not in told.out + told.err
+
+
+@pytest.mark.parametrize("kind", sorted(NAMES.keys() - TAKEN))
+def test_names_of_variants(place: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    declare(place, variants={})
+    file = place / "project" / "flamegate.toml"
+    text = file.read_text().replace("variants = {}", "")
+    file.write_text(f"{text}\n[workloads.w.variants.{json.dumps(NAMES[kind])}]\nmax_tokens = 2\n")
+    assert run(place) == (2, False)
+    assert "E_BAD_NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["up", "absolute", "nested", "dots", "nul", "long"])
+def test_names_of_imports(place: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "project" / "x.folded").write_text("a;b 1\n")
+    before = snapshot(place)
+    assert main(["import", "x.folded", "--name", NAMES[kind]]) == 2
+    assert snapshot(place) == before
+    assert "E_BAD_NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["/", ".", "..", "../project", "~/../project", "./"])
+def test_no_artifacts_where_the_project_lies(
+    place: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declare(place)
+    assert run(place, f"--dir={given}") == (2, False)
+    assert "E_BAD_OPTION" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["precious", "link", "precious/below", "link/../.flamegate2/x\n"])
+def test_artifacts_into_what_is_no_directory_of_ours(
+    place: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declare(place)
+    (place / "project" / "link").symlink_to(place / "outside")
+    before = snapshot(place / "outside")
+    code, changed = run(place, f"--dir={given}")
+    assert snapshot(place / "outside") == before
+    told = capsys.readouterr().out
+    if "2" in given:  # an odd name, and the user's own: all of it is below the one named
+        assert (code, changed) == (5, True)
+        assert "E_CANNOT_START" in told
+    else:
+        assert (code, changed) == (5, False)
+        assert "E_CANNOT_WRITE" in told
+
+
+def test_an_empty_directory_is_the_usual_one(place: Path) -> None:
+    declare(place)
+    assert run(place, "--dir=") == (5, False)
+    assert (place / "project" / ".flamegate" / "latest" / "w" / "verdict.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "link", ["", "latest", "latest/w", "history", "history/runs.jsonl", ".gitignore"]
+)
+def test_links_that_a_repository_holds(place: Path, link: str) -> None:
+    declare(place)
+    path = place / "project" / ".flamegate" / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(place / "outside" / ("precious" if "." in link else ""))
+    code, changed = run(place)
+    assert code == 5
+    assert not changed
+    assert (place / "outside" / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "large"])
+def test_a_workload_file_that_has_no_end(
+    place: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place / "project" / "flamegate.toml"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    assert main(["run", "--profiler=none"]) == 2
+    assert "E_BAD_TOML" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory"])
+@pytest.mark.parametrize("option", ["export", "report", "diff", "import"])
+def test_what_is_named_for_output_is_no_link(place: Path, kind: str, option: str) -> None:
+    (place / "project" / "x.folded").write_text("a;b 1\n")
+    named = place / "project" / "out"
+    commands = {
+        "export": (["export", "x.folded", "--format=folded", "-o", "out"], named),
+        "report": (["run", "--profiler=none", "--report=out"], named),
+        "diff": (["diff", "x.folded", "x.folded", "-o", "out.svg"], named.with_suffix(".svg")),
+        "import": (["import", "x.folded", "-o", "out"], named / "profile.folded"),
+    }
+    arguments, path = commands[option]
+    path.parent.mkdir(exist_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(place / "outside" / ("precious" if kind == "link" else "new"))
+    declare(place)
+    before = snapshot(place)
+    assert main(arguments) in (2, 5)
+    after = snapshot(place)
+    assert {name: after.get(name) for name in before} == before
+    assert (place / "outside").joinpath("new").exists() is False
+
+
+def test_a_readme_of_somebody_else_is_left_alone(place: Path) -> None:
+    from pytest_flamegate.commands.flamegraph import _is_ours
+    from pytest_flamegate.report.guide import guide_readme
+
+    path = place / "project" / "README.md"
+    assert _is_ours(path)
+    path.write_text("# My project\n")
+    assert not _is_ours(path)
+    path.write_text(guide_readme([]))
+    assert _is_ours(path)
+    path.unlink()
+    path.symlink_to(place / "outside" / "precious")
+    assert not _is_ours(path)

@@ -1,0 +1,123 @@
+"""What an engine says reaches terminals, CI services and reports, and steers none of them."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from pytest_flamegate.cli import main
+from pytest_flamegate.commands.common import harmless
+from pytest_flamegate.receipt.shelves import Shelves
+from tests.receipt.factory import build
+
+WORDS = (
+    "\x1b[2J\x1b]0;owned\x07 ::error title=owned::owned %0A::warning::owned ##[error]owned "
+    "\u202edenwo\u200b [owned](javascript:alert(1)) <script>owned()</script> | a | b | `owned` "
+    "]]> &lt; \x00\x08\x7f " + "::stop-commands::owned " * 12
+)
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
+PROGRAM = f"import sys\nsys.stderr.write({WORDS!a})\nsys.exit(3)\n"
+BUILD = f"import sys\nprint({WORDS!a}); print('::error::owned'); sys.exit(3)\n"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytester.makefile(".toml", flamegate=DECLARED)
+    (pytester.path / "engine.py").write_text(PROGRAM)
+    (pytester.path / "build.py").write_text(BUILD)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
+    return pytester.path
+
+
+DECLARED = """
+[workloads.dies]
+command = ["python3", "engine.py"]
+prompt = "p"
+max_tokens = 1
+[workloads.breaks]
+command = ["python3", "engine.py"]
+build = ["python3", "build.py"]
+prompt = "p"
+max_tokens = 1
+"""
+
+
+def require_harmless(text: str) -> None:
+    """Nothing hidden, and no line that a CI service takes for a command of its own."""
+    for line in text.splitlines():
+        assert not HIDDEN.search(line), ascii(line)
+        if line.lstrip().startswith("::"):
+            assert line.startswith("::error file=flamegate.toml,line="), line
+
+
+def test_under_pytest(project: Path, pytester: pytest.Pytester) -> None:
+    arguments = ("--flamegate", "--flamegate-profiler=none", "--junitxml=junit.xml", "-v")
+    done = pytester.runpytest_subprocess(*arguments, "--color=no", "--flamegate-report=run.html")
+    done.assert_outcomes(failed=2)
+    told = done.stdout.str()
+    assert "owned" in told  # or nothing was tried
+    require_harmless(told)
+    require_harmless(done.stderr.str())
+    ET.parse(project / "junit.xml")
+    require_harmless((project / "junit.xml").read_text())
+    summary = (project / "summary.md").read_text()
+    assert "owned" in summary
+    require_harmless(summary)
+    shown = MarkdownIt("gfm-like", {"linkify": False}).render(summary)
+    assert "owned" in shown
+    assert "<script" not in shown
+    assert "javascript:" not in "".join(re.findall("<[^>]*>", shown))
+    page = (project / "run.html").read_text()
+    assert "<script>owned" not in page
+    require_harmless((project / ".flamegate/latest/dies/verdict.json").read_text())
+
+
+def test_on_the_command_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    assert main(["run", "--profiler=none"]) == 5
+    told = capsys.readouterr()
+    assert "owned" in told.out
+    require_harmless(told.out)
+    require_harmless(told.err)
+
+
+def test_a_baseline_that_somebody_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    made = build()
+    files = {**made.files, "flamegraph.md": f"# owned\n{WORDS}\n".encode()}
+    shelves = Shelves(tmp_path / ".flamegate")
+    for machine in ("m\x1b[31m", "m\n::error::owned"):
+        shelves.accept(machine, "w", files)
+    for command in (["baseline", "list"], ["baseline", "show", "w"], ["baseline", "prune"]):
+        main(command)
+        told = capsys.readouterr()
+        assert command[1] == "prune" or "341.3 tokens/s" in told.out
+        require_harmless(told.out)
+
+
+def test_without_a_terminal_no_colour_passes() -> None:
+    assert harmless("\x1b[31mred") == "\\x1b[31mred"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ntext", "plain\ntext"),
+        ("\x1b[1m\x1b[31mred\x1b[0m", "\x1b[1m\x1b[31mred\x1b[0m"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\rb\u202e", "a\\x0db\\u202e"),
+    ],
+)
+def test_only_our_own_colours_pass(text: str, shown: str) -> None:
+    assert harmless(text, colour=True) == shown

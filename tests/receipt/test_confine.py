@@ -1,0 +1,79 @@
+"""Nothing is written outside the artifact directory, whatever links stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.receipt.confine import confined
+from pytest_flamegate.receipt.shelves import Shelves
+from tests.snapshots import snapshot
+
+LINE = {"workload": "w", "verdict": "error", "reasons": [], "accepted": False}
+WRITES: dict[str, Callable[[Shelves], object]] = {
+    "publish": lambda shelves: shelves.publish("w", {"receipt.json": b"{}"}),
+    "accept": lambda shelves: shelves.accept("m", "w", {"receipt.json": b"{}"}),
+    "calibrate": lambda shelves: shelves.calibrate("m", "w", b"{}"),
+    "record": lambda shelves: shelves.record(LINE),
+    "enter": lambda shelves: shelves.enter({"workload": "w"}),
+    "clear": lambda shelves: shelves.clear("w"),
+    "remove": lambda shelves: shelves.remove(shelves.accepted("m", "w")),
+    "probe": lambda shelves: shelves.probe("m"),
+    "sweep": lambda shelves: shelves.sweep(),
+}
+PLACES = {
+    "publish": ("", "latest", "latest/w"),
+    "accept": ("", "baselines", "baselines/m", "baselines/m/w"),
+    "calibrate": ("", "calibration", "calibration/m", "calibration/m/w.json"),
+    "record": ("", "history", "history/runs.jsonl"),
+    "enter": ("", "history", "history/ledger.jsonl"),
+    "clear": ("", "latest", "latest/w"),
+    "remove": ("", "baselines", "baselines/m", "baselines/m/w"),
+    "probe": ("", "latest", "baselines", "baselines/m"),
+    "sweep": ("", "latest", "history", "imported", "baselines", "baselines/m", "calibration/m"),
+}
+
+
+def test_every_write_is_tried() -> None:
+    assert WRITES.keys() == PLACES.keys()
+
+
+@pytest.mark.parametrize(
+    ("write", "place"), [(write, place) for write, places in PLACES.items() for place in places]
+)
+@pytest.mark.parametrize("dangling", [False, True])
+def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: bool) -> None:
+    root, outside = tmp_path / "project" / ".flamegate", tmp_path / "outside"
+    link = root / place
+    link.parent.mkdir(parents=True)
+    outside.mkdir()
+    for name in ("receipt.json", "latest", "baselines", "w", ".w.new-0123456789ab"):
+        (outside / name).write_text("precious")
+    link.symlink_to(outside / "new" if dangling else outside)
+    before = snapshot(outside)
+    with pytest.raises(FlamegateError) as refused:
+        WRITES[write](Shelves(root))
+    assert refused.value.code == "E_CANNOT_WRITE"
+    assert "symbolic link" in refused.value.what
+    assert snapshot(outside) == before
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_without_a_link_it_is_done(tmp_path: Path, write: str) -> None:
+    WRITES[write](Shelves(tmp_path / ".flamegate"))
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x"])
+def test_what_does_not_lie_below_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(FlamegateError, match="does not lie in"):
+        confined(tmp_path, tmp_path / path)
+
+
+def test_a_directory_above_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    root = tmp_path / "link" / ".flamegate"
+    assert confined(root, root / "latest" / "w") == root / "latest" / "w"

@@ -1,0 +1,328 @@
+"""What the package may never do, read from its syntax: no shell, no pickle, no stray process.
+
+Each rule stands in ``RULES`` with an offence that it must find, so that a rule which finds
+nothing is known to look. What is allowed all the same stands in ``ALLOWED`` with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import pytest_flamegate
+from pytest_flamegate.workload import process
+
+PACKAGE = Path(pytest_flamegate.__file__).parent
+
+Found = Iterator[ast.AST]
+
+
+def name_of(node: ast.AST) -> str:
+    """``a.b.c`` of a name or an attribute, else nothing."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return ""
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Every module that is imported, and every ``module.name`` that is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, each.name) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node, node.module or ""
+            yield from ((node, f"{node.module}.{each.name}") for each in node.names)
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield node, name_of(node.func)
+
+
+def importing(*modules: str) -> Callable[[ast.AST], Found]:
+    def find(tree: ast.AST) -> Found:
+        for node, name in imported(tree):
+            if any(name == module or name.startswith(f"{module}.") for module in modules):
+                yield node
+        for node, name in calls(tree):
+            told = node.args[0] if node.args else None
+            if name.split(".")[-1] in ("import_module", "__import__") and (
+                isinstance(told, ast.Constant) and told.value in modules
+            ):
+                yield node
+
+    return find
+
+
+def calling(*names: str) -> Callable[[ast.AST], Found]:
+    def find(tree: ast.AST) -> Found:
+        yield from (node for node, name in calls(tree) if name in names)
+        yield from (node for node, name in imported(tree) if name in names)
+
+    return find
+
+
+def with_a_shell(tree: ast.AST) -> Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "shell":
+            fixed = node.value
+            if not (isinstance(fixed, ast.Constant) and fixed.value is False):
+                yield node
+
+
+def unlinked_temporary_name(tree: ast.AST) -> Found:
+    yield from calling("tempfile.mktemp", "os.tempnam", "os.tmpnam")(tree)
+
+
+def hard_coded_temporary(tree: ast.AST) -> Found:
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and text.startswith(("/tmp", "/var/tmp", "/dev/shm")):
+            yield node
+
+
+def loading_json(tree: ast.AST) -> Found:
+    yield from calling("json.load", "json.loads", "json.JSONDecoder")(tree)
+
+
+def writing(tree: ast.AST) -> Found:
+    """Whatever makes, changes or removes a file, beyond what only reads."""
+    for node, name in calls(tree):
+        last = name.split(".")[-1] if name else getattr(node.func, "attr", "")
+        method = isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords
+        if (
+            last in _WRITERS
+            or name in _WRITERS
+            or (last == "replace" and method)
+            or (last in ("open", "FileIO", "fdopen") and _opens_to_write(node, name))
+        ):
+            yield node
+
+
+_WRITERS = frozenset(
+    {
+        *("write_text", "write_bytes", "touch", "mkdir", "makedirs", "mkstemp", "mkdtemp"),
+        *("unlink", "rmdir", "rmtree", "rename", "renames", "symlink", "os.remove", "os.link"),
+        *("symlink_to", "hardlink_to", "copyfile", "copy2", "copytree", "shutil.copy"),
+        *("shutil.move", "ftruncate", "chmod", "fchmod", "chown", "utime", "os.truncate"),
+        *("NamedTemporaryFile", "TemporaryDirectory"),
+    }
+)
+
+
+def _opens_to_write(node: ast.Call, name: str) -> bool:
+    if name == "os.open":
+        flags = {name_of(each) for told in node.args[1:] for each in ast.walk(told)} - {""}
+        # Flags that were put together elsewhere may hold anything.
+        return not flags <= {"os", "os.O_RDONLY", *_READING}
+    told = [*node.args, *(each.value for each in node.keywords if each.arg == "mode")]
+    modes = [
+        each.value
+        for each in told
+        if isinstance(each, ast.Constant)
+        and isinstance(each.value, str)
+        and 0 < len(each.value) < 4
+        and set(each.value) <= set("rwaxbt+")
+    ]
+    return any(set(mode) & set("wax+") for mode in modes)
+
+
+_READING = frozenset(
+    f"os.O_{flag}" for flag in ("CLOEXEC", "DIRECTORY", "NOFOLLOW", "NONBLOCK", "NOATIME")
+)
+
+RULES: dict[str, tuple[Callable[[ast.AST], Found], tuple[str, ...]]] = {
+    "a shell": (
+        with_a_shell,
+        ("run(a, shell=True)", "run(a, shell=flag)", "run(a, **{}, shell=1)"),
+    ),
+    "a shell's door": (
+        calling("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"),
+        ("os.system('ls')", "os.popen('ls')", "from os import system"),
+    ),
+    "a pickle": (
+        importing("pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "joblib"),
+        ("import pickle", "from marshal import loads", "import_module('shelve')"),
+    ),
+    "code from text": (
+        calling("eval", "exec", "compile", "builtins.eval", "builtins.exec"),
+        ("eval(x)", "exec(x)", "compile(x, '', 'exec')"),
+    ),
+    "a lenient YAML": (importing("yaml"), ("import yaml", "from yaml import load")),
+    "a guessable file": (unlinked_temporary_name, ("tempfile.mktemp()",)),
+    "a fixed temporary path": (hard_coded_temporary, ("open('/tmp/x', 'w')", "P = '/dev/shm/x'")),
+    "a process": (
+        lambda tree: iter(
+            [
+                *importing("subprocess", "multiprocessing", "pty", "asyncio.subprocess")(tree),
+                *calling(
+                    *("os.fork", "os.posix_spawn", "os.posix_spawnp", "os.execv", "os.execve"),
+                    *("os.execvp", "os.execvpe", "os.spawnv", "os.kill", "os.killpg"),
+                )(tree),
+            ]
+        ),
+        ("import subprocess", "from subprocess import run", "os.fork()", "os.kill(1, 9)"),
+    ),
+    "the network": (
+        importing(
+            *("socket", "ssl", "http", "urllib.request", "ftplib", "smtplib", "xmlrpc"),
+            *("requests", "httpx", "aiohttp", "urllib3", "socketserver"),
+        ),
+        ("import socket", "import requests", "from urllib.request import urlopen"),
+    ),
+    "XML read": (
+        importing("xml", "lxml", "defusedxml"),
+        ("import xml.etree.ElementTree", "from lxml import etree"),
+    ),
+    "lenient JSON": (
+        loading_json,
+        ("json.loads(x)", "json.load(f)", "from json import loads"),
+    ),
+    "a write": (
+        writing,
+        (
+            "p.write_text('')",
+            "open(p, 'w')",
+            "p.open('ab')",
+            "p.unlink()",
+            "shutil.rmtree(p)",
+            "os.open(p, os.O_WRONLY)",
+            "os.open(p, flags)",
+            "p.replace(q)",
+            "f(x)().touch()",
+        ),
+    ),
+}
+
+_TEMPORARY = "in a temporary directory that it made and removes"
+_ARGUMENT = "the argument that this package gave its own child"
+ALLOWED: dict[str, dict[str, str]] = {
+    "code from text": {
+        "workload/wrapping.py": "compiles a syntax tree made here, to slow a function for a test "
+        "of the gate; no text from outside is in it",
+    },
+    "a fixed temporary path": {
+        "machine_lock.py": "the one lock that all users of a machine share; no link is followed",
+        "profile/jitdump.py": "CPython has this path built in for -X perf_jit",
+    },
+    "a process": {
+        "workload/process.py": "the one place that starts and ends processes",
+        "workload/tree.py": "its half that ends them",
+    },
+    "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
+    "lenient JSON": {
+        "receipt/strict_json.py": "the strict reader itself",
+        "receipt/schema.py": "a schema out of this package",
+        "profile/speedscope_file.py": "strict by its own hooks: constants, duplicates, figures",
+        "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
+        "workload/child.py": _ARGUMENT,
+        "workload/count_child.py": _ARGUMENT,
+        "workload/refusals.py": "a refusal that this package's own child told over its pipe",
+    },
+    "a write": {
+        "receipt/store.py": "the one place that writes what must survive",
+        "receipt/disk.py": "its file operations",
+        "receipt/locks.py": "its locks",
+        "receipt/siblings.py": "its hidden names beside what is written, and their sweeping",
+        "machine_lock.py": "the lock that all users of a machine share",
+        "shown.py": "appends to the file that GITHUB_STEP_SUMMARY names",
+        "workload/worktrees.py": "checkouts in a temporary directory, found and removed by name",
+        "workload/count_child.py": "writes where its parent says, " + _TEMPORARY,
+        "commands/keygen.py": "takes the private key back that it has just made, where the public one "
+        "cannot be",
+        "commands/flamegraph.py": "makes OUTPUT_DIR; files go through the store",
+        "commands/common.py": "points standard output at /dev/null where nobody reads it",
+        "embedded/__main__.py": "points standard output at /dev/null where nobody reads it",
+        "measuring.py": _TEMPORARY,
+        "profile/callgrind.py": _TEMPORARY,
+        "profile/instructions.py": _TEMPORARY,
+        "profile/interrupted.py": _TEMPORARY,
+        "profile/perf.py": _TEMPORARY,
+        "profile/sidecar.py": _TEMPORARY,
+        "profile/trial.py": _TEMPORARY,
+        "profile/jitdump.py": "cleans and removes what CPython wrote for a process of ours",
+        "selftest/bench.py": _TEMPORARY,
+    },
+}
+"""What breaks a rule with good reason: the rule, the module, the reason."""
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@cache
+def offences(rule: str) -> dict[str, list[int]]:
+    """The lines of every module that break ``rule``, allowed or not."""
+    find = RULES[rule][0]
+    found: dict[str, list[int]] = {}
+    for name, tree in trees().items():
+        if lines := sorted({getattr(node, "lineno", 0) for node in find(tree)}):
+            found[name] = lines
+    return found
+
+
+@cache
+def trees() -> dict[str, ast.AST]:
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in modules()
+    }
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_breaks_it_that_is_not_allowed(rule: str) -> None:
+    allowed = ALLOWED.get(rule, {})
+    found = {name: lines for name, lines in offences(rule).items() if name not in allowed}
+    assert found == {}, f"{rule}, in these lines; if it must be, say why in ALLOWED"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_allowed_is_needed(rule: str) -> None:
+    assert ALLOWED.get(rule, {}).keys() <= offences(rule).keys()
+
+
+@pytest.mark.parametrize(
+    ("rule", "offence"), [(rule, text) for rule, (_, planted) in RULES.items() for text in planted]
+)
+def test_a_planted_offence_is_found(rule: str, offence: str) -> None:
+    assert list(RULES[rule][0](ast.parse(offence)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("a shell", "run(a, shell=False)"),
+        ("a process", "process.run(a)"),
+        ("a write", "open(p)"),
+        ("a write", "os.open(p, os.O_RDONLY | os.O_NOFOLLOW)"),
+        ("a write", "text.replace('a', 'b')"),
+        ("a write", "replace(thing, name=1)"),
+        ("code from text", "re.compile(x)"),
+        ("lenient JSON", "json.dumps(x)"),
+        ("the network", "from urllib.parse import quote"),
+    ],
+)
+def test_what_is_no_offence_is_not_found(rule: str, text: str) -> None:
+    assert not list(RULES[rule][0](ast.parse(text)))
+
+
+def test_the_whole_package_is_read() -> None:
+    assert {"session.py", "workload/process.py", "receipt/store.py"} <= trees().keys()
+
+
+def test_the_network_is_not_even_loaded() -> None:
+    """Imported whole, the verifier's door brings no module of the network with it."""
+    program = (
+        "import sys, pytest_flamegate.cli; print(sorted({'socket', 'pickle'} & {*sys.modules}))"
+    )
+    found = process.run([sys.executable, "-P", "-c", program], timeout_s=60)
+    assert found.stdout.split() == [b"[]"], found.stderr

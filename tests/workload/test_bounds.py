@@ -1,0 +1,93 @@
+"""What comes from outside is bounded in bytes and in time: files, and what programs write."""
+
+from __future__ import annotations
+
+import gzip
+import resource
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.profile import importing
+from pytest_flamegate.profile.importing import unpacked
+from pytest_flamegate.workload import process, toml_file
+from pytest_flamegate.workload.engines.base import Streamed
+from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.workload.spec import Workload
+
+MIB = 1 << 20
+
+
+def bomb(mib: int) -> bytes:
+    """Return a gzip file of a thousandth of ``mib`` MiB, which is what comes out of it."""
+    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    head = packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + block * mib
+
+
+def test_a_bomb_is_refused_early(tmp_path: Path) -> None:
+    data = bomb(1024)
+    assert len(data) < 1.1e6
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
+        unpacked(data)
+    assert time.process_time() - began < 1.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib < 100 * 1024
+
+
+def test_what_is_packed_as_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "_SURELY_BYTES", 1 * MIB)
+    lines = b"".join(b"main;step_%d;kernel_%d %d\n" % (i, i % 97, i) for i in range(60_000))
+    assert len(lines) > importing._SURELY_BYTES
+    assert unpacked(gzip.compress(lines)) == lines
+    assert unpacked(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
+
+
+def test_many_empty_members_take_no_longer_than_they_are() -> None:
+    data = gzip.compress(b"") * 20_000
+    began = time.process_time()
+    assert unpacked(data) == b""
+    assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_a_file_that_was_cut_off(cut: int) -> None:
+    with pytest.raises(ReceiptError, match="E_UNKNOWN_FORMAT"):
+        unpacked(gzip.compress(b"main;step 1\n")[:-cut])
+
+
+def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_bytes(b"#" * toml_file.MAX_BYTES)
+    assert len(toml_file.read_bytes(path)) == toml_file.MAX_BYTES
+    path.write_bytes(b"#" * (toml_file.MAX_BYTES + 1))
+    with pytest.raises(UsageError, match="E_BAD_TOML"):
+        toml_file.read_bytes(path)
+
+
+FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_command_that_floods_is_ended(stream: int) -> None:
+    began = time.monotonic()
+    with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
+        process.run([sys.executable, "-c", FLOOD.format(stream)], timeout_s=300)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("closes", ["", "import os; os.write(1, b'x'); os.close(1)\n"])
+def test_an_engine_that_floods_is_ended(tmp_path: Path, closes: str) -> None:
+    """One that has closed its output could else fill the disk until its time is over."""
+    argv = (sys.executable, "-c", closes + FLOOD.format(2))
+    workload = Workload("w", "command", "p", 1, "test", directory=tmp_path, timeout_s=300)
+    began = time.monotonic()
+    with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
+        Observer(workload, Streamed(argv, "byte")).timed(1.0)
+    assert time.monotonic() - began < 60
