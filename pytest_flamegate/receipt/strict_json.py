@@ -29,7 +29,7 @@ _DIGITS_AS_ZERO = bytes(0 if byte in b"0123456789" else 1 for byte in range(256)
 _LONG_DIGITS = bytes(MAX_NUMBER_CHARACTERS + 1)
 _BRACKETS_ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB-F]")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _REGENERATE = "Have the tool that wrote it write it again; do not edit it by hand."
 
 

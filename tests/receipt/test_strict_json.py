@@ -26,6 +26,8 @@ REFUSED = [
     ("E_JSON_ENCODING", b'{"a": "\xff"}'),
     ("E_JSON_ENCODING", b'{"a": "\xed\xa0\x80"}'),
     ("E_JSON_ENCODING", rb'{"a": "\ud800"}'),
+    ("E_JSON_ENCODING", rb'{"a": "\udc00"}'),
+    ("E_JSON_ENCODING", rb'{"a": "\udfff x"}'),
     ("E_JSON_ENCODING", rb'{"\uDFFF": 1}'),
     ("E_JSON_ENCODING", rb'[{"a": ["x", "\udc00\ud800"]}]'),
     ("E_JSON_DUPLICATE_KEY", b'{"a": 1, "a": 2}'),
