@@ -216,19 +216,6 @@ def test_honest_but_awkward_passes(
     assert answer.grade is Grade.CONSISTENT
 
 
-@pytest.mark.parametrize("rule", [*RULES, *NOTICES], ids=lambda rule: rule.code)
-def test_only_the_rule_itself_finds_its_forgeries(
-    rule: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the rule its forgeries go unfound: so no rule is idle, and every one is tested."""
-    cases = [forgery for forgery in FORGERIES if forgery[0] == rule.code]
-    assert cases, f"no forgery tests {rule.code}"
-    for book in (RULES, NOTICES):
-        monkeypatch.setattr(book, "rules", tuple(r for r in book if r.code != rule.code))
-    for code, changes, options in cases:
-        assert code not in codes(verify(changes, **options))
-
-
 def test_every_rule_has_its_own_code_and_its_words() -> None:
     every = [*RULES, *NOTICES]
     assert len({rule.code for rule in every}) == len(every)

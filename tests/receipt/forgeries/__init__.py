@@ -1,0 +1,36 @@
+"""A corpus of forgeries, made of receipts that the product itself produced.
+
+``python -m tests.receipt.forgeries --variations 1000`` tries every kind at length;
+``--list`` prints them as Markdown. A new kind is one function in its group, whose
+docstring is its sentence; a new group is one more name below.
+"""
+
+from __future__ import annotations
+
+from tests.receipt.forgeries import (
+    binding,
+    clocks,
+    conduct,
+    devices,
+    documents,
+    engines,
+    figures,
+    kernels,
+    profile,
+    replays,
+    splicing,
+    tokens,
+)
+from tests.receipt.forgeries.book import Kind
+
+_GROUPS = (
+    *(figures, tokens, clocks, profile, kernels, binding),
+    *(splicing, replays, engines, documents, devices, conduct),
+)
+
+KINDS: tuple[Kind, ...] = tuple(kind for group in _GROUPS for kind in group.BOOK)
+"""Every kind, those that pass included."""
+DETECTABLE = tuple(kind for kind in KINDS if kind.fate in ("refused", "lowered", "suspected"))
+PENDING = tuple(kind for kind in KINDS if kind.fate == "pending")
+"""Detectable in the files, and found by no rule yet."""
+UNDETECTABLE = tuple(kind for kind in KINDS if kind.fate == "passes")

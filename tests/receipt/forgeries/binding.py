@@ -1,0 +1,158 @@
+"""Broken bonds: parts that were changed or swapped, with the seals that cost nothing put right."""
+
+from __future__ import annotations
+
+from random import Random
+
+from pytest_flamegate.receipt import Grade
+from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
+from tests.receipt.forgeries.draft import EVIDENCE, RECEIPT, Draft, Files, encode, hexadecimal, load
+
+BOOK = Book("binding")
+
+
+@BOOK.refused("E_RECEIPT_CHANGED")
+def receipt_edited_afterwards(draft: Draft, source: Random) -> Draft:
+    """Adds to the receipt after it was sealed; no figure changes."""
+    draft.reseal().receipt["comment"] = f"reviewed by {source.randrange(10**6)}"
+    return draft
+
+
+@BOOK.refused("E_RECEIPT_CHANGED")
+def receipt_spaced_otherwise(draft: Draft, source: Random) -> Files:
+    """Writes the same receipt with other spaces, to see whether bytes are sealed."""
+    files = dict(draft.reseal().files())
+    at = source.choice([i for i, byte in enumerate(files[RECEIPT]) if byte == ord("{")])
+    files[RECEIPT] = (
+        files[RECEIPT][: at + 1] + b" " * source.randint(1, 9) + files[RECEIPT][at + 1 :]
+    )
+    return files
+
+
+@BOOK.refused("E_RECEIPT_CHANGED", of=ONE)
+def evidence_of_another_run(draft: Draft, source: Random) -> Files:
+    """Puts the evidence of a second run beside the receipt of the first."""
+    other = load("embedded-10tok-again")
+    return {**other.files(), RECEIPT: draft.files()[RECEIPT]}
+
+
+@BOOK.refused("E_MODEL_CHANGED", of=("embedded-10tok", "embedded-1tok"))
+def model_digest_swapped(draft: Draft, source: Random) -> Draft:
+    """Names a larger model by its digest in the receipt; the evidence keeps the small one."""
+    draft.receipt["model"]["sha256"] = hexadecimal(source, 64)
+    return draft.reseal()
+
+
+@BOOK.refused("E_MODEL_CHANGED")
+def model_path_swapped(draft: Draft, source: Random) -> Draft:
+    """Names a larger model by its path."""
+    draft.receipt["model"]["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
+    return draft.reseal()
+
+
+@BOOK.pending(
+    "Receipt and evidence hold the same facts about the model.",
+    of=("embedded-10tok", "embedded-1tok"),
+)
+def model_facts_edited(draft: Draft, source: Random) -> Draft:
+    """Says that the model has more parameters, or another quantisation, than its header does."""
+    if source.random() < 0.5:
+        draft.receipt["model"]["parameters"] *= source.randint(2, 7000)
+    else:
+        draft.receipt["model"]["quantisation"] = source.choice(["I2_S", "F16", "Q8_0"])
+    return draft.reseal()
+
+
+@BOOK.pending("The evidence names its model by one digest.", of=("embedded-10tok", "embedded-1tok"))
+def two_model_digests(draft: Draft, source: Random) -> Draft:
+    """Keeps one digest in the evidence for the reader and another for the replay."""
+    del draft.receipt["model"]["sha256"]
+    draft.evidence["model"]["sha256"] = hexadecimal(source, 64)
+    return draft.reseal()
+
+
+@BOOK.suspected("W_MODEL_NOT_HASHED", of=("embedded-10tok", "embedded-1tok"))
+def model_not_named(draft: Draft, source: Random) -> Draft:
+    """Leaves the model's digest out of both."""
+    for model in (draft.receipt["model"], draft.evidence["model"]):
+        del model["sha256"]
+        model["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
+    draft.evidence["model_sha256"] = None
+    return draft.reseal()
+
+
+@BOOK.refused("E_ENVIRONMENT_CHANGED", of=SERVED)
+def environment_edited(draft: Draft, source: Random) -> Draft:
+    """Says that one thread computed where several did."""
+    name = source.choice([n for n in draft.receipt["environment"] if n.endswith("_THREADS")])
+    draft.receipt["environment"][name] = str(source.randint(2, 128))
+    return draft.reseal()
+
+
+@BOOK.pending("The receipt's OS and versions are those of the evidence.")
+def other_system(draft: Draft, source: Random) -> Draft:
+    """Names another system in the receipt than the machine's."""
+    name, value = source.choice(
+        [("OS", "darwin-arm64"), ("OS", "linux-riscv64"), ("FLAMEGATE_VERSION", "9.9.9")]
+    )
+    draft.receipt["environment"][name] = value
+    return draft.reseal()
+
+
+@BOOK.lowered(of=ONE)
+def evidence_dropped(draft: Draft, source: Random) -> Files:
+    """Raises the rate and gives the receipt alone: nothing is left to contradict it."""
+    draft.receipt["tokens_per_second"] *= source.uniform(1.1, 100)
+    return alone(draft)
+
+
+@BOOK.refused("E_GRADE", wishes={"require_grade": Grade.OBSERVED})
+def evidence_dropped_where_it_is_wanted(draft: Draft, source: Random) -> Files:
+    """Gives the receipt alone to a reader who wants an observed one."""
+    draft.receipt["tokens_per_second"] *= source.uniform(1.1, 100)
+    return alone(draft)
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_SYNTAX", "E_WRONG_TYPE")
+def evidence_that_is_none(draft: Draft, source: Random) -> Files:
+    """Makes the evidence unreadable, so that it is taken for absent."""
+    whole = draft.reseal().files()
+    evidence = whole[EVIDENCE]
+    field = source.choice(["runs", "nonce", "tokens", "receipt_sha256", "workload", "profile"])
+    without = {name: value for name, value in draft.evidence.items() if name != field}
+    broken = source.choice(
+        [b"", b"null", b"[]", evidence[: source.randrange(1, len(evidence) - 2)], encode(without)]
+    )
+    return {**whole, EVIDENCE: broken}
+
+
+@BOOK.passes("A signature of the observer, or a run that CI starts on its own checkout.")
+def another_commit(draft: Draft, source: Random) -> Draft:
+    """Says that a commit was measured that was not, or that nothing was uncommitted."""
+    draft.evidence["commit"] = {
+        **draft.evidence["commit"],
+        "revision": hexadecimal(source, 40),
+        "tree": hexadecimal(source, 64),
+        "uncommitted": 0,
+    }
+    return draft.reseal()
+
+
+@BOOK.passes("Replay on the machine that is named; a signature that is bound to it.")
+def another_machine(draft: Draft, source: Random) -> Draft:
+    """Relabels a run of a fast machine as one of the machine that is gated."""
+    draft.evidence["machine"] |= {
+        "cpu_model": source.choice(["Intel Xeon", "Neoverse-N1", "AMD EPYC 7763"]),
+        "cpu_cores": str(source.choice([2, 4, 64])),
+        "cpu_flags_sha256": hexadecimal(source, 64),
+    }
+    return draft.reseal()
+
+
+@BOOK.passes("A signature of the observer; replay, where the model is at hand.", of=SERVED)
+def another_model(draft: Draft, source: Random) -> Draft:
+    """Names another model consistently, with its digest, everywhere."""
+    for model in (draft.receipt["model"], draft.evidence["model"]):
+        model |= {"path": "models/other.gguf", "sha256": draft.evidence["nonce"] * 2}
+    draft.evidence["model_sha256"] = draft.evidence["nonce"] * 2
+    return draft.reseal()

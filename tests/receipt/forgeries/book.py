@@ -1,0 +1,148 @@
+"""Kinds of forgery as data: what is done, what must come of it, and how to do it afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any, Literal
+
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from tests.receipt.forgeries.draft import EVIDENCE, FOLDED, RECEIPT, Draft, Files, load
+
+Make = Callable[[Draft, Random], Draft | Files]
+Fate = Literal["refused", "lowered", "suspected", "passes", "pending"]
+Outcome = Literal["right", "otherwise", "passed"]
+
+SERVED = ("embedded-10tok", "embedded-1tok", "callable")
+"""Material of engines that are served: measured by the sequence."""
+LONG = ("embedded-10tok", "callable")
+"""The same with more than one token a sequence."""
+PROGRAM = ("program",)
+PAIR = ("pair-head",)
+ALL = (*SERVED, *PROGRAM)
+ONE = ("embedded-10tok",)
+
+FATES: Mapping[Fate, str] = {
+    "refused": "refused",
+    "lowered": "cannot reach OBSERVED",
+    "suspected": "reported as a suspicion",
+    "pending": "passes until there is a rule",
+    "passes": "passes: nothing in the files tells",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One variation: the files, how they were verified, and the answer."""
+
+    files: Files
+    answer: Verification
+
+    @property
+    def refused(self) -> set[str]:
+        """Codes of the refusals."""
+        return {refusal.code for refusal in self.answer.refusals}
+
+    @property
+    def codes(self) -> set[str]:
+        """Codes of everything that was found."""
+        return self.refused | {notice.code for notice in self.answer.warnings}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One kind of forgery.
+
+    ``does`` says what the forger does and hopes. Of ``codes`` one must be found: among the
+    refusals where the ``fate`` is ``refused``. ``finds`` says what would find a kind that
+    passes: a rule that is missing, or what is no file. ``wishes`` are the reader's options.
+    """
+
+    name: str
+    group: str
+    does: str
+    fate: Fate
+    make: Make
+    codes: frozenset[str] = frozenset()
+    finds: str = ""
+    of: tuple[str, ...] = ALL
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+
+    def attempt(self, source: Random) -> Attempt:
+        """Forge once more and have it verified, an hour after the evidence was written."""
+        material = source.choice(self.of)
+        made = self.make(load(material), source)
+        files = made.files() if isinstance(made, Draft) else made
+        now = load(material).created + timedelta(hours=1)
+        return Attempt(files, verify(files, **{"now": now, **self.wishes}))
+
+    def outcome(self, attempt: Attempt) -> Outcome:
+        """Say what came of it: stopped by the right code, by another, or not at all."""
+        found = bool(self.codes & attempt.codes) or not self.codes
+        if self.fate == "suspected":
+            return "right" if found else "passed"
+        if self.fate == "lowered":
+            stopped = attempt.answer.grade < Grade.OBSERVED
+        else:
+            stopped = not attempt.answer.ok
+            found = bool(self.codes & attempt.refused)
+        if not stopped:
+            return "passed"
+        return "right" if found else "otherwise"
+
+
+class Book:
+    """The kinds of one group, in the order in which they were added."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.kinds: list[Kind] = []
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self.kinds)
+
+    def refused(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        """Add the function below as a kind that is refused with one of ``codes``."""
+        return self._add("refused", codes=frozenset(codes), **more)
+
+    def lowered(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        """Add a kind that is not refused, and cannot reach OBSERVED."""
+        return self._add("lowered", codes=frozenset(codes), **more)
+
+    def suspected(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        """Add a kind that only a notice points to."""
+        return self._add("suspected", codes=frozenset(codes), **more)
+
+    def pending(self, finds: str, **more: Any) -> Callable[[Make], Make]:
+        """Add a kind that passes for want of the rule ``finds``."""
+        return self._add("pending", finds=finds, **more)
+
+    def passes(self, finds: str, **more: Any) -> Callable[[Make], Make]:
+        """Add a kind that no verifier of files can find; ``finds`` says what would."""
+        return self._add("passes", finds=finds, **more)
+
+    def _add(self, fate: Fate, **more: Any) -> Callable[[Make], Make]:
+        def add(make: Make) -> Make:
+            does = " ".join((make.__doc__ or "").split())
+            name = make.__name__.replace("_", "-")
+            self.kinds.append(Kind(name, self.group, does, fate, make, **more))
+            return make
+
+        return add
+
+
+def verify(files: Files, **options: Any) -> Verification:
+    """Verify files as they would stand beside each other."""
+    return verify_receipt(
+        files[RECEIPT],
+        evidence=files.get(EVIDENCE),
+        profile_folded=files.get(FOLDED),
+        **options,
+    )
+
+
+def alone(draft: Draft) -> Files:
+    """Return the receipt by itself: what is not there contradicts nothing."""
+    return {RECEIPT: draft.files()[RECEIPT]}

@@ -1,0 +1,240 @@
+"""Forged clocks: token times, wall time, CPU time and waiting, some of them or all."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tests.receipt.forgeries.book import LONG, PROGRAM, SERVED, Book
+from tests.receipt.forgeries.draft import Draft, blocks, intervals
+
+BOOK = Book("clocks")
+WORKING = ("embedded-10tok", "program")
+"""Material whose timed runs are long enough to tell work from sleep."""
+
+
+def scale_sequences(block: dict[str, Any], factor: float) -> None:
+    """Multiply the token times of a block."""
+    block["sequences_ns"] = [
+        [round(gap * factor) for gap in gaps] for gaps in block["sequences_ns"]
+    ]
+
+
+def scale(interval: dict[str, Any], factor: float, *names: str) -> None:
+    """Multiply the clocks ``names`` of an interval, all without a name."""
+    for name in names or ("wall_ns", "cpu_ns", "run_delay_ns"):
+        if interval[name] is not None:
+            interval[name] = round(interval[name] * factor)
+
+
+@BOOK.pending(
+    "The sequences of a served block, or the decode of a program, fill most of its wall time."
+)
+def token_times_shrunk(draft: Draft, source: Random) -> Draft:
+    """Shrinks the token times and leaves the blocks as long as they were."""
+    factor = source.uniform(0.05, 0.45)
+    for block in blocks(draft.timed):
+        scale_sequences(block, factor)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_CLOCK_CONTRADICTION")
+def blocks_shrunk(draft: Draft, source: Random) -> Draft:
+    """Shrinks the blocks, which the quiet clock is made of, and leaves the token times."""
+    factor = source.uniform(0.1, 0.8)
+    for block in blocks(draft.timed):
+        for interval in intervals(block):
+            scale(interval, factor)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=PROGRAM)
+def decode_longer_than_the_program(draft: Draft, source: Random) -> Draft:
+    """Shortens the program and leaves its decode: the start seems to cost nothing."""
+    for block in blocks(draft.timed):
+        block["interval"]["wall_ns"] = round(block["decode"]["wall_ns"] * source.uniform(0.5, 0.85))
+        scale(block["interval"], 0.5, "cpu_ns")
+        block["sequences_ns"] = [[1, *gaps[1:]] for gaps in block["sequences_ns"]]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_CPU_EXCEEDS_WALL", of=WORKING)
+def wall_shrunk_alone(draft: Draft, source: Random) -> Draft:
+    """Shrinks wall and token times together and forgets the CPU time."""
+    shrink_wall(draft, source.uniform(0.02, 0.18))
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending(
+    "CPU time against wall time over all blocks of a run: one tick of slack is for each look, "
+    "and a short block hides in it.",
+    of=("callable", "embedded-1tok"),
+)
+def wall_of_short_blocks_shrunk(draft: Draft, source: Random) -> Draft:
+    """Does the same where each block is shorter than the slack of two clock ticks."""
+    shrink_wall(draft, source.uniform(0.1, 0.3))
+    return draft.retime().recount().reseal()
+
+
+def shrink_wall(draft: Draft, factor: float) -> None:
+    """Shrink the wall and token times of the timed runs."""
+    for block in blocks(draft.timed):
+        scale_sequences(block, factor)
+        for interval in intervals(block):
+            scale(interval, factor, "wall_ns", "run_delay_ns")
+
+
+@BOOK.refused("E_CPU_EXCEEDS_WALL")
+def busy_mock(draft: Draft, source: Random) -> Draft:
+    """Writes much CPU time beside a mock, so that it seems to compute."""
+    for block in blocks(draft.timed):
+        for interval in intervals(block):
+            interval["cpu_ns"] = round(interval["wall_ns"] * source.uniform(3, 60)) + 30_000_000
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_CPU_EXCEEDS_WALL", of=SERVED)
+def reference_made_slow(draft: Draft, source: Random) -> Draft:
+    """Lets the reference kernel seem slow, so that the machine does and the engine does not."""
+    for block in blocks(draft.timed):
+        scale(block["reference"], source.uniform(100, 1000), "cpu_ns")
+        block["reference"]["cpu_ns"] += 3 * block["reference"]["wall_ns"] + 30_000_000
+    return draft.retime().recount().reseal()
+
+
+@BOOK.lowered("W_ASLEEP", of=WORKING)
+def sleeping_mock(draft: Draft, source: Random) -> Draft:
+    """Replays stored tokens with a sleep between them: the times are real, the work is not."""
+    for block in blocks(draft.runs):
+        for interval in intervals(block):
+            interval["cpu_ns"] = round(interval["wall_ns"] * source.uniform(1e-5, 1e-2))
+            interval["run_delay_ns"] = 0
+    return draft.retime().recount().reseal()
+
+
+@BOOK.lowered("W_NO_TIMED_RUN")
+def times_left_out(draft: Draft, source: Random) -> Draft:
+    """Leaves the token times out, so that nothing contradicts the rate."""
+    draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
+    nothing = source.choice([True, False])
+    for run in draft.timed:
+        for block in run["blocks"]:
+            if nothing:
+                block["sequences_ns"] = []
+            else:
+                scale_sequences(block, 0.0)
+    return draft.reseal()
+
+
+@BOOK.lowered("W_NO_TIMED_RUN")
+def profiled_runs_alone(draft: Draft, source: Random) -> Draft:
+    """Keeps the profiled runs alone, whose times nobody takes a rate from."""
+    draft.evidence["runs"] = draft.profiled
+    draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
+    return draft.reseal()
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA")
+def time_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Puts time below zero, a fraction or text among the nanoseconds."""
+    block = source.choice(blocks(draft.timed))
+    wrong = source.choice([-source.randint(1, 10**9), source.random(), "1000", None, True])
+    if source.random() < 0.5:
+        block["interval"]["wall_ns"] = wrong
+    else:
+        source.choice(block["sequences_ns"])[0] = wrong
+    return draft.reseal()
+
+
+@BOOK.pending("With one thread, CPU time and waiting for a CPU fit into the wall time.", of=SERVED)
+def waits_invented(draft: Draft, source: Random) -> Draft:
+    """Writes more waiting than there was time, so that the quiet clock shows CPU time alone."""
+    for block in blocks(draft.timed):
+        interval = block["interval"]
+        interval["run_delay_ns"] = round(interval["wall_ns"] * source.uniform(1.2, 3))
+        scale(interval, 0.5, "cpu_ns")
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending("Times too round to be measured are a suspicion (W_), and no refusal.", of=LONG)
+def times_typed(draft: Draft, source: Random) -> Draft:
+    """Types the times in by hand: every gap is a whole number of milliseconds, or the same."""
+    step_ns = source.choice([1, 2, 5, 10]) * 1_000_000
+    for block in blocks(draft.timed):
+        block["sequences_ns"] = [[step_ns for _ in gaps] for gaps in block["sequences_ns"]]
+        wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(1, 9) * 1000
+        block["interval"] = {"wall_ns": wall_ns, "cpu_ns": wall_ns, "run_delay_ns": 0}
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("Replay, or a run that CI starts: the same workload takes its time there.")
+def everything_scaled(draft: Draft, source: Random) -> Draft:
+    """Scales token times, wall time, CPU time and waiting of every run alike."""
+    factor = source.uniform(0.2, 0.9)
+    for block in blocks(draft.runs):
+        scale_sequences(block, factor)
+        for interval in intervals(block, reference=True):
+            scale(interval, factor)
+    draft.stacks = {path: round(n * factor) for path, n in draft.stacks.items() if n * factor > 0.5}
+    draft.receipt["kernels"] = kept(draft)
+    return draft.retime().recount().reseal()
+
+
+def kept(draft: Draft) -> list[str]:
+    """Return the claimed kernels that still have samples of their own."""
+    names = {path.rpartition(";")[2].rpartition(" ")[0] for path in draft.stacks}
+    draft.evidence["kernels"] = [s for s in draft.evidence["kernels"] if s["name"] in names]
+    return [kernel for kernel in draft.receipt["kernels"] if kernel in names]
+
+
+@BOOK.passes("Replay, or a run that CI starts: its kernel's clock is not the forger's.")
+def slower_clock(draft: Draft, source: Random) -> Draft:
+    """Runs under a clock that ticks slowly: every time is short by one factor."""
+    factor = source.uniform(0.3, 0.95)
+    for run in draft.runs:
+        if run["load_ns"] is not None:
+            run["load_ns"] = round(run["load_ns"] * factor)
+        for block in run["blocks"]:
+            scale_sequences(block, factor)
+            for interval in intervals(block, reference=True):
+                scale(interval, factor)
+    draft.profile["rate_hz"] = round(draft.profile["rate_hz"] / factor)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("Replay, or a run that CI starts, of which no run can be chosen.")
+def slow_runs_dropped(draft: Draft, source: Random) -> Draft:
+    """Drops the slowest timed runs and keeps the lucky ones."""
+
+    def pace(run: dict[str, Any]) -> float:
+        gaps = [gap for block in run["blocks"] for each in block["sequences_ns"] for gap in each]
+        return float(sum(gaps) / len(gaps))
+
+    lucky = sorted(draft.timed, key=pace)[: source.randint(2, len(draft.timed) - 1)]
+    draft.evidence["runs"] = [
+        run for run in draft.runs if run["role"] == "profiled" or run in lucky
+    ]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("An observer that counts the CPU time of the whole machine; a run that CI starts.")
+def work_moved_out(draft: Draft, source: Random) -> Draft:
+    """Lets a process that nobody observes do half of the work."""
+    factor = source.uniform(0.1, 0.9)
+    for block in blocks(draft.runs):
+        for interval in intervals(block):
+            scale(interval, factor, "cpu_ns")
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("Replay: the first token comes sooner there, and the others later.", of=LONG)
+def time_moved_to_the_first_token(draft: Draft, source: Random) -> Draft:
+    """Moves time from every token to the first one: decode seems fast, the whole is as long."""
+    part = source.uniform(0.2, 0.8)
+    for block in blocks(draft.timed):
+        moved = []
+        for first, *rest in block["sequences_ns"]:
+            kept_ns = [round(gap * part) for gap in rest]
+            moved.append([first + sum(rest) - sum(kept_ns), *kept_ns])
+        block["sequences_ns"] = moved
+    return draft.retime().recount().reseal()

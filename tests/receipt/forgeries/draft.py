@@ -1,0 +1,257 @@
+"""One measurement as somebody holds it who wants to change it: documents and stacks.
+
+Whoever forges recomputes what costs one recomputation: figures from the runs, hotspots
+from the stacks, every digest. The same hands make the honest receipts of ``honest.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from random import Random
+from typing import Any
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.profile import hotspots, unfold
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.metrics import cost_of, metrics, value_of
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.workload.digest import token_digest
+from pytest_flamegate.workload.observation import Observation
+from tests.receipt.documents import DATA
+
+PRODUCED = DATA / "produced"
+NAMES = tuple(sorted(path.name for path in PRODUCED.iterdir() if path.is_dir()))
+"""What is kept of the product's own measurements."""
+RECEIPT, EVIDENCE, FOLDED = "receipt.json", "evidence.json", "profile.folded"
+
+Files = Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A receipt, its evidence, and its stacks: folded path to samples; all to be changed."""
+
+    receipt: dict[str, Any]
+    evidence: dict[str, Any]
+    stacks: dict[str, int]
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """Every run."""
+        return list(self.evidence["runs"])
+
+    @property
+    def timed(self) -> list[dict[str, Any]]:
+        """The runs that supply the figures."""
+        return [run for run in self.runs if run["role"] == "timed"]
+
+    @property
+    def profiled(self) -> list[dict[str, Any]]:
+        """The runs that were sampled."""
+        return [run for run in self.runs if run["role"] == "profiled"]
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """The record of the profile."""
+        found: dict[str, Any] = self.evidence["profile"]
+        return found
+
+    @property
+    def created(self) -> datetime:
+        """When the evidence says that it was written."""
+        return datetime.fromisoformat(self.evidence["created"])
+
+    def metric(self, name: str) -> dict[str, Any]:
+        """Return the metric called ``name``."""
+        return next(each for each in self.evidence["metrics"] if each["name"] == name)
+
+    def retime(self) -> Draft:
+        """Compute every figure anew from the runs, and the rate that the receipt claims."""
+        seen = from_plain(Evidence, self.evidence)
+        counted = [to_plain(each) for each in seen.metrics if each.provenance != "measured"]
+        prompt_tokens = self._prompt_tokens(seen)
+        try:
+            found = metrics(_observation(seen), prompt_tokens)
+        except ToolError:
+            return self  # no rate: whoever claims one all the same keeps the old figures
+        self.evidence["metrics"] = [*map(to_plain, found), *counted]
+        rate = value_of(found, "tokens_per_second")
+        assert rate is not None
+        self.receipt["tokens_per_second"] = rate
+        if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
+            timed = _cpu_per_token(self.timed)
+            extra = _cpu_per_token(self.profiled) / timed - 1.0 if timed else None
+            self.profile["overhead_pct"] = None if extra is None else 100.0 * extra
+        return self
+
+    def recount(self) -> Draft:
+        """Compute hotspots, kernels' counts and samples anew from the stacks."""
+        seen = from_plain(Evidence, self.evidence)
+        stacks = unfold(self.folded.decode())
+        assert seen.profile is not None
+        covers = seen.profile.covers
+        told = Profile("", "", "", 0, "", "", stacks, 0, 0, 0, 0, (), covers=covers)
+        spots = hotspots(told, cost_of(covers, seen.metrics))
+        self.profile["hotspots"] = [to_plain(spot) for spot in spots]
+        self.profile["samples"] = told.samples
+        own = {spot.name: spot.self_samples for spot in spots}
+        self._deal({name: count for name, count in own.items() if count})
+        for sighting in self.evidence["kernels"]:
+            if sighting["source"] == "profile":
+                sighting["count"] = own.get(sighting["name"], 0)
+        return self
+
+    def rename(self, old: str, new: str) -> Draft:
+        """Call the function ``old`` ``new`` wherever it stands."""
+        self.stacks = {
+            ";".join(new + part[len(old) :] if part.startswith(f"{old} ") else part
+                     for part in path.split(";")): count
+            for path, count in self.stacks.items()
+        }  # fmt: skip
+        self.receipt["kernels"] = [new if k == old else k for k in self.receipt["kernels"]]
+        for entry in (*self.evidence["kernels"], *self.profile["hotspots"]):
+            entry["name"] = new if entry["name"] == old else entry["name"]
+        for process in self.profile["processes"]:
+            own = process["self_samples"]
+            process["self_samples"] = {new if n == old else n: c for n, c in own.items()}
+        return self
+
+    @property
+    def folded(self) -> bytes:
+        """The stacks as folded text."""
+        return "".join(sorted(f"{path} {n}\n" for path, n in self.stacks.items())).encode()
+
+    def reseal(self) -> Draft:
+        """Put every digest right: of the tokens, the profile and the receipt."""
+        if self.evidence["profile"]:
+            self.profile["folded_sha256"] = sha256(self.folded)
+        self.evidence["receipt_sha256"] = sha256(encode(self.receipt))
+        return self
+
+    def retoken(self, tokens: list[str]) -> Draft:
+        """Show other tokens, with their digest in the evidence and in every run."""
+        old = self.evidence["token_digest"]
+        self.evidence |= {"tokens": tokens, "token_digest": token_digest(tokens)}
+        for run in self.runs:
+            if run["token_digest"] == old:
+                run["token_digest"] = self.evidence["token_digest"]
+        return self
+
+    def files(self) -> Files:
+        """Return the three files as they stand."""
+        return {
+            RECEIPT: encode(self.receipt),
+            EVIDENCE: encode(self.evidence),
+            FOLDED: self.folded,
+        }
+
+    def _prompt_tokens(self, seen: Evidence) -> int | None:
+        """Return how long the prompt was, as the figures give it."""
+        rate = value_of(seen.metrics, "prefill_tokens_per_second")
+        first_ms = value_of(seen.metrics, "time_to_first_token_ms")
+        return None if rate is None or first_ms is None else max(1, round(rate * first_ms / 1e3))
+
+    def _deal(self, own: Mapping[str, int]) -> None:
+        """Deal the pooled samples out to the processes, as evenly as their samples stood."""
+        processes = self.profile["processes"]
+        weights = [max(1, process["samples"]) for process in processes]
+        dealt: list[Counter[str]] = [Counter() for _ in processes]
+        for name, count in own.items():
+            left, weight = count, sum(weights)
+            for index, part in enumerate(weights):
+                share = left if index == len(weights) - 1 else left * part // weight
+                dealt[index][name] += share
+                left, weight = left - share, weight - part
+        for process, samples in zip(processes, dealt, strict=True):
+            process["self_samples"] = {name: n for name, n in sorted(samples.items()) if n}
+            process["samples"] = sum(samples.values())
+
+
+def blocks(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return every block of ``runs``."""
+    return [block for run in runs for block in run["blocks"]]
+
+
+def intervals(block: dict[str, Any], *, reference: bool = False) -> list[dict[str, Any]]:
+    """Return the intervals of a block, without its reference kernel unless asked for."""
+    names = ("interval", "decode", "reference") if reference else ("interval", "decode")
+    return [block[name] for name in names if block.get(name)]
+
+
+def load(name: str) -> Draft:
+    """Return a fresh copy of the kept measurement ``name``."""
+    files = _read(name)
+    lines = files[FOLDED].decode().splitlines()
+    stacks = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+    return Draft(json.loads(files[RECEIPT]), json.loads(files[EVIDENCE]), stacks)
+
+
+@cache
+def _read(name: str) -> Files:
+    return {file: (PRODUCED / name / file).read_bytes() for file in (RECEIPT, EVIDENCE, FOLDED)}
+
+
+def encode(document: object) -> bytes:
+    """Return ``document`` as JSON; what JSON cannot hold is written Python's way."""
+    return json.dumps(document).encode("utf-8", "surrogatepass")
+
+
+def sha256(data: bytes) -> str:
+    """Return the digest in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def stamp(moment: datetime) -> str:
+    """Return ``moment`` as the product writes it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def shift(draft: Draft, by: timedelta) -> Draft:
+    """Move everything that tells a time by ``by``."""
+    draft.receipt["timestamp"] = stamp(datetime.fromisoformat(draft.receipt["timestamp"]) + by)
+    draft.evidence["created"] = stamp(draft.created + by)
+    for run in draft.runs:
+        run["started_at"] = stamp(datetime.fromisoformat(run["started_at"]) + by)
+    return draft
+
+
+def hexadecimal(source: Random, digits: int) -> str:
+    """Return a digest of nothing."""
+    return f"{source.getrandbits(4 * digits):0{digits}x}"
+
+
+def _observation(seen: Evidence) -> Observation:
+    return Observation(
+        nonce=seen.nonce,
+        runs=seen.runs,
+        tokens=seen.tokens,
+        token_digest=seen.token_digest,
+        token_source=seen.token_source,
+        differs_at=seen.differs_at,
+        clock_scope=seen.clock_scope,
+        requested_environment=seen.requested_environment,
+        effective_environment=seen.effective_environment,
+    )
+
+
+def _cpu_per_token(runs: list[dict[str, Any]]) -> float:
+    spent = []
+    for run in runs:
+        tokens = sum(
+            len(gaps) - (block.get("decode") is not None)
+            for block in run["blocks"]
+            for gaps in block["sequences_ns"]
+        )
+        cpu_ns = sum(
+            (block.get("decode") or block["interval"])["cpu_ns"] for block in run["blocks"]
+        )
+        spent.append(cpu_ns / max(1, tokens))
+    return float(statistics.median(spent))

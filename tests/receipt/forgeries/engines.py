@@ -1,0 +1,73 @@
+"""Tricks with the engine's name, which chooses what its kernels must be called."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
+from tests.receipt.forgeries.draft import Draft, Files
+
+BOOK = Book("engines")
+
+
+@BOOK.refused("E_NO_COMPUTE_KERNEL")
+def engine_left_out(draft: Draft, source: Random) -> Files:
+    """Leaves the engine out, in the hope that no policy applies where none is named."""
+    del draft.receipt["environment"]["FLAMEGATE_ENGINE"]
+    return alone(draft)
+
+
+@BOOK.refused("E_UNKNOWN_ENGINE")
+def engine_of_nobody(draft: Draft, source: Random) -> Draft:
+    """Names an engine that has no policy, in receipt and evidence."""
+    name = source.choice(["Embedded", "embedded ", "bitnet.cpp", "none", "*", ""]) or "x"
+    name += str(source.randrange(100)) if source.random() < 0.5 else ""
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = name
+    draft.evidence["workload"]["engine"] = name
+    return draft.reseal()
+
+
+@BOOK.refused("E_ENGINE_MISMATCH")
+def engine_renamed(draft: Draft, source: Random) -> Draft:
+    """Names an engine in the receipt that the evidence does not."""
+    other = {"embedded", "python", "command", "bitnet", "torch", "ggml"}
+    other.discard(draft.evidence["workload"]["engine"])
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = source.choice(sorted(other))
+    return draft.reseal()
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA")
+def engine_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Leaves the engine out of the evidence, or names no text."""
+    draft.receipt["environment"].pop("FLAMEGATE_ENGINE")
+    if source.random() < 0.3:
+        del draft.evidence["workload"]["engine"]
+    else:
+        draft.evidence["workload"]["engine"] = source.choice([None, 7, "", ["command"], {}])
+    return draft.reseal()
+
+
+@BOOK.pending("A program's clocks cover the process, and a served engine's the sequence.", of=ONE)
+def engine_of_a_loose_policy(draft: Draft, source: Random) -> Draft:
+    """Relabels an engine that was served as a program, whose policy asks for no matmul."""
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "command"
+    draft.evidence["workload"]["engine"] = "command"
+    return draft.reseal()
+
+
+@BOOK.pending(
+    "A recipe has what its engine needs: a command, a target.", of=("program", "callable")
+)
+def recipe_without_its_command(draft: Draft, source: Random) -> Draft:
+    """Leaves out what was run, so that no replay can run it."""
+    draft.evidence["workload"]["command"] = []
+    draft.evidence["workload"].pop("target", None)
+    return draft.reseal()
+
+
+@BOOK.passes("Replay: what the recipe names runs otherwise, or is not there.", of=SERVED)
+def engine_of_another_family(draft: Draft, source: Random) -> Draft:
+    """Relabels a callable of Python as the embedded engine, consistently."""
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "embedded"
+    draft.evidence["workload"]["engine"] = "embedded"
+    return draft.reseal()

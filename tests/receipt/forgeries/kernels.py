@@ -1,0 +1,181 @@
+"""Forged kernels: names of work that was not done."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
+from tests.receipt.forgeries.draft import Draft, Files
+
+BOOK = Book("kernels")
+
+
+def as_bitnet(draft: Draft, kernels: list[str]) -> Files:
+    """Return the receipt by itself as BitNet's, with these kernels."""
+    draft.receipt["kernels"] = kernels
+    draft.receipt["environment"].pop("FLAMEGATE_ENGINE")
+    return alone(draft)
+
+
+@BOOK.refused("E_KERNEL_UNSEEN")
+def kernel_copied(draft: Draft, source: Random) -> Draft:
+    """Adds a kernel's name that stands in other receipts."""
+    name = source.choice(["i2s_gemv", "tl1_lut_gemm", "ggml_mul_mat", "avx512_matmul"])
+    draft.receipt["kernels"].append(f"{name}_{source.randrange(1000)}")
+    return draft.reseal()
+
+
+@BOOK.refused("E_KERNEL_UNSEEN")
+def kernel_with_a_sighting(draft: Draft, source: Random) -> Draft:
+    """Adds a kernel and says that the profile shows it."""
+    name = f"i2s_gemv_{source.randrange(1000)}"
+    draft.receipt["kernels"].append(name)
+    sighting = {"name": name, "source": "profile", "count": source.randint(1, 500)}
+    draft.evidence["kernels"].insert(source.randrange(2), sighting)
+    return draft.reseal()
+
+
+@BOOK.refused("E_KERNEL_UNSEEN")
+def sightings_multiplied(draft: Draft, source: Random) -> Draft:
+    """Says that a kernel was seen more often than its stacks have samples."""
+    sighting = source.choice(draft.evidence["kernels"])
+    sighting["count"] += draft.profile["samples"] + source.randint(1, 10**6)
+    return draft.reseal()
+
+
+@BOOK.refused("E_KERNEL_UNSEEN")
+def never_seen_by_the_engine(draft: Draft, source: Random) -> Draft:
+    """Claims a kernel that the engine lists and never called."""
+    name = f"tl2_gemm_{source.randrange(1000)}"
+    draft.receipt["kernels"].append(name)
+    draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 0})
+    return draft.reseal()
+
+
+@BOOK.lowered("W_KERNELS_FROM_ENGINE")
+def kernels_by_hearsay(draft: Draft, source: Random) -> Draft:
+    """Lets the engine vouch for kernels that no stack shows."""
+    names = [f"matmul_avx_{source.randrange(1000)}", "gemv_fused"]
+    draft.receipt["kernels"] = names
+    draft.evidence["kernels"] = [
+        {"name": name, "source": "engine", "count": source.randint(1, 10**6)} for name in names
+    ]
+    return draft.reseal()
+
+
+@BOOK.pending("Every claimed kernel is seen in the profile; one by hearsay lowers the grade.")
+def hearsay_behind_a_fig_leaf(draft: Draft, source: Random) -> Draft:
+    """Adds a kernel by the engine's word alone to those that the profile shows."""
+    name = f"matmul_avx_{source.randrange(1000)}"
+    draft.receipt["kernels"].append(name)
+    draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 1000})
+    return draft.reseal()
+
+
+@BOOK.pending("The sightings that count are those of claimed kernels.")
+def hearsay_behind_an_unclaimed_kernel(draft: Draft, source: Random) -> Draft:
+    """Claims kernels by hearsay alone, and keeps the sightings of others that are not claimed."""
+    name = f"matmul_avx_{source.randrange(1000)}"
+    draft.receipt["kernels"] = [name]
+    draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 1000})
+    return draft.reseal()
+
+
+@BOOK.refused("E_MOCK_KERNEL")
+def mock_that_ran(draft: Draft, source: Random) -> Draft:
+    """Runs a mock, whose name says so, and hopes that nobody reads the list to its end."""
+    mock = source.choice(["mock_gemv", "gemv_Mock", "MOCK", "i2s_mOcK_gemv"])
+    hot = source.choice(draft.receipt["kernels"][1:] or draft.receipt["kernels"])
+    return draft.rename(hot, f"{mock}_gemm").recount().reseal()
+
+
+@BOOK.refused("E_HIDDEN_CHARACTER")
+def name_with_something_in_it(draft: Draft, source: Random) -> Files:
+    """Hides a character in a name: it reads as another, ends a line, or turns text round."""
+    hidden = source.choice(
+        ["\u202e", "\u200b", "\n", "\r", "\x1b", "\u2066", "\u3164", "\u00a0", "\x1f"]
+    )
+    draft.receipt["kernels"].append(
+        source.choice([f"i2s{hidden}gemv", f"{hidden}gemm", f"dot{hidden}"])
+    )
+    return alone(draft)
+
+
+@BOOK.refused("E_HIDDEN_CHARACTER")
+def name_with_an_edge(draft: Draft, source: Random) -> Files:
+    """Ends a name in a space, so that a list of forbidden names misses it."""
+    draft.receipt["kernels"].append(source.choice([" gemm_fp16", "gemm_fp16 ", " dot "]))
+    return alone(draft)
+
+
+@BOOK.refused("E_KERNEL_TOO_LONG")
+def name_without_end(draft: Draft, source: Random) -> Draft:
+    """Gives a kernel a name that is long in bytes and short in letters."""
+    hot = source.choice(draft.receipt["kernels"])
+    name = source.choice(["é", "漢"]) * source.randint(65, 120)
+    return draft.rename(hot, f"gemm_{name}").recount().reseal()
+
+
+@BOOK.refused("E_KERNELS")
+def name_of_a_page(draft: Draft, source: Random) -> Draft:
+    """Gives a kernel a name so long that reports and logs lose what follows."""
+    hot = source.choice(draft.receipt["kernels"])
+    return draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000)).recount().reseal()
+
+
+@BOOK.refused("E_ONLY_FALLBACK")
+def fallback_under_a_quantised_name(draft: Draft, source: Random) -> Files:
+    """Puts a quantised prefix before the name of the fallback that ran."""
+    fallback = source.choice(["dequant_fp32", "fp32_matmul", "cpu_dequant_f32", "scalar_fallback"])
+    return as_bitnet(draft, [f"{source.choice(['i2s', 'tl1', 'tl2'])}_{fallback}"])
+
+
+@BOOK.refused("E_NO_COMPUTE_KERNEL", of=SERVED)
+def nothing_that_computes(draft: Draft, source: Random) -> Files:
+    """Names only what runs beside inference: nothing in the list multiplies."""
+    names = ["rope_apply", "embedding_lookup", "sample_token", "softmax"]
+    source.shuffle(names)
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "embedded"
+    draft.receipt["kernels"] = names[: source.randint(1, 4)]
+    return alone(draft)
+
+
+@BOOK.refused("E_KERNEL_PATH")
+def native_that_fell_back(draft: Draft, source: Random) -> Files:
+    """Claims the native path and leaves the count of fallbacks beside it."""
+    draft.receipt |= {
+        "schema_version": "1.1.0",
+        "kernel_path": "native_quantized",
+        "quantization": {"types_used": ["I2S"], "fallback_count": source.randint(1, 10**4)},
+    }
+    return as_bitnet(draft, ["i2s_gemv"])
+
+
+@BOOK.refused("E_KERNEL_PATH")
+def fallbacks_not_counted(draft: Draft, source: Random) -> Files:
+    """Counts no fallback and names one."""
+    draft.receipt |= {"schema_version": "1.1.0", "quantization": {"fallback_count": 0}}
+    return as_bitnet(draft, ["i2s_gemv", source.choice(["fp32_matmul", "matmul_f32"])])
+
+
+@BOOK.refused("E_KERNELS")
+def list_that_is_none(draft: Draft, source: Random) -> Files:
+    """Gives no names, blank ones, too many or something else, so that no rule bites."""
+    draft.receipt["kernels"] = source.choice(
+        [[], [""], ["  "], [7], [None], None, "i2s_gemv", {"i2s_gemv": 1}, ["i2s_gemv"] * 10_001]
+    )
+    return alone(draft)
+
+
+@BOOK.suspected("W_DUPLICATE_KERNELS")
+def list_padded(draft: Draft, source: Random) -> Draft:
+    """Repeats its few names, where many were expected."""
+    draft.receipt["kernels"] *= source.randint(2, 9)
+    return draft.reseal()
+
+
+@BOOK.passes("Replay with a profiler of one's own: no such function runs.", of=ONE)
+def kernel_that_is_a_name(draft: Draft, source: Random) -> Draft:
+    """Calls any function of the engine by a kernel's name before it is measured."""
+    name = f"i2s_gemv_avx512_{source.randrange(1000)}"
+    return draft.rename(draft.receipt["kernels"][0], name).recount().reseal()

@@ -1,0 +1,326 @@
+"""Forged profiles: the stacks, their counts, their processes and the hotspots made of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.receipt.forgeries.book import LONG, SERVED, Book
+from tests.receipt.forgeries.draft import FOLDED, Draft, Files, sha256
+
+BOOK = Book("profile")
+
+
+def hottest(draft: Draft) -> str:
+    """Return the path that has the most samples."""
+    return max(draft.stacks, key=lambda path: draft.stacks[path])
+
+
+def move(draft: Draft, source: Random) -> None:
+    """Give most of the hottest stack's samples to another stack."""
+    hot = hottest(draft)
+    other = source.choice([path for path in draft.stacks if path != hot])
+    moved = round(draft.stacks[hot] * source.uniform(0.3, 0.95))
+    draft.stacks[hot] -= moved
+    draft.stacks[other] += moved
+
+
+@BOOK.refused("E_PROFILE_CHANGED")
+def stacks_edited(draft: Draft, source: Random) -> Draft:
+    """Moves samples away from the hot function and leaves the seal as it is."""
+    draft.reseal()
+    move(draft, source)
+    kept = draft.profile["folded_sha256"]
+    draft.recount().profile["folded_sha256"] = kept
+    return draft
+
+
+@BOOK.refused("E_SAMPLE_COUNT")
+def samples_of_the_record_raised(draft: Draft, source: Random) -> Draft:
+    """Says that there were more samples than the stacks hold: the shares seem certain."""
+    draft.profile["samples"] *= source.randint(2, 50)
+    return draft.reseal()
+
+
+@BOOK.refused("E_SAMPLE_COUNT")
+def samples_diluted(draft: Draft, source: Random) -> Draft:
+    """Adds samples of nothing to record and processes alike, so that every share is smaller."""
+    before = draft.profile["samples"]
+    extra = source.randint(1, before // 2)
+    draft.profile["samples"] += extra
+    source.choice(draft.profile["processes"])["samples"] += extra
+    for spot in draft.profile["hotspots"]:
+        for name in ("self_share", "inclusive_share", "cpu_s_per_token"):
+            spot[name] *= before / draft.profile["samples"]
+    return draft.reseal()
+
+
+@BOOK.refused("E_SAMPLE_COUNT")
+def stacks_left_out(draft: Draft, source: Random) -> Draft:
+    """Leaves out the stacks of what got slower and seals the rest."""
+    path = source.choice([path for path in draft.stacks if path != hottest(draft)])
+    del draft.stacks[path]
+    draft.profile["hotspots"] = []
+    draft.receipt["kernels"] = draft.receipt["kernels"][:1]
+    draft.evidence["kernels"] = draft.evidence["kernels"][:1]
+    draft.evidence["kernels"][0]["count"] = 1
+    return draft.reseal()
+
+
+@BOOK.refused("E_SAMPLE_COUNT")
+def samples_of_a_process_raised(draft: Draft, source: Random) -> Draft:
+    """Gives one process more samples by name than it has in all."""
+    own = source.choice(draft.profile["processes"])["self_samples"]
+    own[source.choice(list(own))] += source.randint(1, 10**6)
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOO_MANY_SAMPLES")
+def samples_multiplied(draft: Draft, source: Random) -> Draft:
+    """Multiplies every count alike, so that small differences seem certain."""
+    factor = source.randint(8, 1000)
+    draft.stacks = {path: count * factor for path, count in draft.stacks.items()}
+    return draft.recount().reseal()
+
+
+@BOOK.pending("A profiler that samples has a rate: a rate of 0 is of one that counts.")
+def samples_without_a_rate(draft: Draft, source: Random) -> Draft:
+    """Multiplies every count and says that the profiler had no rate."""
+    samples_multiplied(draft, source)
+    draft.profile["rate_hz"] = 0
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_UNSEEN")
+def hotspot_invented(draft: Draft, source: Random) -> Draft:
+    """Adds a hotspot that is in no stack, where a budget is to be charged to it."""
+    spot = dict(draft.profile["hotspots"][0])
+    spot["name"] = f"prefetch_{source.randrange(10**6)}"
+    draft.profile["hotspots"].append(spot)
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_UNSEEN")
+def hotspot_raised(draft: Draft, source: Random) -> Draft:
+    """Gives a hotspot of the baseline more samples than its stacks, so that drift is allowed."""
+    spot = source.choice(draft.profile["hotspots"])
+    spot["inclusive_samples"] += source.randint(1, 1000)
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_SHARE")
+def share_lowered(draft: Draft, source: Random) -> Draft:
+    """Lowers the share and the cost of the hot function, and leaves its samples."""
+    spot = draft.profile["hotspots"][0]
+    factor = source.uniform(0.1, 0.8)
+    for name in source.choice([("self_share", "cpu_s_per_token"), ("inclusive_share",)]):
+        spot[name] *= factor
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_COST")
+def cost_lowered(draft: Draft, source: Random) -> Draft:
+    """Lowers what the hot function costs a token, so that its larger share is excused."""
+    draft.profile["hotspots"][0]["cpu_s_per_token"] *= source.uniform(0.1, 0.9)
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_UNSEEN")
+def hotspot_left_out(draft: Draft, source: Random) -> Draft:
+    """Leaves the function that got slower out of the hotspots that are gated."""
+    spots = draft.profile["hotspots"]
+    spots.remove(source.choice([spot for spot in spots if spot["self_samples"]]))
+    return draft.reseal()
+
+
+@BOOK.pending("Every function of the folded profile is among the hotspots, callers too.")
+def caller_left_out(draft: Draft, source: Random) -> Draft:
+    """Leaves out a function that has samples only in what it calls."""
+    spots = draft.profile["hotspots"]
+    spots.remove(source.choice([spot for spot in spots if not spot["self_samples"]]))
+    return draft.reseal()
+
+
+@BOOK.refused("E_HOTSPOT_UNSEEN")
+def hotspot_lowered(draft: Draft, source: Random) -> Draft:
+    """Lowers the samples, the share and the cost of one hotspot, consistently."""
+    spot = draft.profile["hotspots"][0]
+    spot["self_samples"] = round(spot["self_samples"] * source.uniform(0.1, 0.8))
+    before = spot["self_share"]
+    spot["self_share"] = spot["self_samples"] / draft.profile["samples"]
+    spot["cpu_s_per_token"] *= spot["self_share"] / before
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROCESS_SAMPLES")
+def samples_of_processes_moved(draft: Draft, source: Random) -> Draft:
+    """Moves samples between the names of a process, whose scatter the gate's interval uses."""
+    process = max(draft.profile["processes"], key=lambda each: len(each["self_samples"]))
+    own = process["self_samples"]
+    hot = max(own, key=lambda name: own[name])
+    moved = round(own[hot] * source.uniform(0.3, 0.9))
+    own[hot] -= moved
+    cold = min(own, key=lambda name: own[name])
+    own[cold] += moved
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_MALFORMED")
+def frame_injected(draft: Draft, source: Random) -> Files:
+    """Names a function ``x;ternary_gemv``, which a careless profiler writes as two frames."""
+    hot = hottest(draft)
+    leaf = hot.rpartition(";")[2]
+    return sealed_text(draft, draft.folded.replace(
+        hot.encode(), f"{hot.removesuffix(leaf)}evil{source.randrange(100)};{leaf}".encode(), 1
+    ))  # fmt: skip
+
+
+@BOOK.refused("E_PROFILE_MALFORMED")
+def line_injected(draft: Draft, source: Random) -> Files:
+    """Names a function with a line break, behind which a stack of its own stands."""
+    extra = source.choice(
+        [
+            draft.folded.splitlines(keepends=True)[0],
+            b"cuda_gemm 99\n",
+            b"a (b.py) 007\n",
+            b"a (b.py) 0\n",
+            b"a (b.py) -5\n",
+            "a (b.py) \u0663\n".encode(),
+            b"a (b.py) 1e3\n",
+            b"\xff (b.py) 3\n",
+            b"a\x1b[2J (b.py) 3\n",
+            b"a (b.py) 3",
+        ]
+    )
+    return sealed_text(draft, draft.folded + extra)
+
+
+def sealed_text(draft: Draft, folded: bytes) -> Files:
+    """Return the files with ``folded`` in place of the stacks, sealed."""
+    draft.reseal().profile["folded_sha256"] = sha256(folded)
+    return {**draft.files(), FOLDED: folded}
+
+
+@BOOK.refused("E_PROFILE_PROCESS")
+def process_of_nobody(draft: Draft, source: Random) -> Draft:
+    """Takes the profile from a process that is none of the runs."""
+    process = source.choice(draft.profile["processes"])
+    taken = {run["pid"] for run in draft.runs}
+    process["pid"] = source.choice([p for p in range(1, 1000) if p not in taken])
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_PROCESS")
+def process_of_a_timed_run(draft: Draft, source: Random) -> Draft:
+    """Lets a timed run pass for a profiled one: the profiler slowed nothing, it seems."""
+    run = source.choice(draft.timed)
+    process = source.choice(draft.profile["processes"])
+    process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_PROCESS")
+def process_twice(draft: Draft, source: Random) -> Draft:
+    """Splits the samples of one process in two, so that they seem to agree."""
+    processes = draft.profile["processes"]
+    whole = source.choice(processes)
+    part = {**whole, "self_samples": {}, "samples": whole["samples"] // 2}
+    whole["samples"] -= part["samples"]
+    whole["self_samples"] = {}
+    processes.append(part)
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_PROCESS")
+def process_of_another_time(draft: Draft, source: Random) -> Draft:
+    """Uses that process ids come round: the pid is the run's, the process an earlier one."""
+    process = source.choice(draft.profile["processes"])
+    process["started_ticks"] += source.choice([-1, 1]) * source.randint(1, 10**6)
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_MALFORMED")
+def garbage_for_a_profile(draft: Draft, source: Random) -> Files:
+    """Puts garbage where stacks should be, under a record of none and kernels by hearsay."""
+    profile_emptied(draft, source)
+    return sealed_text(draft, source.randbytes(source.randint(1, 999)).hex().encode())
+
+
+@BOOK.suspected("W_PROFILE_DEGRADED")
+def profiler_blinded(draft: Draft, source: Random) -> Draft:
+    """Profiles in a way that misses half of what runs, and hopes that nobody reads how."""
+    draft.profile["degraded"] = [source.choice(["nonblocking", "no native frames"])]
+    return draft.reseal()
+
+
+@BOOK.lowered("W_NO_PROFILE")
+def profile_left_out(draft: Draft, source: Random) -> Files:
+    """Leaves the stacks out: what is not there contradicts nothing."""
+    files = dict(draft.files())
+    del files[FOLDED]
+    return files
+
+
+@BOOK.lowered("W_NO_PROFILE")
+def profile_never_taken(draft: Draft, source: Random) -> Files:
+    """Says that no profiler ran, and keeps the kernels."""
+    draft.evidence["profile"] = None
+    files = dict(draft.reseal().files())
+    del files[FOLDED]
+    return files
+
+
+@BOOK.lowered("W_NO_PROFILE")
+def profile_emptied(draft: Draft, source: Random) -> Draft:
+    """Empties the profile consistently; the engine vouches for its kernels."""
+    draft.stacks = {}
+    draft.profile.update(samples=0, processes=[], hotspots=[])
+    for sighting in draft.evidence["kernels"]:
+        sighting |= {"source": "engine", "count": source.randint(1, 99)}
+    draft.evidence["kernels"].append({"name": "unclaimed", "source": "profile", "count": 1})
+    return draft.reseal()
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA")
+def count_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Puts a count below zero into the record, which others make up for."""
+    name = source.choice(["samples", "errors", "lost", "rate_hz"])
+    draft.profile[name] = source.choice([-source.randint(1, 999), 0.5, "12", None])
+    return draft.reseal()
+
+
+@BOOK.pending("Only a program's profile covers decode alone, or a whole process.", of=SERVED)
+def other_phase(draft: Draft, source: Random) -> Draft:
+    """Says that the profile covers another phase than was sampled."""
+    draft.profile["covers"] = source.choice(["decode", "process"])
+    return draft.recount().reseal()
+
+
+@BOOK.passes("Replay with a profiler of one's own: the samples lie elsewhere.")
+def hot_function_cooled(draft: Draft, source: Random) -> Draft:
+    """Moves samples between stacks, and recomputes hotspots, processes and seals."""
+    move(draft, source)
+    return draft.recount().reseal()
+
+
+@BOOK.passes("Replay with a profiler of one's own: the functions are called otherwise.")
+def function_renamed(draft: Draft, source: Random) -> Draft:
+    """Gives a function another name wherever it stands, so that its threshold misses it."""
+    spots = [s["name"] for s in draft.profile["hotspots"]]
+    cold = [name for name in spots if name not in draft.receipt["kernels"]]
+    return draft.rename(source.choice(cold), f"matmul_{source.randrange(10**6)}").recount().reseal()
+
+
+@BOOK.passes("A signature of the observer, or a run that CI starts; the files show no loss.")
+def losses_hidden(draft: Draft, source: Random) -> Draft:
+    """Hides lost samples and errors, and that the profile was degraded."""
+    draft.profile.update(lost=0, errors=0, degraded=[], completeness=1.0)
+    return draft.reseal()
+
+
+@BOOK.passes("Replay at the same rate; beyond what is usual it is only unusual.", of=LONG)
+def samples_and_rate_multiplied(draft: Draft, source: Random) -> Draft:
+    """Multiplies counts and rate alike: the shares seem more certain than they are."""
+    factor = source.randint(2, 20)
+    draft.stacks = {path: count * factor for path, count in draft.stacks.items()}
+    draft.profile["rate_hz"] *= factor
+    return draft.recount().reseal()

@@ -1,0 +1,117 @@
+"""Replays: honest measurements of another time, and clocks that say so or do not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from tests.receipt.forgeries.book import Book, alone
+from tests.receipt.forgeries.draft import Draft, Files, hexadecimal, shift, stamp
+
+BOOK = Book("replays")
+DAY: dict[str, Any] = {"max_age_s": 24 * 3600.0}
+SHORT: dict[str, Any] = {"max_age_s": 1800.0}
+
+
+@BOOK.refused("E_EXPIRED", wishes=DAY)
+def old_receipt(draft: Draft, source: Random) -> Draft:
+    """Hands in the good measurement of last month once more."""
+    return shift(draft, -timedelta(hours=source.uniform(24, 20_000))).reseal()
+
+
+@BOOK.refused("E_WRITTEN_APART", wishes=DAY)
+def receipt_freshened(draft: Draft, source: Random) -> Draft:
+    """Gives an old measurement's receipt a new timestamp and forgets its evidence."""
+    fresh = draft.receipt["timestamp"]
+    shift(draft, -timedelta(hours=source.uniform(26, 9000))).receipt["timestamp"] = fresh
+    return draft.reseal()
+
+
+@BOOK.pending("The age of the evidence counts where an age is asked for.", wishes=SHORT)
+def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
+    """Freshens the receipt by less than the day that receipt and evidence may lie apart."""
+    fresh = stamp(draft.created + timedelta(minutes=50))
+    shift(draft, -timedelta(hours=source.uniform(1, 22))).receipt["timestamp"] = fresh
+    return draft.reseal()
+
+
+@BOOK.pending("Runs started no longer before the evidence than they lasted.", wishes=DAY)
+def runs_of_last_month(draft: Draft, source: Random) -> Draft:
+    """Freshens receipt and evidence, and forgets when the runs started."""
+    by = timedelta(hours=source.uniform(24, 9000))
+    shift(draft, -by)
+    for name, part in (("timestamp", draft.receipt), ("created", draft.evidence)):
+        part[name] = stamp(draft.created + by) if name == "created" else part[name]
+    draft.receipt["timestamp"] = draft.evidence["created"]
+    return draft.reseal()
+
+
+@BOOK.refused("E_WRITTEN_APART")
+def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
+    """Adds a run to evidence that was written before it."""
+    late = draft.created + timedelta(seconds=source.uniform(310, 3000))
+    source.choice(draft.runs)["started_at"] = stamp(late)
+    return draft.reseal()
+
+
+@BOOK.refused("E_WRITTEN_APART")
+def evidence_of_next_week(draft: Draft, source: Random) -> Draft:
+    """Seals evidence that was written long after the receipt under it."""
+    draft.evidence["created"] = stamp(draft.created + timedelta(days=source.uniform(1.1, 90)))
+    return draft.reseal()
+
+
+@BOOK.refused("E_FROM_THE_FUTURE")
+def from_the_future(draft: Draft, source: Random) -> Draft:
+    """Dates the measurement ahead, so that it stays young for long."""
+    return shift(draft, timedelta(days=source.uniform(1.2, 400))).reseal()
+
+
+@BOOK.refused("E_FROM_THE_FUTURE", wishes=SHORT)
+def ahead_by_hours(draft: Draft, source: Random) -> Draft:
+    """Dates it ahead by hours, as a wrong time zone would, to stretch the allowed age."""
+    return shift(draft, timedelta(hours=source.uniform(1.2, 23))).reseal()
+
+
+@BOOK.refused("E_TIMESTAMP")
+def date_that_is_none(draft: Draft, source: Random) -> Files:
+    """Writes a timestamp that some parsers read as now and others as never."""
+    good = draft.receipt["timestamp"]
+    draft.receipt["timestamp"] = source.choice(
+        [
+            "$(date -u +%FT%TZ)",
+            good.removesuffix("Z"),
+            f"{good}\n",
+            f" {good}",
+            good.replace("T", " ").removesuffix("Z"),
+            f"2026-02-{source.randint(30, 99)}T00:00:00Z",
+            f"2026-11-21T{source.randint(24, 99)}:00:00Z",
+            source.randrange(2**31),
+            "now",
+            "",
+            None,
+        ]
+    )
+    return alone(draft)
+
+
+@BOOK.pending("Runs' ticks since boot and their times of day tell the same intervals.")
+def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
+    """Gives a run the identity of a process of another day."""
+    run = source.choice(draft.timed)
+    run["started_ticks"] += source.randint(10**6, 10**9)
+    return draft.reseal()
+
+
+@BOOK.passes("A ledger of nonces, a signature with its own time, or a run that CI starts.")
+def everything_freshened(draft: Draft, source: Random) -> Draft:
+    """Moves every time of an old measurement to today, and gives it a new nonce."""
+    draft.evidence["nonce"] = hexadecimal(source, 32)
+    return shift(draft, timedelta(minutes=source.uniform(1, 50))).reseal()
+
+
+@BOOK.passes("A ledger of nonces: this one was handed in before.")
+def handed_in_twice(draft: Draft, source: Random) -> Draft:
+    """Hands in the same young measurement for two changes."""
+    return draft.reseal()

@@ -1,0 +1,227 @@
+"""Splices: parts of two measurements of one workload, or one part more than once."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+from tests.receipt.forgeries.book import LONG, ONE, PAIR, SERVED, Book
+from tests.receipt.forgeries.clocks import scale, scale_sequences
+from tests.receipt.forgeries.draft import Draft, blocks, intervals, load
+
+BOOK = Book("splicing")
+AGAIN = "embedded-10tok-again"
+
+
+def fresh_process(draft: Draft, run: dict[str, Any], source: Random) -> dict[str, Any]:
+    """Return a copy of ``run`` as that of another process, a moment after all others."""
+    last = max(draft.runs, key=lambda each: each["started_ticks"])
+    return copy.deepcopy(run) | {
+        "pid": max(each["pid"] for each in draft.runs) + source.randint(1, 50),
+        "started_ticks": last["started_ticks"] + source.randint(30, 300),
+        "started_at": last["started_at"],
+    }
+
+
+def replace_run(draft: Draft, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Put ``new`` in the place of ``old``, under the identity of ``old``."""
+    own = {name: old[name] for name in ("pid", "started_ticks", "started_at", "pair", "cpu")}
+    draft.evidence["runs"][draft.runs.index(old)] = {**copy.deepcopy(new), **own}
+
+
+@BOOK.refused("E_COPIED_RUNS")
+def best_run_copied(draft: Draft, source: Random) -> Draft:
+    """Puts the best run in the place of a bad one, as a process of its own."""
+    best, worst = source.sample(draft.timed, 2)
+    replace_run(draft, worst, best)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_COPIED_RUNS")
+def one_run_many_times(draft: Draft, source: Random) -> Draft:
+    """Makes many processes of one, so that the interval becomes narrow."""
+    run = source.choice(draft.timed)
+    for _ in range(source.randint(1, 6)):
+        draft.evidence["runs"].append(fresh_process(draft, run, source))
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_COPIED_RUNS")
+def process_listed_twice(draft: Draft, source: Random) -> Draft:
+    """Lists a process twice, the second time with times of another."""
+    first, second = source.sample(draft.timed, 2)
+    second |= {"pid": first["pid"], "started_ticks": first["started_ticks"]}
+    return draft.reseal()
+
+
+@BOOK.refused("E_COPIED_RUNS")
+def block_repeated(draft: Draft, source: Random) -> Draft:
+    """Repeats the best block within its run."""
+    run = source.choice(draft.timed)
+    run["blocks"].append(copy.deepcopy(source.choice(run["blocks"])))
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending("No sequence of several tokens occurs twice, to the nanosecond.", of=LONG)
+def sequences_repeated(draft: Draft, source: Random) -> Draft:
+    """Fills the runs with copies of good sequences, each block with its own wall time."""
+    good = source.choice(blocks(draft.timed))["sequences_ns"]
+    for block in blocks(draft.timed):
+        block["sequences_ns"] = [list(source.choice(good)) for _ in block["sequences_ns"]]
+        wall_ns = sum(map(sum, block["sequences_ns"])) + source.randrange(10**6)
+        block["interval"] |= {"wall_ns": wall_ns, "cpu_ns": round(wall_ns * 0.97)}
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending("No run is another one times a factor.", of=LONG)
+def run_copied_and_scaled(draft: Draft, source: Random) -> Draft:
+    """Makes the other runs from one by factors near 1, as noise would."""
+    first, *rest = draft.timed
+    for run in rest:
+        made = copy.deepcopy(first)
+        factor = source.uniform(0.98, 1.02)
+        for block in made["blocks"]:
+            scale_sequences(block, factor)
+            for interval in intervals(block):
+                scale(interval, factor)
+        replace_run(draft, run, made)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending("No run is another one plus a constant.", of=LONG)
+def run_copied_and_shifted(draft: Draft, source: Random) -> Draft:
+    """Makes the other runs from one by a few nanoseconds more in each gap."""
+    first, *rest = draft.timed
+    for run in rest:
+        made = copy.deepcopy(first)
+        more = source.randint(1, 2000)
+        for block in made["blocks"]:
+            block["sequences_ns"] = [[gap + more for gap in gaps] for gaps in block["sequences_ns"]]
+            tokens = sum(map(len, block["sequences_ns"]))
+            for interval in intervals(block):
+                interval["wall_ns"] += more * tokens
+                interval["cpu_ns"] += more * tokens
+        replace_run(draft, run, made)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_PROFILE_PROCESS", of=ONE)
+def profile_of_the_other_run(draft: Draft, source: Random) -> Draft:
+    """Puts the profile of a second measurement into the first, with its record and its seal."""
+    other = load(AGAIN)
+    draft.evidence["profile"] = other.profile
+    draft.evidence["kernels"] = other.evidence["kernels"]
+    draft.receipt["kernels"] = other.receipt["kernels"]
+    draft.stacks = other.stacks
+    return draft.recount().reseal()
+
+
+@BOOK.refused("E_PROFILE_NONCE", of=ONE)
+def profile_under_other_processes(draft: Draft, source: Random) -> Draft:
+    """Relabels the processes of a second measurement's profile as the runs of the first."""
+    adopt_profile(draft)
+    draft.profile["nonce"] = load(AGAIN).evidence["nonce"]
+    return draft.recount().reseal()
+
+
+def adopt_profile(draft: Draft) -> None:
+    """Take the profile of the second measurement, as if of the first one's runs."""
+    other = load(AGAIN)
+    draft.stacks = other.stacks
+    for name in ("profile", "kernels"):
+        draft.evidence[name] = other.evidence[name]
+    draft.receipt["kernels"] = other.receipt["kernels"]
+    for process, run in zip(draft.profile["processes"], draft.profiled, strict=True):
+        process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
+
+
+@BOOK.passes("A signature of the observer; replay with a profiler of one's own.", of=ONE)
+def profile_under_another_nonce(draft: Draft, source: Random) -> Draft:
+    """Relabels the nonce as well: the profile of another measurement fits entirely."""
+    adopt_profile(draft)
+    draft.profile["nonce"] = draft.evidence["nonce"]
+    return draft.recount().reseal()
+
+
+@BOOK.refused("E_SAMPLE_COUNT", of=ONE)
+def stacks_of_the_other_run(draft: Draft, source: Random) -> Draft:
+    """Puts the stacks of a second measurement beside the record of the first."""
+    draft.stacks = load(AGAIN).stacks
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKEN_COUNT", "E_TPS_MISMATCH", of=ONE)
+def evidence_of_another_workload(draft: Draft, source: Random) -> Draft:
+    """Seals the evidence of an honest short workload under the receipt of a long one."""
+    other = load(source.choice(["embedded-1tok", "callable"]))
+    draft.evidence, draft.stacks = other.evidence, other.stacks
+    return draft.reseal()
+
+
+@BOOK.refused("E_PROFILE_PROCESS")
+def profiled_run_as_timed(draft: Draft, source: Random) -> Draft:
+    """Counts a profiled run among the timed ones, and keeps its profile."""
+    run = source.choice(draft.profiled)
+    times = source.choice(draft.timed)["blocks"]
+    run |= {"role": "timed", "blocks": copy.deepcopy(times)}
+    for block in run["blocks"]:
+        scale_sequences(block, 0.999)
+        for interval in intervals(block):
+            interval["wall_ns"] += 1
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("A ledger of nonces beside the store; a run that CI starts.", of=ONE)
+def best_of_two_measurements(draft: Draft, source: Random) -> Draft:
+    """Takes the timed runs of a second, luckier measurement of the same workload."""
+    other = load(AGAIN)
+    draft.evidence["runs"] = [*other.timed, *draft.profiled]
+    for name in ("created", "nonce"):
+        draft.evidence[name] = other.evidence[name]
+    draft.receipt["timestamp"] = other.receipt["timestamp"]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("A ledger that keeps every measurement; a run that CI starts.")
+def luckiest_of_ten(draft: Draft, source: Random) -> Draft:
+    """Measures ten times on an idle machine and hands in the luckiest: nothing is changed."""
+    return draft.reseal()
+
+
+@BOOK.passes("Nothing in one file: the other side's evidence, which CI keeps.", of=PAIR)
+def sides_swapped(draft: Draft, source: Random) -> Draft:
+    """Hands in the base's side of a comparison as that of the change."""
+    draft.evidence["side"] = "base"
+    return draft.reseal()
+
+
+@BOOK.passes("The other side's evidence: each turn of a pair has one on either side.", of=PAIR)
+def bad_turns_dropped(draft: Draft, source: Random) -> Draft:
+    """Drops the turns of a pair in which the change lost."""
+    for run in draft.timed:
+        turns = sorted(run["blocks"], key=lambda block: int(block["interval"]["wall_ns"]))
+        won = turns[: max(2, round(len(turns) * source.uniform(0.4, 0.9)))]
+        run["blocks"] = [block for block in run["blocks"] if block in won]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.passes("Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED)
+def fabricated_whole(draft: Draft, source: Random) -> Draft:
+    """Draws every time from a distribution and fits everything else to it."""
+    pace_ns = source.uniform(2e5, 5e6)
+    for block in blocks(draft.timed):
+        block["sequences_ns"] = [
+            [round(source.lognormvariate(0, 0.08) * pace_ns) for _ in gaps]
+            for gaps in block["sequences_ns"]
+        ]
+        wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(20_000, 60_000)
+        cpu_ns = round(wall_ns * source.uniform(0.95, 0.995))
+        block["interval"] = {
+            "wall_ns": wall_ns,
+            "cpu_ns": cpu_ns,
+            "run_delay_ns": (wall_ns - cpu_ns) // 2,
+        }
+    for run, process in zip(draft.profiled, draft.profile["processes"], strict=True):
+        run["pid"] = process["pid"] = run["pid"] + 1000
+    return draft.retime().recount().reseal()

@@ -1,0 +1,157 @@
+"""Forged tokens: more of them, others, fewer in some runs, a determinism nobody showed."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.receipt.forgeries.book import LONG, ONE, SERVED, Book, alone
+from tests.receipt.forgeries.draft import Draft, Files, blocks, hexadecimal
+
+BOOK = Book("tokens")
+
+
+def words(source: Random, count: int) -> list[str]:
+    """Return other tokens, as bytes or as words."""
+    return [str(source.randrange(256)) for _ in range(count)]
+
+
+@BOOK.refused("E_TOKEN_COUNT")
+def more_tokens_claimed(draft: Draft, source: Random) -> Draft:
+    """Claims more tokens than were generated, of a request that is raised as well."""
+    more = source.randint(1, 200)
+    draft.receipt["tokens_generated"] += more
+    draft.receipt["tokens_requested"] += more
+    draft.evidence["workload"]["max_tokens"] += more
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKENS_EXCEED_REQUEST")
+def more_than_was_asked_for(draft: Draft, source: Random) -> Files:
+    """Adds the tokens of two runs together."""
+    draft.receipt["tokens_generated"] = draft.receipt["tokens_requested"] + source.randint(1, 99)
+    return alone(draft)
+
+
+@BOOK.refused("E_TOKEN_COUNT")
+def request_edited(draft: Draft, source: Random) -> Draft:
+    """Says that the tokens of a longer workload were asked for and ended early."""
+    draft.receipt["tokens_requested"] += source.randint(1, 500)
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKEN_COUNT")
+def tokens_padded(draft: Draft, source: Random) -> Draft:
+    """Shows more tokens, with their digests, than any sequence has times for."""
+    more = words(source, source.randint(1, 50))
+    draft.receipt["tokens_generated"] += len(more)
+    draft.receipt["tokens_requested"] += len(more)
+    draft.evidence["workload"]["max_tokens"] += len(more)
+    return draft.retoken([*draft.evidence["tokens"], *more]).reseal()
+
+
+@BOOK.refused("E_TOKEN_DIGEST")
+def right_answer_pasted(draft: Draft, source: Random) -> Draft:
+    """Pastes the right answer over what the model said, below the old digest."""
+    draft.evidence["tokens"][source.randrange(len(draft.evidence["tokens"]))] += "4"
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKENS_DIFFER")
+def answer_of_some_runs(draft: Draft, source: Random) -> Draft:
+    """Shows other tokens with their digest, and forgets the runs that made the old ones."""
+    run = source.choice(draft.runs)
+    run["token_digest"] = hexadecimal(source, 64)
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKENS_DIFFER", of=LONG)
+def known_difference(draft: Draft, source: Random) -> Draft:
+    """Claims determinism and leaves in the evidence where a sequence differed."""
+    draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKEN_DIGEST")
+def no_tokens_shown(draft: Draft, source: Random) -> Draft:
+    """Shows no tokens at all, so that no replay can be held against them."""
+    draft.receipt["deterministic"] = False
+    draft.evidence["tokens"] = []
+    draft.evidence["token_digest"] = hexadecimal(source, 64)
+    draft.receipt["tokens_generated"] = source.choice([0, 1])
+    return draft.reseal()
+
+
+@BOOK.refused("E_TOKEN_COUNT", of=LONG)
+def sequences_cut(draft: Draft, source: Random) -> Draft:
+    """Lets some runs stop early, for a better average, and recomputes the figures."""
+    run = source.choice(draft.timed)
+    keep = source.randrange(1, len(draft.evidence["tokens"]))
+    for block in run["blocks"]:
+        block["sequences_ns"] = [gaps[:keep] for gaps in block["sequences_ns"]]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_TOKEN_COUNT")
+def sequences_stretched(draft: Draft, source: Random) -> Draft:
+    """Splits the times of a sequence into those of more tokens than were asked for."""
+    draft.receipt["deterministic"] = False
+    for block in blocks(draft.timed):
+        block["sequences_ns"] = [
+            [gap // 2 for gap in gaps for _ in (0, 1)] for gaps in block["sequences_ns"]
+        ]
+    return draft.retime().recount().reseal()
+
+
+@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED)
+def determinism_of_one(draft: Draft, source: Random) -> Draft:
+    """Claims determinism after one sequence, which always equals itself."""
+    first = draft.timed[0]
+    block = dict(first["blocks"][0])
+    gaps = source.choice(block["sequences_ns"])
+    wall_ns = sum(gaps) + source.randrange(50_000)
+    block["sequences_ns"] = [gaps]
+    block["interval"] = {
+        "wall_ns": wall_ns, "cpu_ns": round(wall_ns * source.uniform(0.9, 0.99)), "run_delay_ns": 0
+    }  # fmt: skip
+    first["blocks"] = [block]
+    for part in blocks(draft.profiled):
+        part["sequences_ns"] = []
+    draft.evidence["runs"] = [first, *draft.profiled]
+    draft.profile["overhead_pct"] = None
+    return draft.retime().recount().reseal()
+
+
+@BOOK.pending("A run's tokens_per_sequence is the length of its sequences.", of=LONG)
+def sequence_length_edited(draft: Draft, source: Random) -> Draft:
+    """Says of every run that its sequences were longer than their times."""
+    for run in draft.runs:
+        run["tokens_per_sequence"] += source.randint(1, 100)
+    return draft.reseal()
+
+
+@BOOK.passes("Replay: the engine generates other tokens here.", of=ONE)
+def another_answer(draft: Draft, source: Random) -> Draft:
+    """Shows other tokens everywhere, with their digests: a model that answers better."""
+    return draft.retoken(words(source, len(draft.evidence["tokens"]))).reseal()
+
+
+@BOOK.passes("Replay: the workload as named gives other tokens and another rate.")
+def another_prompt(draft: Draft, source: Random) -> Draft:
+    """Names a harder prompt than the one that ran."""
+    draft.evidence["workload"]["prompt"] = f"Prove theorem {source.randrange(10**6)}."
+    return draft.reseal()
+
+
+@BOOK.passes("Replay, or a run that CI starts: nobody else chooses the code that generates.")
+def memoised_answers(draft: Draft, source: Random) -> Draft:
+    """Serves an answer that was computed before, with a busy loop for show."""
+    factor = source.uniform(0.05, 0.5)
+    for block in blocks(draft.timed):
+        block["sequences_ns"] = [
+            [max(1, round(gap * factor)) for gap in gaps] for gaps in block["sequences_ns"]
+        ]
+        for part in (block["interval"], block.get("decode")):
+            if part:
+                for name in ("wall_ns", "cpu_ns", "run_delay_ns"):
+                    part[name] = None if part[name] is None else round(part[name] * factor)
+    return draft.retime().recount().reseal()

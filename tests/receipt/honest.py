@@ -1,0 +1,160 @@
+"""Honest receipts in every weather: ``python -m tests.receipt.honest --receipts 10000``.
+
+Each is resampled from a measurement that the product made: its processes, blocks and
+sequences, with fresh noise, waits, ticks and shapes, and written as the product writes it.
+None may be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from pytest_flamegate.receipt import Verification
+from tests.receipt.forgeries.book import verify
+from tests.receipt.forgeries.draft import NAMES, Draft, blocks, hexadecimal, intervals, load, shift
+from tests.receipt.weather import WEATHER, written
+
+
+@dataclass
+class Tally:
+    """How many were made and of which weather, and which were refused for what."""
+
+    receipts: int = 0
+    weather: Counter[str] = field(default_factory=Counter)
+    grades: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+
+
+def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
+    """Make the receipt ``number`` and verify it; return the answer and its weather."""
+    source = Random(f"honest-{number}")
+    draft = load(source.choice(NAMES))
+    pace(draft, source)
+    resample(draft, source)
+    chosen = [weather for weather in WEATHER if source.random() < 0.25]
+    for weather in chosen:
+        weather(draft, source)
+    shift(draft, timedelta(days=source.uniform(-900, 0)))
+    draft.evidence["nonce"] = hexadecimal(source, 32)
+    now = draft.created + timedelta(seconds=source.uniform(0, 1e6))
+    draft.retime().recount()
+    if "stamps" in {weather.__name__ for weather in chosen}:
+        written(draft, source)
+    answer = verify(draft.reseal().files(), now=now)
+    return answer, tuple(weather.__name__ for weather in chosen)
+
+
+def pace(draft: Draft, source: Random) -> None:
+    """Let the engine be another one: a hundred times faster, or a hundred times slower."""
+    factor = 10 ** source.choice([0.0, source.uniform(-2, 2)])
+    for run in draft.runs:
+        for block in run["blocks"]:
+            block["sequences_ns"] = [
+                [round(gap * factor) for gap in gaps] for gaps in block["sequences_ns"]
+            ]
+            for interval in intervals(block):
+                for name, spent in interval.items():
+                    interval[name] = None if spent is None else round(spent * factor)
+    if factor < 1:  # as many samples in less time were taken at a higher rate
+        draft.profile["rate_hz"] = round(draft.profile["rate_hz"] / factor)
+
+
+def resample(draft: Draft, source: Random) -> None:
+    """Draw processes from the timed ones, with fresh noise on every token and look."""
+    timed = [copy.deepcopy(source.choice(draft.timed)) for _ in range(source.randint(2, 12))]
+    first = draft.runs[0]
+    pid, ticks = first["pid"], first["started_ticks"]
+    for index, run in enumerate(timed):
+        run |= {"pid": pid + 2 * index, "started_ticks": ticks + 60 * index}
+        run["blocks"] = [
+            copy.deepcopy(source.choice(run["blocks"])) for _ in range(source.randint(1, 3))
+        ]
+        run["peak_rss_bytes"] = source.randint(10**6, 10**11)
+    profiled = draft.profiled
+    dealt = {process["pid"]: process for process in draft.profile["processes"]}
+    for index, run in enumerate(profiled):
+        fresh = {"pid": pid + 1000 + index, "started_ticks": ticks + 60 * len(timed) + 90 * index}
+        if run["pid"] in dealt:
+            dealt[run["pid"]] |= fresh
+        run |= fresh
+    draft.evidence["runs"] = [*timed, *profiled]
+    for block in blocks(draft.timed):
+        renoised(block, source)
+
+
+def renoised(block: dict[str, Any], source: Random) -> None:
+    """Draw every token's time anew around what it was, and the clocks around their sum."""
+    before_ns = sum(map(sum, block["sequences_ns"]))
+    rest_ns = max(0, block["interval"]["wall_ns"] - before_ns)
+    spread = source.choice([0.002, 0.03, 0.3])
+    block["sequences_ns"] = [
+        [
+            max(0, round(gap * source.lognormvariate(0, spread))) + source.randrange(200)
+            for gap in gaps
+        ]
+        for gaps in block["sequences_ns"]
+    ]
+    longer_ns = sum(map(sum, block["sequences_ns"])) - before_ns
+    decode = block.get("decode")
+    for interval in intervals(block):
+        busy = interval["cpu_ns"] / max(1, interval["wall_ns"])
+        interval["wall_ns"] = max(1, interval["wall_ns"] + longer_ns)
+        interval["cpu_ns"] = round(interval["wall_ns"] * min(1.0, busy))
+        if interval["run_delay_ns"] is not None:
+            spare_ns = interval["wall_ns"] - interval["cpu_ns"]
+            interval["run_delay_ns"] = round(spare_ns * source.random())
+    if decode is not None:
+        decoded_ns = sum(sum(gaps[1:]) for gaps in block["sequences_ns"])
+        decode["wall_ns"] = decoded_ns + source.randrange(100_000)
+        decode["cpu_ns"] = min(decode["cpu_ns"], decode["wall_ns"])
+        block["interval"]["wall_ns"] = max(
+            block["interval"]["wall_ns"], rest_ns + sum(map(sum, block["sequences_ns"]))
+        )
+
+
+def tally(numbers: range) -> Tally:
+    """Make and verify the receipts ``numbers``."""
+    found = Tally()
+    for number in numbers:
+        answer, weather = honest(number)
+        found.receipts += 1
+        found.weather.update(weather)
+        found.grades[answer.grade.name] += 1
+        found.warnings.update({notice.code for notice in answer.warnings})
+        for refusal in answer.refusals:
+            found.refused.append(
+                f"{number}: {refusal.code} {refusal.message} ({' '.join(weather)})"
+            )
+    return found
+
+
+def main() -> int:
+    """Print what came of them; 1 where one was refused."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--receipts", type=int, default=10_000)
+    began = time.monotonic()
+    found = tally(range(parser.parse_args().receipts))
+    for name, counts in (
+        ("weather", found.weather),
+        ("grade", found.grades),
+        ("warning", found.warnings),
+    ):
+        print(f"\n| {name} | receipts |\n| --- | ---: |")
+        print("\n".join(f"| {entry} | {count:,} |" for entry, count in counts.most_common()))
+    print(f"\n{found.receipts:,} receipts in {time.monotonic() - began:,.0f} s, "
+          f"{len({line.partition(':')[0] for line in found.refused})} refused")  # fmt: skip
+    print(*found.refused[:40], sep="\n")
+    return int(bool(found.refused))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

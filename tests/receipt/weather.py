@@ -1,0 +1,201 @@
+"""What befalls honest measurements: waits, ticks, losses, odd stamps, early ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from tests.receipt.forgeries.devices import see_gpu
+from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal, intervals, shift
+
+TICK_NS = 10_000_000
+Weather = Callable[[Draft, Random], None]
+
+
+def preempted(draft: Draft, source: Random) -> None:
+    """Other processes take the core for 10 to 100 ms, now and then."""
+    for block in blocks(draft.timed):
+        if source.random() < 0.5:
+            wait_ns = round(source.uniform(10, 100) * 1e6)
+            gaps = source.choice(block["sequences_ns"])
+            gaps[-1] += wait_ns
+            for interval in intervals(block):
+                inside = interval is block["interval"] or len(gaps) > 1
+                interval["wall_ns"] += wait_ns if inside else 0
+                if inside and interval["run_delay_ns"] is not None:
+                    interval["run_delay_ns"] += wait_ns
+
+
+def observer_late(draft: Draft, source: Random) -> None:
+    """The observer itself waits for a core: tokens pile up and are read at one moment."""
+    for block in blocks(draft.timed):
+        for gaps in block["sequences_ns"]:
+            if len(gaps) > 2 and source.random() < 0.3:
+                at = source.randrange(1, len(gaps))
+                gaps[at - 1] += gaps[at]
+                gaps[at] = 0
+
+
+def no_run_delay(draft: Draft, source: Random) -> None:
+    """The kernel does not tell how long a process waited."""
+    for block in blocks(draft.runs):
+        for interval in intervals(block, reference=True):
+            interval["run_delay_ns"] = None
+
+
+def cpu_in_ticks(draft: Draft, source: Random) -> None:
+    """CPU time comes in clock ticks of 10 ms, a tick early or late."""
+    for block in blocks(draft.runs):
+        for interval in intervals(block, reference=True):
+            ticks = interval["cpu_ns"] / TICK_NS + source.random()
+            interval["cpu_ns"] = int(ticks) * TICK_NS
+
+
+def threaded(draft: Draft, source: Random) -> None:
+    """Several threads compute at once, on a machine of many cores."""
+    threads = source.randint(2, 64)
+    draft.evidence["machine"]["cpu_cores"] = str(threads * source.choice([1, 2, 4]))
+    for run in draft.runs:
+        run["threads"] = source.choice([threads, threads + 1, None, max(1, threads // 2)])
+        for block in run["blocks"]:
+            for interval in intervals(block):
+                # Never fewer than one core's worth: the samples were taken of as much.
+                cores = source.uniform(1, threads)
+                interval["cpu_ns"] = round(interval["cpu_ns"] * cores)
+
+
+def one_thread_counted(draft: Draft, source: Random) -> None:
+    """Threads are not counted, or only the one that was there at that moment."""
+    for run in draft.runs:
+        run["threads"] = source.choice([None, 1])
+
+
+def single_token(draft: Draft, source: Random) -> None:
+    """The model ends after one token; for a program nothing tells decode apart."""
+    draft.receipt["tokens_generated"] = 1
+    draft.retoken(draft.evidence["tokens"][:1])
+    for run in draft.runs:
+        run["tokens_per_sequence"] = 1
+        for block in run["blocks"]:
+            block["sequences_ns"] = [
+                [max(1, sum(gaps) if run["role"] == "timed" else 0)]
+                for gaps in block["sequences_ns"]
+            ]
+            block["decode"] = None
+
+
+def ends_early(draft: Draft, source: Random) -> None:
+    """The text ends before as many tokens as were asked for."""
+    tokens = draft.evidence["tokens"]
+    if len(tokens) < 3:
+        return
+    keep = source.randrange(2, len(tokens))
+    draft.receipt["tokens_generated"] = keep
+    draft.retoken(tokens[:keep])
+    for run in draft.runs:
+        run["tokens_per_sequence"] = keep
+        for block in run["blocks"]:
+            block["sequences_ns"] = [
+                [*gaps[: keep - 1], sum(gaps[keep - 1 :])] for gaps in block["sequences_ns"]
+            ]
+
+
+def not_deterministic(draft: Draft, source: Random) -> None:
+    """Sequences differ, and the receipt says so."""
+    draft.receipt["deterministic"] = False
+    draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
+    for run in draft.runs:
+        if source.random() < 0.4:
+            run["token_digest"] = hexadecimal(source, 64)
+
+
+def lossy(draft: Draft, source: Random) -> None:
+    """The profiler failed now and then, lost samples, and says that it is degraded."""
+    draft.profile.update(
+        errors=source.randrange(1000),
+        lost=source.randrange(10_000),
+        completeness=source.random(),
+        degraded=source.sample(["nonblocking", "lost samples", "no kernel frames"], 2),
+    )
+    left = {path: sum(source.random() < 0.8 for _ in range(n)) for path, n in draft.stacks.items()}
+    left = {path: n for path, n in left.items() if n}
+    leaves = {path.rpartition(";")[2].rpartition(" ")[0] for path in left}
+    kernels = [kernel for kernel in draft.receipt["kernels"] if kernel in leaves]
+    if not kernels:
+        return
+    draft.stacks, draft.receipt["kernels"] = left, kernels
+    draft.evidence["kernels"] = [s for s in draft.evidence["kernels"] if s["name"] in kernels]
+
+
+def no_profile_overhead(draft: Draft, source: Random) -> None:
+    """Nothing tells the profiler's own cost."""
+    draft.profile["overhead_pct"] = None
+
+
+def unknown_starts(draft: Draft, source: Random) -> None:
+    """The kernel does not tell when a process started, or the profiler does not say."""
+    for entry in (*draft.runs, *draft.profile["processes"]):
+        if source.random() < 0.5:
+            entry["started_ticks"] = None
+
+
+def commits(draft: Draft, source: Random) -> None:
+    """No commit, one without a tree, or files that differ from it."""
+    commit = draft.evidence["commit"]
+    draft.evidence["commit"] = source.choice(
+        [None, commit | {"uncommitted": source.randint(1, 99)}, commit | {"tree": ""}]
+    )
+
+
+def stamps(draft: Draft, source: Random) -> None:
+    """Times are written with nine digits, or with another offset."""
+
+
+def written(draft: Draft, source: Random) -> None:
+    """Write each time of the draft in some other way that names the same moment."""
+
+    def again(text: str) -> str:
+        moment = datetime.fromisoformat(text)
+        if source.random() < 0.5:
+            whole = moment.astimezone(UTC).isoformat(timespec="microseconds")
+            return whole.replace("+00:00", f"{source.randrange(1000):03d}+00:00")
+        offset = timedelta(minutes=source.choice([-570, -300, 60, 330, 825]))
+        local = (moment + offset).replace(tzinfo=None).isoformat(timespec="milliseconds")
+        minutes = int(abs(offset).total_seconds()) // 60
+        return f"{local}{'-' if offset < timedelta() else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+    draft.receipt["timestamp"] = again(draft.receipt["timestamp"])
+    draft.evidence["created"] = again(draft.evidence["created"])
+    for run in draft.runs:
+        run["started_at"] = again(run["started_at"])
+
+
+def clock_set(draft: Draft, source: Random) -> None:
+    """The wall clock is set, by seconds, while the runs last."""
+    by = timedelta(seconds=source.uniform(-30, 30))
+    created = draft.created
+    shift(draft, by)
+    draft.evidence["created"] = created.isoformat().replace("+00:00", "Z")
+    draft.receipt["timestamp"] = draft.evidence["created"]
+
+
+def gpu_idle(draft: Draft, source: Random) -> None:
+    """A GPU stands in the machine, and nothing of this ran on it."""
+    for run in see_gpu(draft, source)["runs"]:
+        run["on"] = []
+
+
+def rounded(draft: Draft, source: Random) -> None:
+    """The clock ticks in microseconds, or in milliseconds."""
+    step = source.choice([1000, 1_000_000])
+    for block in blocks(draft.timed):
+        for gaps in block["sequences_ns"]:
+            gaps[:] = [gap // step * step for gap in gaps]
+
+
+WEATHER: tuple[Weather, ...] = (
+    preempted, observer_late, no_run_delay, threaded, cpu_in_ticks, one_thread_counted,
+    single_token, ends_early, not_deterministic, lossy, no_profile_overhead, unknown_starts,
+    commits, stamps, clock_set, rounded, gpu_idle,
+)  # fmt: skip
