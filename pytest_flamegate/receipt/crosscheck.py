@@ -11,6 +11,7 @@ from pytest_flamegate.receipt import (
     crosscheck_origin,
     crosscheck_profile,
     crosscheck_runs,
+    crosscheck_times,
 )
 from pytest_flamegate.receipt.registry import Rulebook
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CHECKS: Rulebook[Case] = Rulebook(
     crosscheck_origin.CHECKS,
     crosscheck_runs.CHECKS,
+    crosscheck_times.CHECKS,
     crosscheck_figures.CHECKS,
     crosscheck_profile.CHECKS,
     crosscheck_hotspots.CHECKS,

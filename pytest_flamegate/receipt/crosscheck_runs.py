@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.receipt.copies import repetitions
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.registry import Rulebook
@@ -166,12 +167,13 @@ def _cpu_exceeds_wall(case: Case) -> Iterator[str]:
 
 @CHECKS.rule(
     "E_COPIED_RUNS",
-    "No two runs hold the same block, and no process stands twice.",
+    "No run repeats another or itself, and no process stands twice.",
     todo=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _copied_runs(case: Case) -> Iterator[str]:
-    # Nanoseconds never repeat; copies do.
+    # Nanoseconds never repeat; copies do, even altered, reordered or multiplied.
+    runs = case.evidence.runs
     seen: dict[object, int] = {}
     processes: set[tuple[int, int]] = set()
     for run in case.evidence.runs:
@@ -185,6 +187,14 @@ def _copied_runs(case: Case) -> Iterator[str]:
             if timing in seen:
                 yield f"The runs of processes {seen[timing]} and {run.pid} hold the same block."
             seen[timing] = run.pid
+    for each in repetitions(runs):
+        one, other = runs[each.one].pid, runs[each.other].pid
+        whose = (
+            f"The runs of processes {one} and {other}"
+            if each.one != each.other
+            else (f"Two parts of the run of process {one}")
+        )
+        yield f"{whose} share {each.shared} of {each.of} {each.what}."
 
 
 @SHORTFALLS.rule(

@@ -56,6 +56,7 @@ class Policy:
 
     name: str
     engines: tuple[str, ...]
+    aliases: tuple[str, ...]
     summary: str
     claims_quantized: bool
     cpu_wanted: str
@@ -91,16 +92,23 @@ class Policy:
 
 
 def policy_for(name: str | None = None) -> Policy:
-    """Return the policy called ``name``, the default for None; UsageError if there is none."""
+    """Return the policy called ``name``, the default for None; UsageError if there is none.
+
+    An alias names the same policy as its own name does.
+    """
     if name is None:
         name = DEFAULT_POLICY
-    if name not in POLICY_NAMES:
-        raise UsageError(
-            "E_UNKNOWN_POLICY",
-            f"There is no kernel policy {shown(name)}.",
-            f"Choose one of {', '.join(POLICY_NAMES)}.",
-        )
-    return _load(name)
+    if name in POLICY_NAMES:
+        return _load(name)
+    for known in POLICY_NAMES:
+        if name in _load(known).aliases:
+            return _load(known)
+    names = [each for known in POLICY_NAMES for each in (known, *_load(known).aliases)]
+    raise UsageError(
+        "E_UNKNOWN_POLICY",
+        f"There is no kernel policy {shown(name)}.",
+        f"Choose one of {', '.join(names)}.",
+    )
 
 
 def policy_of_engine(engine: str | None) -> Policy:
@@ -125,6 +133,7 @@ def _load(name: str) -> Policy:
     return Policy(
         name=name,
         engines=tuple(data["engines"]),
+        aliases=tuple(data.get("aliases", ())),
         summary=data["summary"],
         claims_quantized=data["claims_quantized"],
         cpu_wanted=data["cpu_wanted"],

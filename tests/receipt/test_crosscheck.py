@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +50,25 @@ def with_block(triple: Triple, run: int, change: Callable[[Block], Block]) -> Tr
 
 def copied(triple: Triple) -> Triple:
     return triple.with_run(1, blocks=triple.evidence.runs[0].blocks)
+
+
+def multiplied(triple: Triple) -> Triple:
+    """The second run is the first one, 3 % slower, and nothing else of it is the same."""
+    blocks = tuple(
+        replace(
+            block,
+            interval=Interval(
+                round(block.interval.wall_ns * 1.03) + 1234,
+                round(block.interval.cpu_ns * 1.03) + 777,
+                block.interval.run_delay_ns,
+            ),
+            sequences_ns=tuple(
+                tuple(round(gap * 1.03) for gap in gaps) for gaps in block.sequences_ns
+            ),
+        )
+        for block in triple.evidence.runs[0].blocks
+    )
+    return triple.with_run(1, blocks=blocks).remeasured()
 
 
 def same_process(triple: Triple) -> Triple:
@@ -218,6 +237,7 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
         ),
     ),
     ("E_COPIED_RUNS", lambda: copied(honest())),
+    ("E_COPIED_RUNS", lambda: multiplied(honest())),
     ("E_COPIED_RUNS", lambda: same_process(honest())),
     ("E_MODEL_CHANGED", lambda: honest().with_evidence(model_sha256=OTHER_SHA256)),
     ("E_MODEL_CHANGED", lambda: honest().with_evidence(model_sha256=None)),
@@ -228,6 +248,13 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ),
     ("E_WRITTEN_APART", lambda: honest().with_receipt(timestamp="2025-10-11T12:00:00Z")),
     ("E_WRITTEN_APART", lambda: honest().with_run(0, started_at="2025-10-13T12:30:00Z")),
+    ("E_RUNS_OVERLAP", lambda: at_once(honest())),
+    ("E_RUNS_OVERLAP", lambda: at_once(without_ticks(long_run(honest())))),
+    ("E_RUNS_OVERLAP", lambda: long_run(honest())),
+    ("E_RUN_AFTER_WRITING", lambda: long_run(honest(), index=4)),
+    ("E_RUN_AFTER_WRITING", lambda: honest().with_run(0, started_at="2025-10-03T12:00:00Z")),
+    ("E_CLOCKS_DISAGREE", lambda: honest().with_run(2, started_ticks=90_000_000)),
+    ("E_CLOCKS_DISAGREE", lambda: redated(honest(timed=6), step_s=20)),
     ("E_PROFILE_CHANGED", lambda: profile_of_another(honest())),
     ("E_PROFILE_MALFORMED", lambda: replace(honest(), folded=b"main (a.py);\xff 3\n").sealed()),
     ("E_PROFILE_MALFORMED", lambda: replace(honest(), folded=b"main (a.py) many\n").sealed()),
@@ -292,6 +319,9 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a program of one token", lambda: honest(tokens=("52",), clock_scope="process")),
     ("slow", slow),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
+    ("a wall clock that was set", lambda: clock_set(honest(), 200)),
+    ("a wall clock that was set back", lambda: clock_set(honest(), -200)),
+    ("two runs within one pair of ticks", lambda: honest(token_ns=1000, timed=12)),
     ("asleep for a moment", lambda: asleep(build(token_ns=500_000))),
     ("more threads than were counted", lambda: busy(build(), 1.9)),
     ("a program with children", lambda: busy(unknown_cores(build(clock_scope="process")), 7.0)),
@@ -318,6 +348,45 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     *gpu.HONEST,
     ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
+
+
+def at_once(triple: Triple) -> Triple:
+    """All runs are dated alike, by both clocks."""
+    for index in range(len(triple.evidence.runs)):
+        first = triple.evidence.runs[0]
+        ticks, started_at = first.started_ticks, first.started_at
+        triple = triple.with_run(index, started_ticks=ticks, started_at=started_at)
+    return triple
+
+
+def without_ticks(triple: Triple) -> Triple:
+    for index in range(len(triple.evidence.runs)):
+        triple = triple.with_run(index, started_ticks=None)
+    return triple
+
+
+def long_run(triple: Triple, index: int = 0) -> Triple:
+    """A run that claims to have loaded for ten minutes."""
+    return triple.with_run(index, load_ns=600 * 10**9).remeasured()
+
+
+def redated(triple: Triple, step_s: float) -> Triple:
+    """Each run is dated later than its ticks tell, by one step more each."""
+    for index, run in enumerate(triple.evidence.runs):
+        triple = triple.with_run(index, started_at=shifted(run.started_at, index * step_s - 200))
+    return triple
+
+
+def clock_set(triple: Triple, by_s: float) -> Triple:
+    """The wall clock was set after the second run."""
+    for index, run in enumerate(triple.evidence.runs[:2]):
+        triple = triple.with_run(index, started_at=shifted(run.started_at, -by_s))
+    return triple
+
+
+def shifted(stamp: str, by_s: float) -> str:
+    moved = datetime.fromisoformat(stamp) + timedelta(seconds=by_s)
+    return moved.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def counted(triple: Triple) -> Triple:

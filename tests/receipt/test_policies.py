@@ -90,3 +90,9 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(UsageError) as engine:
         policy_of_engine("magic")
     assert engine.value.code == "E_UNKNOWN_ENGINE"
+
+
+def test_an_alias_names_the_same_policy() -> None:
+    assert policy_for("blas") is policy_for("embedded")
+    with pytest.raises(UsageError, match="embedded, blas"):
+        policy_for("blast")
