@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
+from pytest_flamegate.receipt import floors
 from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.observation import Observation, Role, Run
     from pytest_flamegate.workload.spec import Workload
 
-SAMPLE_FLOOR = 200
-"""Fewer samples than this name no hotspot: the share of one of 50 % would be off by 7 points."""
+SAMPLE_FLOOR = floors.SAMPLE_FLOOR
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
 MIN_PROFILED, MAX_PROFILED = 3, 24

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate import withholding
 from pytest_flamegate.decoding import document
 from pytest_flamegate.profile import fold, require_stacks
-from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt import Verification, floors, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.metrics import cost_of
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.workload.spec import Workload
 
-STACK_FLOOR = 0.5
-"""Where fewer stacks come by the workload, the profile is mostly of something else."""
+STACK_FLOOR = floors.STACK_FLOOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,13 @@ def _seconds(text: str) -> float:
 def _document(found: Verification) -> dict[str, object]:
     return {
         "ok": found.ok,
+        "honest": found.honest,
+        "fit": found.fit,
         "grade": found.grade.name,
         "policy": found.policy,
         "refusals": [{"code": each.code, "message": each.message} for each in found.refusals],
         "warnings": [{"code": each.code, "message": each.message} for each in found.warnings],
         "signed_by": found.signed_by,
+        "unfit": [{"code": each.code, "message": each.message} for each in found.unfit],
         "ceiling": found.ceiling,
     }

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.comparability import Difference
 from pytest_flamegate.gate.stats import mean
+from pytest_flamegate.receipt import floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_flamegate.gate.measurement import Measurement
 
-MAX_CPU_PRESSURE_PCT = 50.0
-"""Above this the CPUs were contended; measured spread of fresh processes doubles there."""
+MAX_CPU_PRESSURE_PCT = floors.MAX_CPU_PRESSURE_PCT
 REFERENCE_LIMIT = 0.3
 """Beyond this change of its log time the machine is in another state altogether."""
 

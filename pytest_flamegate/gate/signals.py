@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_flamegate.receipt import floors
+
 if TYPE_CHECKING:
     from pytest_flamegate.errors import FlamegateError
     from pytest_flamegate.receipt.types import Direction
@@ -14,8 +16,7 @@ FALSE_ALARM_RATE = 0.01
 """Chance of an alarm where nothing changed, over all looks of one gate."""
 MISS_RATE = 0.05
 """Chance of a pass where tokens per second fell by the whole threshold."""
-MIN_PROCESSES = 3
-"""Fewer fresh processes a side show no spread worth the name."""
+MIN_PROCESSES = floors.MIN_PROCESSES
 
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"

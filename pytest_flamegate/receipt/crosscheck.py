@@ -11,6 +11,7 @@ from pytest_flamegate.receipt import (
     crosscheck_origin,
     crosscheck_profile,
     crosscheck_runs,
+    crosscheck_suspicions,
     crosscheck_times,
 )
 from pytest_flamegate.receipt.registry import Rulebook
@@ -29,10 +30,14 @@ CHECKS: Rulebook[Case] = Rulebook(
 )
 """Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
 
+SUSPICIONS: Rulebook[Case] = Rulebook(crosscheck_suspicions.SUSPICIONS)
+"""Broken: something looks unlike what is measured. That alone says nothing of honesty."""
+
 SHORTFALLS: Rulebook[Case] = Rulebook(
     crosscheck_origin.SHORTFALLS,
     crosscheck_runs.SHORTFALLS,
     crosscheck_profile.SHORTFALLS,
     crosscheck_device.SHORTFALLS,
+    crosscheck_suspicions.SHORTFALLS,
 )
 """Broken: something was not observed. That lowers the grade and refuses nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import shown
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 WRITTEN_WITHIN_S = 24 * 3600
 CLOCK_SET_S = 300
 """A wall clock may be set while a run lasts; the durations do not come from it."""
+
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 CHECKS: Rulebook[Case] = Rulebook()
 SHORTFALLS: Rulebook[Case] = Rulebook()
@@ -62,7 +65,7 @@ def _engine_mismatch(case: Case) -> Iterator[str]:
     needs={"model"},
 )
 def _model_changed(case: Case) -> Iterator[str]:
-    # By digest and by path, wherever both state one.
+    # By digest and path, and by all else that both state.
     seen = case.evidence
     claimed = case.claim.model.get("sha256")
     if claimed is not None and claimed != seen.model_sha256:
@@ -70,12 +73,12 @@ def _model_changed(case: Case) -> Iterator[str]:
             f"The receipt names the model {shown(claimed)} and the evidence "
             f"{shown(seen.model_sha256)}."
         )
-    for name in ("path", "sha256"):
-        claimed, recorded = case.claim.model.get(name), seen.model.get(name)
-        if None not in (claimed, recorded) and claimed != recorded:
+    for name, recorded in seen.model.items():
+        claimed = case.claim.model.get(name)
+        if claimed is not None and claimed != recorded:
             yield (
-                f"model.{name} is {shown(claimed)} in the receipt and {shown(recorded)} in the "
-                "evidence."
+                f"model.{name[:40]} is {shown(claimed)} in the receipt and {shown(recorded)} in "
+                "the evidence."
             )
 
 
@@ -95,6 +98,43 @@ def _environment_changed(case: Case) -> Iterator[str]:
                 f"{shown(name)} is {shown(value)} in the receipt, and the process had "
                 f"{shown(effective[name])}."
             )
+
+
+@CHECKS.rule(
+    "E_MACHINE_CHANGED",
+    "Receipt and evidence name the same system, tool and Python.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+    needs={"environment"},
+)
+def _machine_changed(case: Case) -> Iterator[str]:
+    # Wherever both state one.
+    machine = case.evidence.machine
+    system = f"{machine['os']}-{machine['arch']}" if {"os", "arch"} <= machine.keys() else None
+    recorded = {
+        "OS": system,
+        "FLAMEGATE_VERSION": case.evidence.flamegate_version,
+        "PYTHON_VERSION": machine.get("python"),
+    }
+    for name, value in recorded.items():
+        claimed = case.claim.environment.get(name)
+        if None not in (claimed, value) and claimed != value:
+            yield f"{name} is {shown(claimed)} in the receipt and {shown(value)} in the evidence."
+
+
+@CHECKS.rule(
+    "E_COMMIT_MALFORMED",
+    "A commit is named by its full hash.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _commit_malformed(case: Case) -> Iterator[str]:
+    # A branch's name, or a placeholder, names no code.
+    commit = case.evidence.commit
+    if commit is not None and _HASH.fullmatch(commit.revision) is None:
+        yield f"The commit is {shown(commit.revision)}, which is no hash."
+    if commit is not None and commit.tree and _HASH.fullmatch(commit.tree) is None:
+        yield f"The digest of the commit's code is {shown(commit.tree)}."
 
 
 @CHECKS.rule(

@@ -13,8 +13,9 @@ from pytest_flamegate.receipt.attested import judge
 from pytest_flamegate.receipt.case import Case
 from pytest_flamegate.receipt.claim import Claim
 from pytest_flamegate.receipt.codec import from_plain
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
 from pytest_flamegate.receipt.findings import Notice, Refusal
+from pytest_flamegate.receipt.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.folded import read_folded
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
@@ -37,8 +38,11 @@ class Verification:
 
     ``grade`` is the highest one reached, whether or not that was enough; ``policy``
     names the kernel policy that was used; ``ceiling`` says in one sentence what a green
-    answer at the grade reached (or asked for) would prove. ``signed_by`` is the keyid of the
-    trusted key that signed exactly these files, None if none did or no key was given.
+    answer at the grade reached (or asked for) would prove. ``honest`` says that no rule of
+    honesty is broken, whatever else the reader asked for; ``unfit`` why an honest receipt
+    is not to be gated on (codes ``F_...``), empty for one that is not honest.
+    ``signed_by`` is the keyid of the trusted key that signed exactly these files, None if
+    none did or no key was given.
     """
 
     ok: bool
@@ -48,6 +52,13 @@ class Verification:
     policy: str
     ceiling: str
     signed_by: str | None = None
+    honest: bool = False
+    unfit: tuple[Notice, ...] = ()
+
+    @property
+    def fit(self) -> bool:
+        """Whether the receipt is fit to gate on: honest, and nothing speaks against it."""
+        return self.honest and not self.unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +79,18 @@ class _Findings:
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
         self.warnings: list[Notice] = []
+        self.suspicions: list[str] = []
+        self.honest = True
+        self.case: Case | None = None
         self.grade = Grade.OBSERVED
 
     def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
-        """Add a refusal; the grade falls below the one it ``protects``."""
+        """Add a refusal; the grade falls below the one it ``protects``.
+
+        One that protects none is the reader's wish, and no matter of honesty.
+        """
         self.refusals.append(refusal)
+        self.honest = self.honest and protects is None
         self.lower(protects)
 
     def broken(self, breach: Breach) -> None:
@@ -83,6 +101,16 @@ class _Findings:
         """Add a broken rule as a notice; it may still lower the grade."""
         self.warnings.append(Notice(breach.code, breach.message, breach.todo))
         self.lower(breach.protects)
+
+    def unfit(self) -> tuple[Notice, ...]:
+        """Return what speaks against gating on an honest receipt."""
+        if not self.honest:
+            return ()
+        if self.case is None:
+            return (NO_EVIDENCE,)
+        candidate = Candidate(self.case, tuple(self.suspicions))
+        reasons = REASONS.breaches(candidate)
+        return tuple(Notice(each.code, each.message, each.todo) for each in reasons)
 
     def lower(self, protects: Grade | None) -> None:
         """Let the grade fall below ``protects``."""
@@ -166,6 +194,8 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
         policy=policy.name,
         ceiling=max(found.grade, wishes.require_grade or found.grade).ceiling,
         signed_by=signed_by,
+        honest=found.honest,
+        unfit=found.unfit(),
     )
 
 
@@ -264,7 +294,11 @@ def _crosscheck(
         None if folded is None else read_folded(folded),
         None if folded is None else hashlib.sha256(folded).hexdigest(),
     )
+    found.case = case
     for breach in CHECKS.breaches(case, malformed):
         found.broken(breach)
+    for breach in SUSPICIONS.breaches(case, malformed):
+        found.noticed(breach)
+        found.suspicions.append(breach.code)
     for breach in SHORTFALLS.breaches(case, malformed):
         found.noticed(breach)

@@ -181,15 +181,25 @@ def verification_text(
     wanted = f", wanted {visible(required).upper()}" if required else ""
     named = f"{visible(path, 1000)}: " if path is not None else ""
     told: list[Refusal | Notice] = [*found.refusals, *found.warnings]
-    rows = [
-        (each.code, " ".join(filter(None, (visible(each.message, 1000), visible(each.todo, 1000)))))
-        for each in told
-    ]
+    honest = f"honest: yes, {found.grade.name}" if found.honest else "honest: no"
+    fit = "yes" if found.fit else "no" if found.honest else "not asked, for it is not honest"
     return "\n".join(
         [
             f"{named}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
-            *columns(rows, indent=2),
+            honest,
+            *_findings(told),
+            f"fit to gate on: {fit}",
+            *_findings(found.unfit),
             *([f"signed by {visible(found.signed_by)}"] if found.signed_by else []),
             visible(found.ceiling, 1000),
         ]
     )
+
+
+def _findings(told: Sequence[Refusal | Notice]) -> list[str]:
+    """Return a line for each finding: its code, what happened, what to do."""
+    rows = [
+        (each.code, " ".join(filter(None, (visible(each.message, 1000), visible(each.todo, 1000)))))
+        for each in told
+    ]
+    return columns(rows, indent=2)

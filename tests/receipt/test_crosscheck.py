@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.findings import Finding
-from pytest_flamegate.receipt.types import KernelSighting, Metric
+from pytest_flamegate.receipt.types import Commit, KernelSighting, Metric
 from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt import gpu
 from tests.receipt.factory import Triple, build
@@ -246,6 +246,12 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
         "E_ENVIRONMENT_CHANGED",
         lambda: honest().with_evidence(effective_environment={"BITNET_DETERMINISTIC": "0"}),
     ),
+    ("E_MODEL_CHANGED", lambda: of_size(honest(), 454_001)),
+    ("E_MACHINE_CHANGED", lambda: honest().with_evidence(flamegate_version="0.0.9")),
+    ("E_MACHINE_CHANGED", lambda: on_machine(honest(), os="linux", arch="aarch64")),
+    ("E_MACHINE_CHANGED", lambda: on_python(honest(), "CPython 3.12.1")),
+    ("E_COMMIT_MALFORMED", lambda: honest().with_evidence(commit=Commit("main", "main", 0))),
+    ("E_COMMIT_MALFORMED", lambda: honest().with_evidence(commit=Commit("a" * 40, "", 0, "b"))),
     ("E_WRITTEN_APART", lambda: honest().with_receipt(timestamp="2025-10-11T12:00:00Z")),
     ("E_WRITTEN_APART", lambda: honest().with_run(0, started_at="2025-10-13T12:30:00Z")),
     ("E_RUNS_OVERLAP", lambda: at_once(honest())),
@@ -309,6 +315,7 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_MODEL_NOT_HASHED", lambda: _model_not_hashed()),
     ("W_NO_PROFILE", lambda: honest().with_evidence(profile=None)),
     ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest())),
+    ("W_SAMPLES_MISSING", lambda: honest().with_profile(rate_hz=10_000)),
     ("W_PROFILE_DEGRADED", lambda: honest().with_profile(degraded=("nonblocking",))),
 ]
 
@@ -319,6 +326,8 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a program of one token", lambda: honest(tokens=("52",), clock_scope="process")),
     ("slow", slow),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
+    ("the machine by name", lambda: on_machine(honest(), os="linux", arch="x86_64")),
+    ("outside of a repository", lambda: honest().with_evidence(commit=None)),
     ("a wall clock that was set", lambda: clock_set(honest(), 200)),
     ("a wall clock that was set back", lambda: clock_set(honest(), -200)),
     ("two runs within one pair of ticks", lambda: honest(token_ns=1000, timed=12)),
@@ -348,6 +357,20 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     *gpu.HONEST,
     ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
+
+
+def of_size(triple: Triple, size_bytes: int) -> Triple:
+    """The receipt alone names another size."""
+    return triple.with_receipt(model={**triple.receipt.model, "size_bytes": size_bytes})
+
+
+def on_machine(triple: Triple, **facts: str) -> Triple:
+    return triple.with_evidence(machine={**triple.evidence.machine, **facts})
+
+
+def on_python(triple: Triple, version: str) -> Triple:
+    environment = {**triple.receipt.environment, "PYTHON_VERSION": "CPython 3.11.7"}
+    return on_machine(triple.with_receipt(environment=environment), python=version)
 
 
 def at_once(triple: Triple) -> Triple:

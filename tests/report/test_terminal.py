@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -151,11 +152,22 @@ def verification(*, ok: bool) -> Verification:
 def test_a_refused_receipt_says_why_and_what_green_would_prove() -> None:
     assert verification_text(verification(ok=False), path="r.json", required="observed") == (
         "r.json: refused (grade CONSISTENT, wanted OBSERVED)   policy bitnet\n"
+        "honest: no\n"
         '  E_KERNEL_UNSEEN   kernel "i2s\\x1b" is claimed and not seen. Profile it.\n'
         "  E_TPS             512.0 tok/s claimed, 48.1 from the token times.\n"
         "  W_DUPLICATE       A kernel is named twice.\n"
+        "fit to gate on: not asked, for it is not honest\n"
         "what a green answer would prove: little. Nothing more."
     )
+
+
+def test_honest_and_fit_are_answered_apart() -> None:
+    unfit = (Notice("F_UNCOMMITTED", "2 file(s) differed.", "Commit."),)
+    told = verification_text(replace(verification(ok=True), honest=True, unfit=unfit)).splitlines()
+    assert "honest: yes, CONSISTENT" in told
+    assert told[-3:-1] == ["fit to gate on: no", "  F_UNCOMMITTED   2 file(s) differed. Commit."]
+    fit = verification_text(replace(verification(ok=True), honest=True)).splitlines()
+    assert fit[-2] == "fit to gate on: yes"
 
 
 def test_an_accepted_receipt() -> None:

@@ -1,0 +1,200 @@
+"""Suspicions and fitness: what they look at, and that neither refuses an honest receipt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.receipt import Grade, verify_receipt
+from pytest_flamegate.receipt.crosscheck import SUSPICIONS
+from pytest_flamegate.receipt.fitness import REASONS
+from pytest_flamegate.receipt.types import Commit, KernelSighting
+from tests.receipt.factory import Triple, build
+from tests.receipt.test_crosscheck import NOW, OTHER_SHA256, asleep, slow, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def model(triple: Triple, size_bytes: int) -> Triple:
+    facts = {**triple.evidence.model, "size_bytes": size_bytes}
+    return triple.with_evidence(model=facts).with_receipt(model=facts)
+
+
+def each_block(triple: Triple, change: Callable[[Any], Any]) -> Triple:
+    for index, run in enumerate(triple.evidence.runs):
+        triple = triple.with_run(index, blocks=tuple(map(change, run.blocks)))
+    return triple.remeasured()
+
+
+def same_clocks(triple: Triple) -> Triple:
+    return each_block(
+        triple,
+        lambda block: replace(
+            block, interval=replace(block.interval, cpu_ns=block.interval.wall_ns)
+        ),
+    )
+
+
+def waiting(triple: Triple) -> Triple:
+    return each_block(
+        triple,
+        lambda block: replace(
+            block, interval=replace(block.interval, run_delay_ns=block.interval.wall_ns // 2)
+        ),
+    )
+
+
+def whole_rate(triple: Triple) -> Triple:
+    return triple.with_receipt(tokens_per_second=float(round(triple.receipt.tokens_per_second)))
+
+
+def pressed(triple: Triple) -> Triple:
+    for index in range(len(triple.evidence.runs)):
+        triple = triple.with_run(index, cpu_pressure_pct=80.0)
+    return triple
+
+
+def by_engine(triple: Triple) -> Triple:
+    kernels = tuple(KernelSighting(name, "engine", 5) for name in triple.receipt.kernels)
+    return triple.with_evidence(kernels=kernels)
+
+
+def rounded(triple: Triple) -> Triple:
+    """Token times as a clock of 10 \u00b5s tells them."""
+    return each_block(
+        triple,
+        lambda block: replace(
+            block,
+            sequences_ns=tuple(
+                tuple(round(gap, -4) for gap in gaps) for gaps in block.sequences_ns
+            ),
+        ),
+    )
+
+
+def unaccounted(triple: Triple) -> Triple:
+    return each_block(
+        triple,
+        lambda block: replace(
+            block,
+            sequences_ns=tuple(tuple(gap // 3 for gap in gaps) for gaps in block.sequences_ns),
+        ),
+    )
+
+
+SUSPECT: list[tuple[str, Callable[[], Triple]]] = [
+    ("W_TOO_ROUND", lambda: rounded(build(timed=6))),
+    ("W_TOO_ROUND", lambda: same_clocks(build())),
+    ("W_TOO_ROUND", lambda: whole_rate(build())),
+    ("W_FASTER_THAN_MEMORY", lambda: model(build(token_ns=100_000), 400 << 30)),
+    ("W_MODEL_NOT_READ", lambda: model(build(), 4 << 30)),
+    ("W_TIME_UNACCOUNTED", lambda: unaccounted(build())),
+    ("W_FEW_SAMPLES", lambda: build().with_profile(rate_hz=1000)),
+]
+
+UNFIT: list[tuple[str, Callable[[], Triple]]] = [
+    ("F_NOT_DETERMINISTIC", lambda: build(deterministic=False)),
+    ("F_NOT_DETERMINISTIC", lambda: build(deterministic=False).with_evidence(differs_at=2)),
+    (
+        "F_NOT_DETERMINISTIC",
+        lambda: build(deterministic=False).with_run(0, token_digest=OTHER_SHA256),
+    ),
+    ("F_FEW_PROCESSES", lambda: build(timed=2)),
+    ("F_NO_PROFILE", lambda: build().with_evidence(profile=None)),
+    ("F_FEW_SAMPLES", lambda: build(profiled=1, shares={"gemv_ternary": 0.9})),
+    ("F_STACKS_CUT", lambda: build().with_profile(completeness=0.2)),
+    ("F_PROFILE_DEGRADED", lambda: build().with_profile(degraded=("nonblocking",))),
+    ("F_KERNELS_FROM_ENGINE", lambda: by_engine(build())),
+    (
+        "F_INJECTED",
+        lambda: injected(build()),
+    ),
+    ("F_SIDE_OF_COMPARISON", lambda: build().with_evidence(side="head")),
+    ("F_NO_COMMIT", lambda: build().with_evidence(commit=None)),
+    ("F_UNCOMMITTED", lambda: build().with_evidence(commit=Commit("a" * 40, "main", 2))),
+    ("F_MACHINE_BUSY", lambda: pressed(build())),
+    ("F_MACHINE_BUSY", lambda: waiting(build())),
+    ("F_WHOLE_PROCESS", lambda: build(tokens=("52",), clock_scope="process")),
+    ("F_SUSPICIOUS", lambda: same_clocks(build())),
+]
+
+
+def injected(triple: Triple) -> Triple:
+    return triple.with_evidence(
+        workload={**triple.evidence.workload, "injection": "ternary_gemv:+10%"}
+    )
+
+
+@pytest.mark.parametrize(("code", "make"), SUSPECT)
+def test_a_suspicion_refuses_nothing_and_lowers_nothing(
+    code: str, make: Callable[[], Triple]
+) -> None:
+    answer = verify(make(), require_grade=Grade.OBSERVED)
+    assert answer.refusals == ()
+    assert code in {notice.code for notice in answer.warnings}
+    assert answer.honest
+    assert not answer.fit
+    assert any(code in notice.message for notice in answer.unfit if notice.code == "F_SUSPICIOUS")
+
+
+@pytest.mark.parametrize(("code", "make"), UNFIT)
+def test_an_honest_receipt_may_be_unfit(code: str, make: Callable[[], Triple]) -> None:
+    answer = verify(make())
+    assert answer.honest, answer.refusals
+    assert not answer.fit
+    assert code in {notice.code for notice in answer.unfit}
+
+
+@pytest.mark.parametrize("book", [SUSPICIONS, REASONS], ids=["suspicions", "reasons"])
+def test_each_rule_is_tried(book: Any) -> None:
+    tried = {code for code, _ in (*SUSPECT, *UNFIT)}
+    assert {rule.code for rule in book} <= tried
+    assert all(rule.protects is None for rule in book)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        build,
+        slow,
+        lambda: build(tokens=("52",)),
+        lambda: model(build(), 3_011_616),
+        lambda: build(clock_scope="process"),
+    ],
+)
+def test_an_honest_receipt_is_fit(make: Callable[[], Triple]) -> None:
+    answer = verify(make())
+    assert answer.honest
+    assert answer.fit
+    assert answer.warnings == ()
+
+
+def test_without_evidence_it_is_honest_and_not_fit() -> None:
+    answer = verify_receipt(build().files["receipt.json"], now=NOW)
+    assert answer.ok
+    assert answer.honest
+    assert not answer.fit
+    assert [notice.code for notice in answer.unfit] == ["F_NO_EVIDENCE"]
+
+
+def test_of_what_is_not_honest_fitness_is_not_asked() -> None:
+    answer = verify(build().with_receipt(tokens_per_second=1.0))
+    assert not answer.honest
+    assert not answer.fit
+    assert answer.unfit == ()
+
+
+def test_the_readers_wish_is_no_matter_of_honesty() -> None:
+    answer = verify(build(), max_age_s=1.0)
+    assert not answer.ok
+    assert answer.honest
+    assert answer.fit
+
+
+def test_who_sleeps_is_not_suspected_of_it_twice() -> None:
+    answer = verify(asleep(slow()))
+    assert answer.honest
+    assert answer.grade is Grade.CONSISTENT
