@@ -66,7 +66,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
     except OSError as error:
         raise _cannot_read(path, error) from error
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 def _read(descriptor: int, path: Path, limit: int) -> bytes:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.receipt import disk, store
+from pytest_flamegate.receipt import disk, locks, store
 from pytest_flamegate.receipt.locks import directory_lock
+from pytest_flamegate.receipt.shelves import Shelves
+from tests.receipt import crowd
 from tests.receipt.crash import NEW, OLD, SCENARIOS
-from tests.receipt.writers import NAMES
+from tests.receipt.crowd import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -304,14 +306,120 @@ def test_a_file_in_the_place_of_the_directory(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"run": b"mine"}
 
 
+# --- spoilt and left over ------------------------------------------------------------------
+
+
+def test_what_is_set_aside_is_kept_for_good(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    store.write_atomic(path, b"spoilt")
+    aside = store.write_atomic(path, b"new", set_aside=True)
+    assert aside is not None
+    assert aside.name.startswith(".file.corrupt-")
+    store.write_atomic(path, b"newer")
+    store.sweep(tmp_path)
+    assert contents(tmp_path) == {"file": b"newer", aside.name: b"spoilt"}
+    assert store.write_atomic(tmp_path / "other", b"", set_aside=True) is None
+
+
+def test_a_spoilt_file_gives_way_to_a_directory_only_when_asked_to(tmp_path: Path) -> None:
+    (tmp_path / "run").write_bytes(b"spoilt")
+    aside = store.publish(tmp_path / "run", NEW, set_aside=True)
+    assert aside is not None
+    assert aside.read_bytes() == b"spoilt"
+    assert contents(tmp_path / "run") == NEW
+
+
+def test_a_refused_write_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.publish(tmp_path / "run", OLD)
+    refusing(monkeypatch, "fsync", errno.EIO, after=len(NEW) + 1)
+    with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+        store.publish(tmp_path / "run", NEW, set_aside=True)
+    assert contents(tmp_path / "run") == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_what_the_disk_did_not_confirm_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    """The last sync is of the directory whose entries were swapped."""
+    if not swaps:
+        monkeypatch.setattr(disk, "exchange", lambda _one, _other: False)
+    store.publish(tmp_path / "run", OLD)
+    with monkeypatch.context() as patch:
+        refusing(patch, "fsync", errno.EIO, after=len(NEW) + 1)
+        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+            store.publish(tmp_path / "run", NEW)
+    assert contents(tmp_path / "run") == OLD
+    with monkeypatch.context() as patch:
+        refusing(patch, "fsync", errno.EIO)
+        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+            store.clear(tmp_path / "run")
+    assert contents(tmp_path / "run") == OLD
+
+
+def test_what_killed_writers_left_is_swept_but_not_beside_a_live_one(tmp_path: Path) -> None:
+    shelf = tmp_path / "latest"
+    left = [shelf / f".{name}.new-0123456789ab" for name in ("renamed away", "x.old-1")]
+    for path in left:
+        store.publish(path, OLD)
+    (shelf / ".flamegate-probe-0123456789ab").touch()
+    mine = [".mine", ".x.new-1", ".run.corrupt-20260301T120000.000000Z", "x.new-0123456789ab"]
+    for name in mine:
+        (shelf / name).touch()
+    with directory_lock(shelf, 1.0):
+        store.sweep(shelf)
+        assert all(path.is_dir() for path in left)
+    store.sweep(shelf)
+    assert {path.name for path in shelf.iterdir()} == set(mine)
+    store.sweep(tmp_path / "nowhere")
+
+
+def test_where_others_files_stand_only_probes_are_swept(tmp_path: Path) -> None:
+    for name in (".x.new-0123456789ab", ".flamegate-probe-0123456789ab"):
+        (tmp_path / name).touch()
+    Shelves(tmp_path / ".flamegate").sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [".x.new-0123456789ab"]
+
+
+def test_new_directories_are_synced_before_anything_is_put_into_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish into a fresh place outlives a power cut only if every name above it does."""
+    synced: list[Path] = []
+    monkeypatch.setattr(disk, "sync_directory", synced.append)
+    (tmp_path / "a").mkdir()
+    disk.make_directory(tmp_path / "a" / "b" / "c")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    # Its maker may have been killed before he synced: an empty one is synced once more.
+    synced.clear()
+    disk.make_directory(tmp_path / "a" / "b" / "c")
+    assert synced == [tmp_path / "a" / "b"]
+    synced.clear()
+    (tmp_path / "a" / "b" / "c" / "file").touch()
+    disk.make_directory(tmp_path / "a" / "b" / "c")
+    assert synced == []
+
+
+def test_a_history_that_was_moved_away_while_waiting_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    store.append_line(path, b"one")
+    real, moved = locks.hold, tmp_path / "moved"
+
+    def hold(*arguments: Any) -> None:
+        real(*arguments)
+        if not moved.exists():
+            path.rename(moved)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locks, "hold", hold)
+        store.append_line(path, b"two")
+    assert contents(tmp_path) == {"moved": b"one\n", "history": b"two\n"}
+
+
 # --- several at once -----------------------------------------------------------------------
-
-
-def crowd(kind: str, place: Path, times: int) -> list[subprocess.Popen[bytes]]:
-    return [
-        subprocess.Popen(module("writers", kind, str(place), tag, str(times)), cwd=ROOT)
-        for tag in "abcd"
-    ]
 
 
 def generation(directory: Path) -> set[bytes] | None:
@@ -331,34 +439,21 @@ def generation(directory: Path) -> set[bytes] | None:
 
 
 def test_nobody_ever_sees_two_runs_mixed(tmp_path: Path) -> None:
-    writers = crowd("publish", tmp_path, 25)
+    writers = crowd.start("publish", tmp_path, 4, 25)
+    place = tmp_path / "latest" / "toy"
     seen = 0
     while any(writer.poll() is None for writer in writers):
-        found = generation(tmp_path / "run")
+        found = generation(place)
         if found is not None:
             assert len(found) == 1
             seen += 1
     assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
     assert seen > 0
-    final = generation(tmp_path / "run")
+    final = generation(place)
     assert final is not None
     assert len(final) == 1
     assert final.pop().endswith(b"-24")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
-
-
-def test_no_appended_line_is_lost_or_torn(tmp_path: Path) -> None:
-    assert [writer.wait() for writer in crowd("append", tmp_path, 50)] == [0, 0, 0, 0]
-    lines = (tmp_path / "history.jsonl").read_bytes().split(b"\n")
-    expected = {f"{tag}-{index}".encode() * 50 for tag in "abcd" for index in range(50)}
-    assert lines.pop() == b""
-    assert len(lines) == 200
-    assert set(lines) == expected
-
-
-def test_a_lock_keeps_every_increment(tmp_path: Path) -> None:
-    assert [writer.wait() for writer in crowd("count", tmp_path, 25)] == [0, 0, 0, 0]
-    assert (tmp_path / "counter").read_text() == "100"
+    assert [entry.name for entry in place.parent.iterdir()] == ["toy"]
 
 
 def test_a_held_lock_times_out_and_names_its_holder(tmp_path: Path) -> None:
@@ -382,8 +477,10 @@ def test_what_fails_under_a_lock_keeps_its_own_error(tmp_path: Path) -> None:
 def test_a_publish_that_waits_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.publish(tmp_path / "run", OLD)
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.05)
-    with directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT"):
+    with directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT") as raised:
         store.publish(tmp_path / "run", NEW)
+    if sys.platform.startswith("linux"):
+        assert f"by process {os.getpid()}." in raised.value.what
     assert contents(tmp_path / "run") == OLD
 
 

@@ -1,0 +1,106 @@
+"""Many processes that write to one place at once, and what of it is there afterwards.
+
+Run as ``python -m tests.receipt.crowd KIND DIRECTORY TAG TIMES`` it is one of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.shelves import Shelves
+from tests.receipt import operations
+
+KINDS = ("append", "count", "publish", "jobs")
+ROOT = Path(__file__).parents[2]
+NAMES = ("receipt.json", "evidence.json", "profile.folded")
+
+
+@dataclass(frozen=True)
+class Came:
+    """``updates`` were acknowledged; ``lost`` of them are not there; ``failed`` writers."""
+
+    kind: str
+    writers: int
+    updates: int
+    lost: int
+    corrupt: int
+    failed: int
+    seconds: float
+
+
+def write(kind: str, place: Path, tag: str, times: int) -> None:
+    """Be one writer."""
+    shelves = Shelves(place)
+    store.LOCK_TIMEOUT_S = 600.0
+    for index in range(times):
+        text = f"{tag}-{index}"
+        if kind == "append":
+            shelves.enter({"tag": text, "filling": "x" * 300})
+        elif kind == "count":
+            counter = place / "counter"
+            with store.lock(place / "lock", 600.0):
+                count = int(counter.read_text()) if counter.exists() else 0
+                store.write_atomic(counter, str(count + 1).encode())
+        elif kind == "publish":
+            shelves.publish("toy", dict.fromkeys(NAMES, text.encode()))
+        else:
+            _job(shelves, text)
+
+
+def _job(shelves: Shelves, text: str) -> None:
+    """What a CI job does in one directory with others: clear, publish, accept, record."""
+    files = dict.fromkeys(NAMES, text.encode())
+    shelves.probe("machine")
+    shelves.clear("toy")
+    shelves.publish("toy", files)
+    shelves.accept("machine", "toy", files)
+    shelves.enter({"tag": text})
+
+
+def start(kind: str, place: Path, writers: int, times: int) -> list[subprocess.Popen[bytes]]:
+    """Start the writers ``w0``, ``w1`` and so on."""
+    command = [sys.executable, "-m", "tests.receipt.crowd", kind, str(place)]
+    return [
+        subprocess.Popen([*command, f"w{number}", str(times)], cwd=ROOT)
+        for number in range(writers)
+    ]
+
+
+def together(kind: str, place: Path, writers: int, times: int) -> Came:
+    """Let ``writers`` processes make ``times`` updates each, and count what is lost."""
+    began = time.perf_counter()
+    failed = sum(writer.wait() != 0 for writer in start(kind, place, writers, times))
+    seconds = time.perf_counter() - began
+    lost, corrupt = _missing(kind, Shelves(place), writers, times)
+    corrupt += len(operations.litter(Shelves(place)))
+    return Came(kind, writers, writers * times, lost, corrupt, failed, seconds)
+
+
+def _missing(kind: str, shelves: Shelves, writers: int, times: int) -> tuple[int, int]:
+    """Return how many updates are lost, and how much of what is there is mixed or torn."""
+    expected = {f"w{number}-{index}" for number in range(writers) for index in range(times)}
+    last = {f"w{number}-{times - 1}" for number in range(writers)}
+    if kind == "count":
+        return writers * times - int((shelves.root / "counter").read_text()), 0
+    published = operations.tree(shelves.latest("toy"))
+    mixed = 0
+    if kind != "append":
+        values = set(published.values()) if isinstance(published, dict) else set()
+        mixed = int(len(values) != 1 or values.pop().decode() not in last)
+    if kind == "publish":
+        return 0, mixed
+    if kind == "jobs":
+        accepted = shelves.accepted("machine", "toy")
+        mixed += int(operations.record_fault(accepted) is not None)
+    lines = shelves.ledger.read_bytes().splitlines()
+    found, torn = operations.tags(lines)
+    return len(expected - set(found)), torn + mixed + len(found) - len(set(found))
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

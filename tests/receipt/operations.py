@@ -1,0 +1,320 @@
+"""Everything the store does, on each state it may find, and what may be left of it.
+
+One table for the tests and for ``benchmarks/durability.py``, which kill and refuse each
+operation at each of its system calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.receipt import accepted, disk, history, store
+from pytest_flamegate.receipt.schema import load
+from pytest_flamegate.receipt.shelves import FILES, Shelves
+
+MACHINE, WORKLOAD = "machine", "toy"
+OLD = {name: f"old {name}".encode() for name in FILES[:9]}
+NEW = {name: f"new {name}".encode() for name in FILES}
+SPOILT = b'{"torn'
+HEX = "0123456789ab"
+LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate-probe-.*")
+_FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
+_RUN = {**load("history")["examples"][0], "workload": WORKLOAD}
+_LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
+
+View = Any
+"""What somebody who looks finds there: plain values, None where there is nothing."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``act`` on a shelf in each of ``states`` (files by path) leads from one view to ``new``.
+
+    ``between`` holds views that may be seen if it is killed, besides the old and the new one.
+    """
+
+    name: str
+    act: Callable[[Shelves], object]
+    view: Callable[[Shelves], View]
+    new: View
+    states: dict[str, dict[str, bytes]]
+    between: tuple[View, ...] = ()
+    spoilt: str | None = None
+
+
+def under(directory: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"{directory}/{name}": data for name, data in files.items()}
+
+
+def tree(directory: Path) -> dict[str, bytes] | bytes | None:
+    """Return the files of a directory, the bytes of a file, or None."""
+    if directory.is_file():
+        return directory.read_bytes()
+    if not directory.is_dir():
+        return None
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def _latest(shelves: Shelves) -> View:
+    return tree(shelves.latest(WORKLOAD))
+
+
+def _accepted(shelves: Shelves) -> View:
+    """The files, once their record has been checked: it holds the time of accepting."""
+    directory = shelves.accepted(MACHINE, WORKLOAD)
+    found = tree(directory)
+    if isinstance(found, dict) and accepted.RECORD in found:
+        del found[accepted.RECORD]
+        return record_fault(directory) or found
+    return found
+
+
+def record_fault(directory: Path) -> str | None:
+    """Return what a baseline's record finds wrong with the files beside it."""
+    try:
+        accepted._check(directory, accepted._record(directory / accepted.RECORD), FILES)
+    except FlamegateError as error:
+        return f"corrupt: {error.what}"
+    return None
+
+
+def tags(lines: list[bytes]) -> tuple[list[str], int]:
+    """Return the tag of each line, and how many lines are torn."""
+    found, torn = [], 0
+    for line in lines:
+        try:
+            found.append(str(json.loads(line)["tag"]))
+        except ValueError:
+            torn += 1
+    return found, torn
+
+
+def _runs(shelves: Shelves) -> View:
+    return [line["nonce"] for line in history.read_runs(shelves.runs).lines]
+
+
+def _ledger(shelves: Shelves) -> View:
+    return list(history.read(shelves.ledger, lambda document: document).lines)
+
+
+def _calibration(shelves: Shelves) -> View:
+    return tree(shelves.calibration(MACHINE, WORKLOAD))
+
+
+def _count(shelves: Shelves) -> View:
+    return tree(shelves.root / "counter")
+
+
+def _publish(shelves: Shelves) -> None:
+    shelves.publish(WORKLOAD, NEW)
+
+
+def _in_two_steps(act: Callable[[Shelves], object], shelves: Shelves) -> None:
+    def cannot(one: Path, other: Path) -> bool:
+        return False
+
+    real, disk.exchange = disk.exchange, cannot
+    try:
+        act(shelves)
+    finally:
+        disk.exchange = real
+
+
+def _accept(shelves: Shelves, *, spoilt: bool = False) -> None:
+    shelves.accept(MACHINE, WORKLOAD, NEW, set_aside=spoilt)
+
+
+def _calibrate(shelves: Shelves, *, spoilt: bool = False) -> None:
+    shelves.calibrate(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
+
+
+def _increment(shelves: Shelves) -> None:
+    path = shelves.root / "counter"
+    with store.lock(shelves.root / "lock", 5.0):
+        store.write_atomic(path, b"2")
+
+
+def _probe(shelves: Shelves) -> None:
+    shelves.probe(MACHINE)
+
+
+_LATEST, _SHELF = f"latest/{WORKLOAD}", f"baselines/{MACHINE}/{WORKLOAD}"
+_CALIBRATED = f"calibration/{MACHINE}/{WORKLOAD}.json"
+_HALF = dict(list(NEW.items())[:3])
+_LEFT = {
+    **under(f"latest/.{WORKLOAD}.new-{HEX}", _HALF),
+    **under(f"latest/.renamed away.new-{HEX}", _HALF),
+    **under(f"baselines/{MACHINE}/.{WORKLOAD}.new-{HEX}", _HALF),
+    **under(f"baselines/{MACHINE}/.gone.new-{HEX}", _HALF),
+    f"calibration/{MACHINE}/.{WORKLOAD}.json.new-{HEX}": b"ne",
+    f".counter.new-{HEX}": b"",
+    f"latest/.flamegate-probe-{HEX}": b"x" * 100,
+    f"../.flamegate-probe-{HEX}": b"x" * 100,
+}
+
+
+def _states(place: str, old: dict[str, bytes], *, waits: bool = False) -> dict[str, Any]:
+    found = {
+        "nothing": {},
+        "others' alone": {".gitignore": b"# mine\n"},
+        "old": old,
+        "old and leftovers": {**old, **_LEFT},
+    }
+    if waits:
+        parent, _, name = place.rpartition("/")
+        moved = {
+            path.replace(place, f"{parent}/.{name}.old-{HEX}", 1): d for path, d in old.items()
+        }
+        found["cut off between two steps"] = moved
+    return found
+
+
+def _of_lines(path: str) -> dict[str, Any]:
+    return {
+        "nothing": {},
+        "old": {path: 3 * _LINE},
+        "torn": {path: 2 * _LINE + _LINE[:40]},
+        "spoilt": {path: _LINE + b"\0" * 40 + b"\n" + _LINE},
+        "empty": {path: b""},
+    }
+
+
+_PUBLISHED = _states(_LATEST, under(_LATEST, OLD), waits=True)
+_ACCEPTED = _states(_SHELF, under(_SHELF, OLD), waits=True)
+OPERATIONS = (
+    Operation("publish", _publish, _latest, NEW, _PUBLISHED),
+    Operation(
+        "publish in two steps",
+        partial(_in_two_steps, _publish),
+        _latest,
+        NEW,
+        _PUBLISHED,
+        between=(None,),
+    ),
+    Operation("clear", lambda shelves: shelves.clear(WORKLOAD), _latest, None, _PUBLISHED),
+    Operation("accept", _accept, _accepted, NEW, _ACCEPTED),
+    Operation(
+        "accept in two steps",
+        partial(_in_two_steps, _accept),
+        _accepted,
+        NEW,
+        _ACCEPTED,
+        between=(None,),
+    ),
+    Operation(
+        "accept over what is spoilt",
+        partial(_accept, spoilt=True),
+        _accepted,
+        NEW,
+        {
+            "a directory": under(_SHELF, {"evidence.json": SPOILT}),
+            "a file": {_SHELF: SPOILT},
+            "leftovers": {**under(_SHELF, {"evidence.json": SPOILT}), **_LEFT},
+        },
+        between=(None,),
+        spoilt=f"baselines/{MACHINE}",
+    ),
+    Operation(
+        "prune",
+        lambda shelves: shelves.remove(shelves.accepted(MACHINE, WORKLOAD)),
+        _accepted,
+        None,
+        _ACCEPTED,
+    ),
+    Operation(
+        "calibrate", _calibrate, _calibration, b"new", _states(_CALIBRATED, {_CALIBRATED: b"old"})
+    ),
+    Operation(
+        "calibrate in two steps",
+        partial(_in_two_steps, _calibrate),
+        _calibration,
+        b"new",
+        _states(_CALIBRATED, {_CALIBRATED: b"old"}),
+    ),
+    Operation(
+        "calibrate over what is spoilt",
+        partial(_calibrate, spoilt=True),
+        _calibration,
+        b"new",
+        {"a file": {_CALIBRATED: SPOILT}, "leftovers": {_CALIBRATED: SPOILT, **_LEFT}},
+        between=(None,),
+        spoilt=f"calibration/{MACHINE}",
+    ),
+    Operation(
+        "record",
+        lambda shelves: shelves.record(_RUN),
+        _runs,
+        _RUN["nonce"],
+        _of_lines("history/runs.jsonl"),
+    ),
+    Operation(
+        "enter",
+        lambda shelves: shelves.enter({"gate": 2}),
+        _ledger,
+        {"gate": 2},
+        _of_lines("history/ledger.jsonl"),
+    ),
+    Operation(
+        "count under a lock", _increment, _count, b"2", _states("counter", {"counter": b"1"})
+    ),
+    Operation("probe and sweep", _probe, _latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
+)
+
+
+def prepare(shelves: Shelves, files: dict[str, bytes]) -> None:
+    """Make the state: ``files``, and others' that nothing may touch; none where it is fresh."""
+    for path, data in {**files, **(_FOREIGN if files else {})}.items():
+        place = shelves.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+def restores(operation: Operation, state: str) -> bool:
+    """Whether the state hides an old result, which the operation brings back first."""
+    return any(f".old-{HEX}" in path for path in operation.states[state])
+
+
+def appends(operation: Operation) -> bool:
+    return operation.view in (_runs, _ledger)
+
+
+def after(operation: Operation, old: View, times: int = 1) -> View:
+    """Return what is to be seen once the operation was acknowledged ``times`` times."""
+    return [*old, *[operation.new] * times] if appends(operation) else operation.new
+
+
+def standing(operation: Operation, state: str, old: View) -> tuple[View, ...]:
+    """Return the views that count as the old one: also what a killed writer had hidden."""
+    return (old, OLD) if restores(operation, state) else (old,)
+
+
+def foreign_faults(operation: Operation, state: str, shelves: Shelves) -> list[str]:
+    """Say what was touched that is none of the operation's."""
+    expected = _FOREIGN if operation.states[state] else {}
+    return [
+        f"{path} was touched"
+        for path, data in expected.items()
+        if tree(shelves.root / path) != data
+    ]
+
+
+def litter(shelves: Shelves) -> list[str]:
+    """Return what killed writers left and nobody swept."""
+    found = [*shelves.root.rglob("*"), *shelves.root.parent.iterdir()]
+    return [path.name for path in found if LITTER.fullmatch(path.name)]
+
+
+def spoilt_lost(operation: Operation, shelves: Shelves) -> bool:
+    """Whether what was to be set aside is neither there any more nor set aside."""
+    if operation.spoilt is None:
+        return False
+    shelf = shelves.root / operation.spoilt
+    kept = [*shelf.glob(f".{WORKLOAD}*.corrupt-*"), shelf / WORKLOAD, shelf / f"{WORKLOAD}.json"]
+    return not any(tree(path) in (SPOILT, {"evidence.json": SPOILT}) for path in kept)
