@@ -258,21 +258,29 @@ def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
     if kept is None and disk.exchange(fresh, target):
         return lambda: disk.exchange(fresh, target)
     if kept is None and not target.is_dir():
-        fresh.replace(target)
-        return lambda: None
+        # One step for a file; a second name keeps what stood there until all is synced.
+        old = siblings.waiting(target)
+        try:
+            with suppress(OSError):
+                old.hardlink_to(target)
+            fresh.replace(target)
+        except BaseException:
+            siblings.discard(old)
+            raise
+        return lambda: old.replace(target)
     # Two steps where there is no single one. Between them no result is to be seen,
     # and after a crash there the next writer brings the earlier one back.
-    old = kept or siblings.waiting(target)
-    target.rename(old)
+    moved = kept or siblings.waiting(target)
+    target.rename(moved)
     try:
         fresh.rename(target)
     except BaseException:
-        old.rename(target)
+        moved.rename(target)
         raise
 
     def undo() -> None:
         target.rename(fresh)
-        old.rename(target)
+        moved.rename(target)
 
     return undo
 

@@ -262,6 +262,22 @@ OPERATIONS = (
         _of_lines("history/ledger.jsonl"),
     ),
     Operation(
+        "write a report",
+        lambda shelves: store.write_atomic(shelves.root.parent / "out" / "report.html", b"2"),
+        lambda shelves: tree(shelves.root.parent / "out" / "report.html"),
+        b"2",
+        {
+            "nothing": {},
+            "old": {"../out/report.html": b"1"},
+            "old and leftovers": {
+                "../out/report.html": b"1",
+                f"../out/.report.html.new-{HEX}": b"",
+                f"../out/.report.html.old-{HEX}": b"1",
+            },
+            "a waiting old one": {f"../out/.report.html.old-{HEX}": b"1"},
+        },
+    ),
+    Operation(
         "count under a lock", _increment, _count, b"2", _states("counter", {"counter": b"1"})
     ),
     Operation("probe and sweep", _probe, _latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
@@ -292,7 +308,8 @@ def after(operation: Operation, old: View, times: int = 1) -> View:
 
 def standing(operation: Operation, state: str, old: View) -> tuple[View, ...]:
     """Return the views that count as the old one: also what a killed writer had hidden."""
-    return (old, OLD) if restores(operation, state) else (old,)
+    hidden = OLD if isinstance(operation.new, dict) or operation.new is None else b"1"
+    return (old, hidden) if restores(operation, state) else (old,)
 
 
 def foreign_faults(operation: Operation, state: str, shelves: Shelves) -> list[str]:
@@ -307,7 +324,7 @@ def foreign_faults(operation: Operation, state: str, shelves: Shelves) -> list[s
 
 def litter(shelves: Shelves) -> list[str]:
     """Return what killed writers left and nobody swept."""
-    found = [*shelves.root.rglob("*"), *shelves.root.parent.iterdir()]
+    found = shelves.root.parent.rglob("*")
     return [path.name for path in found if LITTER.fullmatch(path.name)]
 
 
