@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from typing import TYPE_CHECKING
@@ -126,7 +127,9 @@ class Shelves:
             yield self.root / name
         for name in ("baselines", "calibration"):
             yield self.root / name
-            yield from sorted((self.root / name).glob("*"))
+            # What cannot be listed now is swept another time.
+            with suppress(OSError):
+                yield from sorted((self.root / name).iterdir())
 
     def clear(self, workload: str) -> None:
         """Remove the last run: what it said must not outlive the next one's failure."""
