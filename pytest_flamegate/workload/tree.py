@@ -10,22 +10,22 @@ import contextlib
 import os
 import signal
 import sys
-from pathlib import Path
 
 import psutil
 
 MARKER = "FLAMEGATE_TREE"
 _LINUX = sys.platform == "linux"
-_PROC = Path("/proc")
+_PROC = "/proc"
 
 
 def below(pid: int) -> set[int]:
     """Return ``pid`` and all that descends from it; its parents' deaths hide what left it."""
-    try:
-        found = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        found = []
-    return {pid, *(process.pid for process in found)}
+    parents = _parents()
+    found, fresh = {pid}, {pid}
+    while fresh:
+        fresh = {each for each, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found
 
 
 def members(session: int, marker: str) -> set[int]:
@@ -34,26 +34,22 @@ def members(session: int, marker: str) -> set[int]:
     needle = f"{MARKER}={marker}".encode("ascii")
     return {
         pid
-        for pid in psutil.pids()
+        for pid in _pids()
         if pid != me and (_session(pid) == session or needle in _environment(pid))
     }
 
 
-def children() -> dict[int, int]:
-    """Return the children of this process, the adopted ones too: session by pid (Linux)."""
-    me, found = os.getpid(), {}
-    for pid in psutil.pids() if _LINUX else ():
-        fields = _stat(pid)
-        if len(fields) > 3 and int(fields[1]) == me:
-            found[pid] = int(fields[3])
-    return found
+def children() -> dict[int, int | None]:
+    """Return the children of this process, the adopted ones too: session by pid."""
+    me = os.getpid()
+    return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
 
 
 def lives(pid: int) -> bool:
     """Say whether ``pid`` is there and no zombie."""
     if _LINUX:
         fields = _stat(pid)
-        return bool(fields) and fields[0] not in ("Z", "X")
+        return bool(fields) and fields[0] not in (b"Z", b"X")
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -65,10 +61,9 @@ def ignores(pid: int, number: int) -> bool:
 
     One that blocks it may be waiting for it, and one that handles it may still be at it.
     """
-    with contextlib.suppress(OSError, ValueError):
-        for line in (_PROC / str(pid) / "status").read_text("ascii", "replace").splitlines():
-            if line.startswith("SigIgn:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(b"SigIgn:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
 
 
@@ -85,21 +80,52 @@ def _session(pid: int) -> int | None:
         return None
 
 
+def _pids() -> list[int]:
+    if _LINUX:
+        with os.scandir(_PROC) as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit()]
+    return psutil.pids()
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    if not _LINUX:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                found[process.pid] = process.ppid()
+        return found
+    for pid in _pids():
+        if fields := _stat(pid):
+            found[pid] = int(fields[1])
+    return found
+
+
 def _environment(pid: int) -> list[bytes]:
+    if _LINUX:
+        return _read(pid, "environ").split(b"\0")
     try:
-        if _LINUX:
-            return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
         told = psutil.Process(pid).environ()
     except (psutil.Error, OSError):
         return []
     return [os.fsencode(f"{name}={value}") for name, value in told.items()]
 
 
-def _stat(pid: int) -> list[str]:
-    """Return what stands of a process behind its name: state, parent, group, session, and more."""
+def _stat(pid: int) -> list[bytes]:
+    """Return what stands of a process behind its name: state, parent, group and session first."""
+    # The name stands in parentheses and may hold anything.
+    return _read(pid, "stat").rpartition(b")")[2].split()
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Return a file of ``/proc``, by the system's own calls: a scan reads hundreds of them."""
+    parts = []
     try:
-        told = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+        descriptor = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(descriptor, 1 << 16):
+                parts.append(part)
+        finally:
+            os.close(descriptor)
     except OSError:
-        return []
-    # The name before them stands in parentheses and may hold anything.
-    return told.rpartition(")")[2].split()
+        return b""
+    return b"".join(parts)

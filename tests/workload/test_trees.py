@@ -60,7 +60,7 @@ def test_one_that_handles_sigterm_ends_cleanly(
 
 
 def stops(pid: int) -> bool:
-    return tree._stat(pid)[0] == "T"
+    return tree._stat(pid)[0] == b"T"
 
 
 def test_what_others_wait_for_is_left_to_them() -> None:
