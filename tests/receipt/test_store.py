@@ -442,12 +442,12 @@ def test_nobody_ever_sees_two_runs_mixed(tmp_path: Path) -> None:
     writers = crowd.start("publish", tmp_path, 4, 25)
     place = tmp_path / "latest" / "toy"
     seen = 0
-    while any(writer.poll() is None for writer in writers):
+    while any(writer.is_alive() for writer in writers):
         found = generation(place)
         if found is not None:
             assert len(found) == 1
             seen += 1
-    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    assert [crowd.ended(writer) for writer in writers] == [0, 0, 0, 0]
     assert seen > 0
     final = generation(place)
     assert final is not None
