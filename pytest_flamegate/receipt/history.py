@@ -54,7 +54,7 @@ def read(path: Path, decode: Callable[[object], T]) -> Lines[T]:
         told.append(f"{len(spoilt) - _TOLD:,} more lines of {path} do not count either.")
     if last:
         # A line is acknowledged only once its newline is on the disk.
-        told.append(f"The last line of {path} does not count: a crash cut it off.")
+        told.append(f"Line {len(whole) + 1} of {path} does not count: a crash cut it off.")
     return Lines(tuple(lines), tuple(told))
 
 

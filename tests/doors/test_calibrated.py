@@ -15,6 +15,7 @@ from pytest_flamegate.calibrated import (
     calibration_known,
     decode,
     encode,
+    keep,
     load,
     load_ledger,
     recipe_sha256,
@@ -294,3 +295,16 @@ def test_a_machine_that_holds_nothing_is_told_so() -> None:
     assert refused is not None
     assert refused.todo.startswith("Use a quieter machine")
     assert {row.drop_pct for row in found.rows} == {None}
+
+
+def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(shelves: Shelves) -> None:
+    path = kept(shelves, b"{")
+    placed = keep(shelves, calibration(), note="derived")
+    assert placed.path == path
+    assert placed.set_aside is not None
+    assert placed.set_aside.read_bytes() == b"{"
+    (warning,) = placed.warnings
+    assert str(placed.set_aside) in warning
+    assert loaded(shelves)[0] is not None
+    assert keep(shelves, calibration()).warnings == ()
+    assert sorted(path.parent.iterdir()) == sorted([path, placed.set_aside])

@@ -565,6 +565,7 @@ def test_prune_removes_what_nothing_declares_and_says_so_first(home: Path, capsy
     evidence = json.loads((of_test / "evidence.json").read_text())
     evidence["workload"]["source"] = "tests/test_a.py::test_b"
     (of_test / "evidence.json").write_text(json.dumps(evidence))
+    (of_test / "baseline.json").unlink()
     (home / "flamegate.toml").write_text(workload("new"))
     capsys.readouterr()
     assert ask("baseline", "prune") == 0

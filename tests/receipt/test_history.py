@@ -48,7 +48,7 @@ def test_a_torn_last_line_is_dropped_and_said(path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:-cut])
     found, warnings = names(path)
     assert found == ["a", "b"]
-    assert warnings == (f"The last line of {path} does not count: a crash cut it off.",)
+    assert warnings == (f"Line 3 of {path} does not count: a crash cut it off.",)
 
 
 def test_what_is_appended_after_a_torn_line_counts(path: Path) -> None:
