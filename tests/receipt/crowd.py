@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from dataclasses import dataclass
@@ -105,5 +106,16 @@ def _missing(kind: str, shelves: Shelves, writers: int, times: int) -> tuple[int
         accepted = shelves.accepted("machine", "toy")
         mixed += int(operations.record_fault(accepted) is not None)
     lines = shelves.ledger.read_bytes().splitlines()
-    found, torn = operations.tags(lines)
+    found, torn = _tags(lines)
     return len(expected - set(found)), torn + mixed + len(found) - len(set(found))
+
+
+def _tags(lines: list[bytes]) -> tuple[list[str], int]:
+    """Return the tag of each line, and how many lines are torn."""
+    found, torn = [], 0
+    for line in lines:
+        try:
+            found.append(str(json.loads(line)["tag"]))
+        except ValueError:
+            torn += 1
+    return found, torn

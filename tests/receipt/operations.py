@@ -85,17 +85,6 @@ def record_fault(directory: Path) -> str | None:
     return None
 
 
-def tags(lines: list[bytes]) -> tuple[list[str], int]:
-    """Return the tag of each line, and how many lines are torn."""
-    found, torn = [], 0
-    for line in lines:
-        try:
-            found.append(str(json.loads(line)["tag"]))
-        except ValueError:
-            torn += 1
-    return found, torn
-
-
 def _runs(shelves: Shelves) -> View:
     return [line["nonce"] for line in history.read_runs(shelves.runs).lines]
 
