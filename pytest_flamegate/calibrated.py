@@ -14,13 +14,14 @@ from pytest_flamegate.gate.ledger import ledger_bound, ledger_words
 from pytest_flamegate.gate.pool import Pool
 from pytest_flamegate.gate.signals import Known
 from pytest_flamegate.receipt import strict_json
+from pytest_flamegate.receipt.beneath import read_beneath
 from pytest_flamegate.receipt.codec import from_plain, to_plain
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.timestamps import read_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_flamegate.gate.dispersion import ShareSpread
     from pytest_flamegate.gate.ledger import LedgerLine
@@ -83,6 +84,12 @@ def decode(data: bytes) -> Calibration:
     return replace(found, differences=found.pool.differences)
 
 
+def _read(shelves: Shelves, path: Path) -> bytes:
+    # Committed like a baseline, so no link below the root is followed.
+    below = path.relative_to(shelves.root).parts
+    return read_beneath(shelves.root, *below, limit=_MAX_BYTES)
+
+
 def load(
     shelves: Shelves, machine_id: str, workload: Workload, warn: Callable[[str], None]
 ) -> Calibration | None:
@@ -95,7 +102,7 @@ def load(
     if not os.path.lexists(path):
         return None
     try:
-        found = decode(read_bounded(path, _MAX_BYTES))
+        found = decode(_read(shelves, path))
     except FlamegateError as error:
         warn(f"The calibration {path} does not count: {error.what} Calibrate again.")
         return None
@@ -121,7 +128,7 @@ def keep(shelves: Shelves, calibration: Calibration, **derived: object) -> Place
     spoilt = False
     if os.path.lexists(path):
         try:
-            decode(read_bounded(path, _MAX_BYTES))
+            decode(_read(shelves, path))
         except FlamegateError:
             spoilt = True
     data = encode(calibration, **derived)

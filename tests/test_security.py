@@ -236,8 +236,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "shown.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "workload/worktrees.py": "checkouts in a temporary directory, found and removed by name",
         "workload/count_child.py": "writes where its parent says, " + _TEMPORARY,
-        "commands/keygen.py": "takes the private key back that it has just made, where the public one "
-        "cannot be",
+        "commands/keygen.py": "takes the private key back that it has just made "
+        "where the public one cannot be made",
         "commands/flamegraph.py": "makes OUTPUT_DIR; files go through the store",
         "commands/common.py": "points standard output at /dev/null where nobody reads it",
         "embedded/__main__.py": "points standard output at /dev/null where nobody reads it",

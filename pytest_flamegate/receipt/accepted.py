@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, ReceiptError
 from pytest_flamegate.receipt import schema, strict_json
+from pytest_flamegate.receipt.beneath import read_beneath
 from pytest_flamegate.receipt.build import decode_evidence
 from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -124,8 +124,10 @@ def _check(directory: Path, record: Record, known: Collection[str]) -> None:
 
 
 def _bytes(path: Path, limit: int = RECEIPT_MAX_BYTES) -> bytes:
+    # <root>/baselines/<machine>/<workload>/<file>: committed, so a link in it is anybody's.
+    *_, shelf, machine, workload, name = path.parts
     try:
-        return read_bounded(path, limit)
+        return read_beneath(path.parents[3], shelf, machine, workload, name, limit=limit)
     except FlamegateError as error:
         raise corrupt(path, error.what) from None
 

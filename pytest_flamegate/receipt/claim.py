@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.policies import Policy
 
+_CONTAINERS = frozenset({dict, list})
 _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -114,8 +115,9 @@ class Duration:
 def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
     """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``, None if none."""
     names = _named(stems)
-    # Few objects state a time at all, and every rule about times asks each of them.
-    if names.keys().isdisjoint(fields):
+    # Few objects state a time, and every rule about times asks each. Of two views, the smaller
+    # is looked through: an object may have a hundred thousand fields.
+    if names.keys().isdisjoint(fields.keys()):
         return None
     for name, unit_ms in names.items():
         value = number(fields, name)
@@ -138,7 +140,11 @@ def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, o
         where, entry = pending.pop()
         if isinstance(entry, dict):
             yield where, entry
-            for name, child in reversed(entry.items()):
-                pending.append((f"{where}.{name}" if where else name, child))
-        elif isinstance(entry, list):
+            pending.extend(
+                (f"{where}.{name}" if where else name, child)
+                for name, child in reversed(entry.items())
+                if type(child) in _CONTAINERS
+            )
+        # A list of a hundred thousand figures is passed over, and not looked through.
+        elif isinstance(entry, list) and not _CONTAINERS.isdisjoint(map(type, entry)):
             pending.extend((f"{where}[{index}]", child) for index, child in enumerate(entry))

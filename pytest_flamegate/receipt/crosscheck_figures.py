@@ -6,6 +6,7 @@ Gates and reports read the metrics, so an edit of one is an edit of the verdict.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import shown
@@ -73,6 +74,12 @@ def _recomputed(case: Case) -> tuple[Metric, ...]:
     # Nothing else says how long the prompt was; but it is a whole number of tokens.
     scope = case.evidence.clock_scope
     stated = value_of(case.evidence.metrics, _PREFILL)
-    one = value_of(figures(case.timed, scope, 1), _PREFILL)
-    assert one is not None  # asked for by the 1
-    return figures(case.timed, scope, None if stated is None else max(1, round(stated / one)))
+    found = figures(case.timed, scope, None if stated is None else 1)
+    one = value_of(found, _PREFILL)
+    if stated is None or one is None:
+        return found
+    tokens = max(1, round(stated / one))
+    return tuple(
+        replace(metric, value=metric.value * tokens) if metric.name == _PREFILL else metric
+        for metric in found
+    )

@@ -9,7 +9,7 @@ import stat
 import sys
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError
 
@@ -53,20 +53,35 @@ def read_bounded(path: Path, limit: int) -> bytes:
     ``limit`` bytes are taken. ToolError where the system refuses; ReceiptError where
     what stands there is no regular file or too large.
     """
+    return read_at(None, os.fspath(path), path, limit)
+
+
+def read_at(directory: int | None, name: str, path: Path, limit: int) -> bytes:
+    """Read ``name`` in the open ``directory`` like ``read_bounded``; ``path`` is for messages."""
+    descriptor = -1
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Looked at before it is opened: to open some devices is to do something already.
+        _refuse_special(os.stat(name, dir_fd=directory, follow_symlinks=False), path)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=directory)
+        found = os.fstat(descriptor)
+        _refuse_special(found, path)
+        # A sparse file of a terabyte need not be read to be known as too large.
+        return _read(descriptor, path, limit) if found.st_size <= limit else _too_large(path, limit)
     except (OSError, ValueError) as error:
-        raise _cannot_read(path, error) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ReceiptError(
-                "E_NOT_A_FILE", f"{str(path)!a} is no regular file.", "Give the path of a file."
-            )
-        return _read(descriptor, path, limit)
-    except OSError as error:
-        raise _cannot_read(path, error) from error
+        raise cannot_read(path, error) from error
     finally:
-        close(descriptor)
+        if descriptor >= 0:
+            close(descriptor)
+
+
+def _refuse_special(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise ReceiptError(
+            "E_NOT_A_FILE", f"{str(path)!a} is no regular file.", "Give the path of a file."
+        )
 
 
 def _read(descriptor: int, path: Path, limit: int) -> bytes:
@@ -78,6 +93,10 @@ def _read(descriptor: int, path: Path, limit: int) -> bytes:
             return b"".join(parts)
         parts.append(part)
         left -= len(part)
+    return _too_large(path, limit)
+
+
+def _too_large(path: Path, limit: int) -> NoReturn:
     raise ReceiptError(
         "E_TOO_LARGE",
         f"{str(path)!a} has more than the {limit:,} bytes allowed.",
@@ -85,7 +104,8 @@ def _read(descriptor: int, path: Path, limit: int) -> bytes:
     )
 
 
-def _cannot_read(path: Path, error: OSError | ValueError) -> FlamegateError:
+def cannot_read(path: Path, error: OSError | ValueError) -> FlamegateError:
+    """Return the ToolError that says why ``path`` cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         reason = "it is a symbolic link"

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 _SHOWN_CHARACTERS = 80
+_ESCAPED_CHARACTERS = 250
 _LINE_CHARACTERS = 400
 
 
@@ -47,8 +48,9 @@ def shown(value: object) -> str:
     or a megabyte.
     """
     if isinstance(value, str):
-        cut = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..."
-        return json.dumps(cut).replace("\x7f", "\\u007f")
+        text = _quoted(value, _SHOWN_CHARACTERS)
+        # An emoji is one character, and twelve as two escapes.
+        return text if len(text) <= _ESCAPED_CHARACTERS else _quoted(value, _SHOWN_CHARACTERS // 4)
     if value is None or isinstance(value, (bool, int, float)):
         text = json.dumps(value)
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
@@ -57,3 +59,8 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return f"an object of {len(value)} fields"
     return f"a {type(value).__name__}"
+
+
+def _quoted(text: str, most: int) -> str:
+    cut = text if len(text) <= most else text[:most] + "..."
+    return json.dumps(cut).replace("\x7f", "\\u007f")

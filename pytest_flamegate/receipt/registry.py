@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SubjectT = TypeVar("SubjectT")
 _REPORTED_PER_RULE = 8
+_COUNTED_PER_RULE = 10_000
+"""A megabyte can break a rule a hundred thousand times, and nobody waits for the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Rulebook(Generic[SubjectT]):
 
 def _bounded(messages: Iterator[str]) -> Iterator[str]:
     yield from islice(messages, _REPORTED_PER_RULE)
-    more = sum(1 for _ in messages)
+    more = sum(1 for _ in islice(messages, _COUNTED_PER_RULE))
     if more:
-        yield f"The same holds {more:,} more times."
+        least = "at least " if more == _COUNTED_PER_RULE else ""
+        yield f"The same holds {least}{more:,} more times."

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.receipt.beneath import Directory, opened
 from pytest_flamegate.receipt.disk import read_bounded
 from pytest_flamegate.receipt.findings import Refusal, shown
 from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RECEIPT_NAME = "receipt.json"
 EVIDENCE_NAME = "evidence.json"
@@ -52,41 +57,66 @@ def read_sources(
 ) -> Sources:
     """Read what was given; look beside a receipt's path for what was not. Never raises.
 
-    The folded profile is also looked for beside the evidence.
+    The folded profile is also looked for beside the evidence. What stands beside a file is
+    read through the same open directory as the file itself: nobody swaps it in between.
     """
-    if evidence is None:
-        evidence = _beside(receipt, EVIDENCE_NAME)
-    if folded is None:
-        folded = _beside(receipt, FOLDED_NAME)
-    if folded is None and evidence is not None:
-        folded = _beside(evidence, FOLDED_NAME)
-    if attestation is None:
-        attestation = _beside(receipt, ATTESTATION_NAME)
-    return Sources(
-        read_source(receipt, RECEIPT_MAX_BYTES),
-        None if evidence is None else read_source(evidence, EVIDENCE_MAX_BYTES),
-        None if folded is None else read_source(folded, FOLDED_MAX_BYTES),
-        attestation,
-    )
-
-
-def _beside(source: Source, name: str) -> Path | None:
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    path = Path(source).with_name(name) if Path(source).name else Path(source) / name
-    # A dangling or foreign link is there too: reading it is refused, not skipped.
-    return path if os.path.lexists(path) else None
+    with _place(receipt) as by_receipt, _place(evidence) as by_evidence:
+        read = _read(by_receipt, receipt, RECEIPT_MAX_BYTES)
+        if evidence is not None:
+            seen: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_MAX_BYTES)
+        else:
+            seen = _beside(by_receipt, EVIDENCE_NAME, EVIDENCE_MAX_BYTES)
+        if folded is not None:
+            stacks: bytes | Refusal | None = read_source(folded, FOLDED_MAX_BYTES)
+        else:
+            stacks = _beside(by_receipt, FOLDED_NAME, FOLDED_MAX_BYTES)
+            if stacks is None:
+                stacks = _beside(by_evidence, FOLDED_NAME, FOLDED_MAX_BYTES)
+        # Found and not read: it signs the bytes above, so another one would not fit them.
+        if attestation is None and by_receipt is not None and by_receipt.holds(ATTESTATION_NAME):
+            attestation = by_receipt.path / ATTESTATION_NAME
+        return Sources(read, seen, stacks, attestation)
 
 
 def read_source(source: Source, limit: int) -> bytes | Refusal:
     """Return at most ``limit`` raw bytes from ``source``, or why there are none. Never raises."""
+    with _place(source) as place:
+        return _read(place, source, limit)
+
+
+@contextmanager
+def _place(source: Source | None) -> Iterator[Directory | None]:
+    """Open the directory that a path stands in; None for bytes, and where there is none."""
+    with ExitStack() as stack:
+        directory = None
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            with suppress(FlamegateError):
+                directory = stack.enter_context(opened(path.parent if path.name else path))
+        yield directory
+
+
+def _beside(place: Directory | None, name: str, limit: int) -> bytes | Refusal | None:
+    # A dangling or foreign link is there too: reading it is refused, not skipped.
+    if place is None or not place.holds(name):
+        return None
+    try:
+        return place.read(name, limit)
+    except FlamegateError as error:
+        return Refusal(error.code, error.what, error.todo)
+
+
+def _read(place: Directory | None, source: Source, limit: int) -> bytes | Refusal:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if not isinstance(source, (str, os.PathLike)):
         return Refusal(
             "E_BAD_INPUT", f"Bytes or a path are wanted, not {shown(source)}.", "Give one of them."
         )
+    path = Path(source)
     try:
-        return read_bounded(Path(source), limit)
+        if place is None or path.name in ("", ".."):
+            return read_bounded(path, limit)
+        return place.read(path.name, limit)
     except FlamegateError as error:
         return Refusal(error.code, error.what, error.todo)

@@ -23,10 +23,13 @@ RECEIPT_MAX_BYTES = 1 * MIB
 EVIDENCE_MAX_BYTES = 64 * MIB
 MAX_DEPTH = 64
 MAX_NUMBER_CHARACTERS = 64
+RECEIPT_MAX_CONTAINERS = 4096
+"""Objects and lists in a receipt. Several rules look into each; real ones have some tens."""
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_AS_ZERO = bytes(0 if byte in b"0123456789" else 1 for byte in range(256))
 _LONG_DIGITS = bytes(MAX_NUMBER_CHARACTERS + 1)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS_ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -43,14 +46,25 @@ class _RefusedError(Exception):
 
 
 def parse(
-    data: bytes, *, max_bytes: int = RECEIPT_MAX_BYTES, max_depth: int = MAX_DEPTH
+    data: bytes,
+    *,
+    max_bytes: int = RECEIPT_MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_containers: int | None = None,
 ) -> object | Refusal:
     """Return the document that ``data`` holds, or the Refusal that says why it is none.
 
     The document is made of dict, list, str, int, finite float, bool and None.
+    ``max_containers`` is how many objects and lists it may have; None: as many as fit.
     """
     try:
-        return _parse(data, max_bytes, max_depth)
+        if len(data) > max_bytes:
+            raise _RefusedError(
+                "E_JSON_SIZE", f"It has {len(data):,} bytes, more than the {max_bytes:,} allowed."
+            )
+        if max_containers is not None:
+            _check_containers(data, max_containers, max_depth)
+        return _parse(data, max_depth)
     except _RefusedError as refused:
         return Refusal(refused.code, refused.message, _REGENERATE)
 
@@ -63,11 +77,7 @@ def loads(data: bytes, *, max_bytes: int = RECEIPT_MAX_BYTES, max_depth: int = M
     return document
 
 
-def _parse(data: bytes, max_bytes: int, max_depth: int) -> object:
-    if len(data) > max_bytes:
-        raise _RefusedError(
-            "E_JSON_SIZE", f"It has {len(data):,} bytes, more than the {max_bytes:,} allowed."
-        )
+def _parse(data: bytes, max_depth: int) -> object:
     if data.startswith(_BOM):
         raise _RefusedError("E_JSON_ENCODING", "It starts with a byte order mark.")
     try:
@@ -116,7 +126,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _number(text: str) -> float:
     _check_length(text)
     value = float(text)
-    if not math.isfinite(value):
+    if math.isinf(value):
         raise _RefusedError("E_JSON_NUMBER", f"The number {shown(text)} is out of range.")
     return value
 
@@ -140,6 +150,20 @@ def _constant(text: str) -> NoReturn:
 
 def _too_deep(max_depth: int) -> _RefusedError:
     return _RefusedError("E_JSON_DEPTH", f"It is nested deeper than {max_depth} levels.")
+
+
+def _check_containers(data: bytes, max_containers: int, max_depth: int) -> None:
+    """Refuse before anything is built: a hundred thousand objects take a second to judge."""
+    if data.count(b"[") + data.count(b"{") <= max_containers:
+        return
+    brackets = _STRING.sub(b"", data).translate(_BRACKETS_ALIKE, _NO_BRACKETS)
+    if brackets.count(b"[") > max_containers:
+        if b"[" * (max_depth + 1) in brackets:
+            raise _too_deep(max_depth)
+        raise _RefusedError(
+            "E_JSON_SIZE",
+            f"It has more than the {max_containers:,} objects and lists allowed.",
+        )
 
 
 def _is_surely_shallow(data: bytes, max_depth: int) -> bool:

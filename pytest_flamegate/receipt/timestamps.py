@@ -5,18 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-_LONGEST_KEPT = 64
-"""Longer ones are read as well, and not remembered: a timestamp is foreign text."""
+MAX_CHARACTERS = 64
+"""Nine digits of a second make 35; what is longer is no moment, and costs time to look at."""
 
 
 def is_timestamp(text: str) -> bool:
     """Say whether ``text`` is an RFC 3339 date-time with an offset, and nothing besides.
 
-    Any number of fractional digits is taken; a trailing newline is not.
+    Any number of fractional digits is taken that fits; a trailing newline is not.
     """
-    return _is_timestamp(text) if len(text) <= _LONGEST_KEPT else _is_timestamp.__wrapped__(text)
+    return len(text) <= MAX_CHARACTERS and _is_timestamp(text)
 
 
+# The same one stands in receipt, evidence and runs, and several rules read it.
 @lru_cache(maxsize=256)
 def _is_timestamp(text: str) -> bool:
     # Imported here so that importing the receipt room stays free.

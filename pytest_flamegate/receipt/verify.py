@@ -214,7 +214,8 @@ def _read_receipt(
     raw: bytes | Refusal, found: _Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
-    parsed = raw if isinstance(raw, Refusal) else strict_json.parse(raw)
+    most = strict_json.RECEIPT_MAX_CONTAINERS
+    parsed = raw if isinstance(raw, Refusal) else strict_json.parse(raw, max_containers=most)
     if isinstance(parsed, Refusal):
         found.refuse(parsed, Grade.CONSISTENT)
         return None, frozenset()

@@ -50,7 +50,7 @@ def answered(answer: Verification) -> None:
     for finding in findings:
         assert finding.message.isprintable()
         assert finding.message.isascii()
-        assert len(finding.message) < 1000
+        assert len(finding.message) < 500
 
 
 def ask(case: Case) -> Verification:

@@ -17,7 +17,7 @@ from typing import Any
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.receipt import accepted, disk, history, store
 from pytest_flamegate.receipt.schema import load
-from pytest_flamegate.receipt.shelves import FILES, Shelves
+from pytest_flamegate.receipt.shelves import BOUND, FILES, Shelves
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in FILES[:9]}
@@ -79,7 +79,7 @@ def _accepted(shelves: Shelves) -> View:
 def record_fault(directory: Path) -> str | None:
     """Return what a baseline's record finds wrong with the files beside it."""
     try:
-        accepted._check(directory, accepted._record(directory / accepted.RECORD), FILES)
+        accepted._check(directory, accepted._record(directory / accepted.RECORD), BOUND)
     except FlamegateError as error:
         return f"corrupt: {error.what}"
     return None

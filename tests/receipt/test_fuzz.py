@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.findings import Finding
+from pytest_flamegate.receipt import verify, verify_receipt
 from tests.receipt.documents import INVALID, VALID, document
 from tests.receipt.factory import build
+from tests.receipt.fuzz import answered, fuzz
 
 SEEDS = [path.read_bytes() for path in (*VALID, *INVALID)]
 EVIDENCE = build(timed=1, profiled=1, blocks=1, sequences=1).files
@@ -74,16 +75,6 @@ FIELDS = [
 ]
 
 
-def answered(answer: Verification) -> None:
-    assert "E_INTERNAL" not in {refusal.code for refusal in answer.refusals}
-    assert answer.ok is (answer.refusals == ())
-    findings: list[Finding] = [*answer.refusals, *answer.warnings]
-    for finding in findings:
-        assert finding.message.isprintable()
-        assert finding.message.isascii()
-        assert len(finding.message) < 1000
-
-
 @SMALL
 @given(st.binary(max_size=200))
 def test_any_bytes(data: bytes) -> None:
@@ -144,3 +135,19 @@ def test_any_bytes_in_the_profile(data: st.DataObject) -> None:
     )
     answered(answer)
     assert (changed == folded) or not answer.ok
+
+
+def test_a_slice_of_the_long_run() -> None:
+    tally = fuzz(2_500, seed=20, evidence_share=0.2)
+    assert tally.broken == []
+    assert tally.tracebacks == 0
+    assert tally.accepted > 30
+    assert tally.refused > 500
+    assert len(tally.codes) > 40
+
+
+def test_a_verifier_that_fails_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_crosscheck", None)
+    tally = fuzz(500, seed=20, evidence_share=0.5)
+    assert tally.tracebacks > 10
+    assert tally.tracebacks + tally.accepted + tally.refused == tally.inputs
