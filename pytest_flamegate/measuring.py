@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
-from pytest_flamegate.receipt import floors
+from pytest_flamegate.workload import floors
 from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate import withholding
 from pytest_flamegate.decoding import document
 from pytest_flamegate.profile import fold, require_stacks
-from pytest_flamegate.receipt import Verification, floors, verify_receipt
+from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.metrics import cost_of
@@ -35,7 +35,7 @@ from pytest_flamegate.report import (
     picture_subtitle,
 )
 from pytest_flamegate.report.decode import decode_picture
-from pytest_flamegate.workload import gguf
+from pytest_flamegate.workload import floors, gguf
 from pytest_flamegate.workload.redaction import Redactor
 
 if TYPE_CHECKING:

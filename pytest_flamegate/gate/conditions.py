@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.comparability import Difference
 from pytest_flamegate.gate.stats import mean
-from pytest_flamegate.receipt import floors
+from pytest_flamegate.workload import floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

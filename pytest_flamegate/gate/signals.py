@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.receipt import floors
+from pytest_flamegate.workload import floors
 
 if TYPE_CHECKING:
     from pytest_flamegate.errors import FlamegateError

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import Notice, shown
-from pytest_flamegate.receipt.floors import (
+from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.workload.floors import (
     MAX_CPU_PRESSURE_PCT,
     MAX_WAITING,
     MIN_PROCESSES,
     SAMPLE_FLOOR,
     STACK_FLOOR,
 )
-from pytest_flamegate.receipt.registry import Rulebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -58,7 +58,7 @@ def test_a_process_keeps_its_start_where_another_came_to_have_its_number(
     (tmp_path / "profile.folded").write_bytes(build().folded)
     opened = open_profile(tmp_path / "profile.folded").profile
     assert opened.pids == (one.pid, one.pid)
-    assert opened.started_ticks == (one.started_ticks, other.started_ticks) == (101_500, 102_000)
+    assert opened.started_ticks == (one.started_ticks, other.started_ticks)
 
 
 def test_the_other_side_of_a_comparison_opens(made: tuple[Triple, Path]) -> None:
