@@ -6,14 +6,15 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.commands import common
-from pytest_flamegate.errors import ReceiptError, UsageError
+from pytest_flamegate.commands import common, replay
+from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_flamegate.commands.replay import Answer
     from pytest_flamegate.receipt import Verification
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -38,12 +39,16 @@ def add(subparsers: common.Subparsers) -> None:
         metavar="PUB",
         help="refuse what was not signed with this key (may be repeated: with one of these)",
     )
+    replay.add_options(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Verify each receipt; 0 where all hold, else 3."""
+    """Verify each receipt; 0 where all hold, 3 where one is refused.
+
+    With ``--replay`` 4 or 5 where one could not be run again, or that showed too little.
+    """
     from pytest_flamegate.receipt import Grade, verify_receipt
     from pytest_flamegate.receipt.policies import policy_for
     from pytest_flamegate.report import verification_text
@@ -68,31 +73,37 @@ def run(parsed: argparse.Namespace) -> int:
             "Give the signer's public key: --key PUB.",
         )
     trusted = [_public_key(path) for path in parsed.key]
-    results = [
-        (
-            path,
-            verify_receipt(
-                path,
-                policy=parsed.kernel_policy,
-                require_gpu_kernels=parsed.require_gpu_kernels,
-                require_grade=grade,
-                max_age_s=max_age_s,
-                keys=trusted,
-            ),
-        )
-        for path in parsed.paths
-    ]
+    replay.checked(parsed)
+
+    def verify(data: bytes | Path, **parts: Any) -> Verification:
+        asked: dict[str, Any] = {
+            "policy": parsed.kernel_policy,
+            "require_gpu_kernels": parsed.require_gpu_kernels,
+            "require_grade": grade,
+            "max_age_s": max_age_s,
+            "keys": trusted,
+        }
+        return verify_receipt(data, **{**asked, **parts})
+
+    if parsed.replay:
+        results = replay.answers(parsed, verify)
+    else:
+        results = [(path, replay.Answer(verify(path))) for path in parsed.paths]
     if parsed.format == "json":
-        told = [{"path": str(path), **_document(found)} for path, found in results]
+        told = [{"path": str(path), **_document(each)} for path, each in results]
         common.say(json.dumps(told, indent=2))
     else:
-        for path, found in results:
+        for path, each in results:
             common.say(
                 verification_text(
-                    found, path=str(path), required=parsed.require_grade, colour=sys.stdout.isatty()
+                    each.verification,
+                    path=str(path),
+                    required=parsed.require_grade,
+                    colour=sys.stdout.isatty(),
+                    error=each.error,
                 )
             )
-    return 0 if all(found.ok for _, found in results) else ReceiptError.exit_code
+    return replay.worst([each for _, each in results], replay=parsed.replay)
 
 
 def _public_key(path: Path) -> bytes:
@@ -113,8 +124,11 @@ def _seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _document(found: Verification) -> dict[str, object]:
-    return {
+def _document(answer: Answer) -> dict[str, object]:
+    from pytest_flamegate.report.replay import replay_document
+
+    found = answer.verification
+    document: dict[str, object] = {
         "ok": found.ok,
         "honest": found.honest,
         "fit": found.fit,
@@ -126,3 +140,9 @@ def _document(found: Verification) -> dict[str, object]:
         "unfit": [{"code": each.code, "message": each.message} for each in found.unfit],
         "ceiling": found.ceiling,
     }
+    if (replayed := replay_document(found)) is not None:
+        document["replayed"] = replayed
+    if answer.error is not None:
+        message = f"{answer.error.what} {answer.error.todo}"
+        document["not_replayed"] = {"code": answer.error.code, "message": message}
+    return document

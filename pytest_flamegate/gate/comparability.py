@@ -76,7 +76,7 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
             *_workload(baseline, current),
             *_model(baseline, current),
             *_tokens(baseline, current),
-            *_machine(baseline, current),
+            *machine_differences(baseline, current),
             *_mapping(
                 "environment",
                 baseline.requested_environment,
@@ -119,7 +119,8 @@ def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     yield Difference("token digest", baseline.token_digest[:12], current.token_digest[:12], code)
 
 
-def _machine(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def machine_differences(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+    """Yield every field of the machine's identity in which the two sides differ."""
     for name in sorted({*baseline.machine, *current.machine}):
         old, new = baseline.machine.get(name), current.machine.get(name)
         if name == "python":

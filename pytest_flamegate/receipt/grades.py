@@ -11,18 +11,22 @@ _OWN_WORD = (
     "whoever wrote it"
 )
 _SEEN = "these numbers were observed by flamegate on a machine whose owner is trusted"
+_RAN_AGAIN = (
+    "these figures were obtained again here, by the same program and model: the same tokens, and a "
+    "rate within the interval that is told; nothing finer than that interval, and nothing about "
+    "the profile"
+)
 _SIGNED = (
     "the holder of a trusted key says that flamegate observed these numbers; a signature proves "
     "who said it, not that it happened, and an old signed receipt that is shown again is only "
     "refused by its age (--max-age)"
 )
-_UNREACHABLE = "nothing yet, for this version cannot reach the grade {name}; at best, {seen}"
 
 
 class Grade(IntEnum):
     """The grades, lowest first; missing evidence only lowers the grade.
 
-    REPLAYED has its place in the order and is not awarded yet. ATTESTED says who answers for
+    REPLAYED asks for a replay, which is run apart from the verifying. ATTESTED says who answers for
     what was observed; it does not say that it was replayed.
     """
 
@@ -50,10 +54,10 @@ class Grade(IntEnum):
             proof = _OWN_WORD
         elif self is Grade.OBSERVED:
             proof = _SEEN
-        elif self is Grade.ATTESTED:
-            proof = _SIGNED
+        elif self is Grade.REPLAYED:
+            proof = _RAN_AGAIN
         else:
-            proof = _UNREACHABLE.format(name=self.name, seen=_SEEN)
+            proof = _SIGNED
         return f"what a green answer would prove: {proof}. Nothing more."
 
     @property
@@ -61,4 +65,6 @@ class Grade(IntEnum):
         """What to do where this grade is wanted and not reached."""
         if self is Grade.ATTESTED:
             return "Have it signed with flamegate sign and give the signer's public key."
+        if self is Grade.REPLAYED:
+            return "Run it again here and let that hold: add --replay. Or ask for less."
         return "Keep evidence.json and profile.folded beside the receipt, or ask for less."

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt import schema, strict_json
+from pytest_flamegate.receipt import crosscheck_replay, schema, strict_json
 from pytest_flamegate.receipt.attested import judge
 from pytest_flamegate.receipt.case import Case
 from pytest_flamegate.receipt.claim import Claim
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.policies import Policy
     from pytest_flamegate.receipt.registry import Breach
+    from pytest_flamegate.receipt.replayed import Replayed
     from pytest_flamegate.receipt.sources import Source
 
 
@@ -43,6 +44,7 @@ class Verification:
     is not to be gated on (codes ``F_...``), empty for one that is not honest.
     ``signed_by`` is the keyid of the trusted key that signed exactly these files, None if
     none did or no key was given.
+    ``replayed`` is the replay that was handed in, if any; ``obtained_again`` says that it holds.
     """
 
     ok: bool
@@ -54,6 +56,8 @@ class Verification:
     signed_by: str | None = None
     honest: bool = False
     unfit: tuple[Notice, ...] = ()
+    replayed: Replayed | None = None
+    obtained_again: bool = False
 
     @property
     def fit(self) -> bool:
@@ -71,6 +75,7 @@ class Wishes:
     max_age_s: float | None
     now: datetime
     keys: Sequence[Source] = ()
+    replay: Replayed | None = None
 
 
 class _Findings:
@@ -130,6 +135,7 @@ def verify_receipt(
     now: datetime | None = None,
     attestation: bytes | Path | None = None,
     keys: Sequence[bytes | Path] = (),
+    replay: Replayed | None = None,
 ) -> Verification:
     """Say whether the receipt ``data`` is honest as far as can be seen, and how far that is.
 
@@ -138,8 +144,9 @@ def verify_receipt(
     names a kernel policy; without it the engine that the evidence (or else the receipt)
     names decides, and ``bitnet`` where none is named. ``max_age_s`` is the allowed age in
     seconds at ``now`` (default: the clock). ``keys`` are the public keys, in PEM, of
-    signers who are trusted: where there are any, one of them must have signed. Every
-    refusal is reported, not only the first. Never raises on bad input.
+    signers who are trusted: where there are any, one of them must have signed. ``replay`` is
+    what came of running the workload again, which is done elsewhere: nothing is run here.
+    Every refusal is reported, not only the first. Never raises on bad input.
     """
     moment = now if now is not None else datetime.now(UTC)
     wishes = Wishes(
@@ -149,6 +156,7 @@ def verify_receipt(
         max_age_s,
         moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),
         keys,
+        replay,
     )
     try:
         return _verify(read_sources(data, evidence, profile_folded, attestation), wishes)
@@ -176,6 +184,9 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
             found.noticed(breach)
         if evidence is not None:
             _crosscheck(claim, malformed, evidence, sources, found)
+            if wishes.replay is not None and found.case is not None:
+                _replayed(crosscheck_replay.Replay(found.case, wishes.replay), malformed, found)
+    obtained_again = found.grade is Grade.REPLAYED
     signed_by = _attest(sources, wishes, found)
     if wishes.require_grade is not None and found.grade < wishes.require_grade:
         found.refuse(
@@ -196,6 +207,8 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
         signed_by=signed_by,
         honest=found.honest,
         unfit=found.unfit(),
+        replayed=wishes.replay,
+        obtained_again=obtained_again,
     )
 
 
@@ -302,4 +315,16 @@ def _crosscheck(
         found.noticed(breach)
         found.suspicions.append(breach.code)
     for breach in SHORTFALLS.breaches(case, malformed):
+        found.noticed(breach)
+
+
+def _replayed(
+    replay: crosscheck_replay.Replay, malformed: frozenset[str], found: _Findings
+) -> None:
+    """Let a replay that holds raise the grade: only of what was observed and is not refused."""
+    if found.grade is Grade.OBSERVED and not found.refusals:
+        found.grade = Grade.REPLAYED
+    for breach in crosscheck_replay.CHECKS.breaches(replay, malformed):
+        found.broken(breach)
+    for breach in crosscheck_replay.SHORTFALLS.breaches(replay, malformed):
         found.noticed(breach)

@@ -10,6 +10,7 @@ from pytest_flamegate.gate.words import headline
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.families_shown import family_lines, speed_cells
 from pytest_flamegate.report.insights import by_self_share
+from pytest_flamegate.report.replay import replay_line
 from pytest_flamegate.report.text import cells, clip, columns, paint, visible, wrap
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from pytest_flamegate.errors import FlamegateError
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.findings import Notice, Refusal
     from pytest_flamegate.receipt.types import Evidence, Receipt
@@ -169,11 +171,12 @@ def verification_text(
     path: str | None = None,
     required: str | None = None,
     colour: bool = False,
+    error: FlamegateError | None = None,
 ) -> str:
     """Return the answer on one receipt as plain text, without a line break at its end.
 
     ``path`` names the receipt where there are several; ``required`` is the grade that
-    was asked for.
+    was asked for, ``error`` why its workload could not be run again.
     """
     answer = "accepted" if found.ok else "refused"
     if colour:
@@ -181,11 +184,17 @@ def verification_text(
     wanted = f", wanted {visible(required).upper()}" if required else ""
     named = f"{visible(path, 1000)}: " if path is not None else ""
     told: list[Refusal | Notice] = [*found.refusals, *found.warnings]
+    replayed = replay_line(found)
+    replay = [replayed] if replayed is not None else []
+    if error is not None:
+        failed = (error.code, visible(f"{error.what} {error.todo}", 20_000))
+        replay = ["not replayed:", *columns([failed], indent=2)]
     honest = f"honest: yes, {found.grade.name}" if found.honest else "honest: no"
     fit = "yes" if found.fit else "no" if found.honest else "not asked, for it is not honest"
     return "\n".join(
         [
             f"{named}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
+            *replay,
             honest,
             *_findings(told),
             f"fit to gate on: {fit}",

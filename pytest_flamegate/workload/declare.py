@@ -15,7 +15,7 @@ from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
 from pytest_flamegate.workload.toml_file import known, parse, read_bytes, told
 from pytest_flamegate.workload.variants import KEY as VARIANTS
-from pytest_flamegate.workload.variants import expand, split
+from pytest_flamegate.workload.variants import Declared, expand, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.workload.engines.base import Engine
     from pytest_flamegate.workload.spec import Thresholds
-    from pytest_flamegate.workload.variants import Declared
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -93,6 +92,20 @@ def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
         for name, table in tables.items()
         for declared in _declared(name, table, path)
     )
+
+
+def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
+    """Return the one workload that ``table`` declares, as if it stood in the file ``path``.
+
+    ``name`` may be a variant's, as in ``decode[i2s]``. ``UsageError`` as of ``read_file``.
+    """
+    where = f"{path.name}: workload {told(name)}"
+    family, variant = split(name)
+    for part in (name,) if family is None else (family, variant or ""):
+        _can_name(part, where)
+    known(table, set(_KINDS), where)
+    _kinds(table, where)
+    return _workload(Declared(name, table, table, family, variant), path, DEFAULTS)
 
 
 def line_of(path: Path, name: str) -> int | None:
