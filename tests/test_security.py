@@ -231,6 +231,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/store.py": "the one place that writes what must survive",
         "receipt/disk.py": "its file operations",
         "receipt/locks.py": "its locks",
+        "receipt/beneath.py": "opens directories to read what is in them, by flags of its own",
         "receipt/siblings.py": "its hidden names beside what is written, and their sweeping",
         "machine_lock.py": "the lock that all users of a machine share",
         "shown.py": "appends to the file that GITHUB_STEP_SUMMARY names",

@@ -1,0 +1,227 @@
+"""A recipe back to its workload: nothing lost on the way, nothing foreign trusted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.embedded.workloads import embedded_workloads
+from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.compose import recipe
+from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
+from pytest_flamegate.receipt.strict_json import dumps, loads
+from pytest_flamegate.workload.declare import read_file
+from pytest_flamegate.workload.injection import parse_injection
+from pytest_flamegate.workload.spec import Sampling, Thresholds, Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DECLARED = """
+[workloads.short]
+prompt = "2+2="
+max_tokens = 1
+
+[workloads.seeded]
+model = "models/tiny.gguf"
+prompt = "snow: ☃"
+max_tokens = 7
+seed = 7
+threads = 2
+timeout = 12.5
+env = { MODE = "fast" }
+decode_profile = true
+
+[workloads.program]
+command = ["bin/run", "--model={model}", "{prompt}", "{max_tokens}", "{seed}", "{tokenizer}"]
+build = ["make", "all"]
+model = "models/**/*.gguf"
+tokenizer = "tok.json"
+token_unit = "word"
+prompt = "What is 2+2?"
+max_tokens = 10
+tokens_per_second = "3%"
+hotspots = { gemv = "3pp" }
+profile = { rate_hz = 99 }
+
+[workloads.target]
+target = "toy:generate"
+prompt = "x"
+max_tokens = 4
+
+[workloads.family]
+target = "toy:generate"
+prompt = "x"
+max_tokens = 4
+env = { MODE = "fast", KERNEL = "none" }
+[workloads.family.variants.i2s]
+env = { KERNEL = "i2s" }
+[workloads.family.variants.long]
+max_tokens = 400
+threads = 4
+"""
+
+
+def declared(directory: Path, text: str = DECLARED) -> tuple[Workload, ...]:
+    (directory / "flamegate.toml").write_text(text)
+    return (*read_file(directory / "flamegate.toml"), *embedded_workloads(directory))
+
+
+def told(workload: Workload) -> dict[str, Any]:
+    """The recipe as it is read from the evidence's bytes."""
+    plain = loads(dumps(to_plain(recipe(workload))))
+    # Lists and objects are frozen where the evidence is read.
+    return dict(from_plain(Mapping[str, object], plain))  # type: ignore[type-abstract]
+
+
+def test_every_declared_kind_comes_back_as_it_was(tmp_path: Path) -> None:
+    workloads = declared(tmp_path)
+    assert len(workloads) == 9
+    for workload in workloads:
+        # Thresholds judge, and sampling is of profiled runs: neither is run again.
+        bare = replace(workload, thresholds=Thresholds(), sampling=Sampling(), decode_profile=False)
+        assert workload_of(told(workload), tmp_path) == bare
+        assert same_run(told(workload), workloads) is workload
+        assert differing(told(workload), workload) == []
+
+
+def test_injected_work_comes_back_too(tmp_path: Path) -> None:
+    workload = replace(declared(tmp_path)[0], injection=parse_injection("gemv:+12.5%"))
+    assert workload_of(told(workload), tmp_path).injection == workload.injection
+
+
+OTHER: dict[str, Any] = {
+    "engine": "python",
+    "command": ["bin/run", "--evil"],
+    "target": "os:system",
+    "build": ["rm", "-rf", "/"],
+    "env": {"LD_PRELOAD": "evil.so"},
+    "prompt": "--output=x",
+    "max_tokens": 11,
+    "seed": True,
+    "threads": "1",
+    "token_unit": "line",
+    "tokenizer": "../tok.json",
+}
+
+
+@pytest.mark.parametrize("part", OTHER)
+def test_a_recipe_that_runs_anything_else_is_another(tmp_path: Path, part: str) -> None:
+    workloads = declared(tmp_path)
+    program = next(each for each in workloads if each.name == "program")
+    other = {**told(program), part: OTHER[part]}
+    assert differing(other, program) == [part]
+    assert same_run(other, workloads) is None
+
+
+@pytest.mark.parametrize("part", ["name", "source", "timeout_s", "model"])
+def test_what_does_not_run_does_not_part_them(tmp_path: Path, part: str) -> None:
+    workloads = declared(tmp_path)
+    program = next(each for each in workloads if each.name == "program")
+    assert same_run({**told(program), part: "else"}, workloads) is program
+
+
+def test_the_same_name_goes_first(tmp_path: Path) -> None:
+    two = "".join(f'[workloads.{n}]\nprompt = "x"\nmax_tokens = 3\n' for n in "ab")
+    workloads = declared(tmp_path, two)
+    assert same_run(told(workloads[1]), workloads) is workloads[1]
+    assert same_run({**told(workloads[1]), "name": "c"}, workloads) is workloads[0]
+
+
+SECRET = """
+[workloads.secret]
+command = ["bin/run", "{prompt}"]
+prompt = "x"
+max_tokens = 4
+env = { HF_TOKEN = "hush", MODE = "fast" }
+"""
+
+
+def test_what_was_redacted_matches_and_is_named(tmp_path: Path) -> None:
+    (workload, *_) = declared(tmp_path, SECRET)
+    assert "hush" not in str(told(workload))
+    assert same_run(told(workload), [workload]) is workload
+    assert redacted_parts(told(workload)) == ["env.HF_TOKEN"]
+    assert same_run({**told(workload), "env": {"HF_TOKEN": "redacted"}}, [workload]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "here", "fits"),
+    [
+        ("--key=redacted", "--key=hush", True),
+        ("a redacted b redacted c", "a 1 b 2 c", True),
+        ("a redacted b redacted c", "a 1 2 c", False),
+        ("redacted", "", True),
+        ("xredactedx", "x", False),
+        ("redacted tail", "no", False),
+        ("plain", "plain ", False),
+    ],
+)
+def test_what_may_stand_in_a_secrets_place(
+    tmp_path: Path, text: str, here: str, fits: bool
+) -> None:
+    (workload, *_) = declared(tmp_path, SECRET)
+    workload = replace(workload, prompt=here)
+    assert (differing({**told(workload), "prompt": text}, workload) == []) is fits
+
+
+def test_many_secrets_are_matched_in_no_time(tmp_path: Path) -> None:
+    (workload, *_) = declared(tmp_path, SECRET)
+    workload = replace(workload, prompt="a" * 20_000)
+    began = time.monotonic()
+    assert differing({**told(workload), "prompt": "redacteda" * 5_000 + "b"}, workload)
+    assert time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": "magic"},
+        {"engine": ["command"]},
+        {"max_tokens": 10**9},
+        {"max_tokens": 0},
+        {"max_tokens": True},
+        {"threads": 10**6},
+        {"timeout_s": 1e9},
+        {"timeout_s": "soon"},
+        {"seed": -1},
+        {"prompt": "nul\0byte"},
+        {"prompt": None},
+        {"command": []},
+        {"command": ["run", "\0"]},
+        {"command": ["run", 7]},
+        {"command": "run"},
+        {"command": ["{model}", "{home}"]},
+        {"env": {"A=B": "c"}},
+        {"env": {"A": 1}},
+        {"env": ["A"]},
+        {"model": "\0"},
+        {"name": "../../etc"},
+        {"name": ["x"]},
+        {"name": "a[b]c"},
+        {"token_unit": "parsec"},
+        {"injection": "gemv"},
+        {"injection": {"frame": "gemv"}},
+        {"shell": "rm -rf /"},
+        {"engine": "embedded"},
+    ],
+    ids=str,
+)
+def test_a_recipe_that_nobody_could_declare_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    program = next(each for each in declared(tmp_path) if each.name == "program")
+    with pytest.raises(ReceiptError) as refused:
+        workload_of({**told(program), **changes}, tmp_path)
+    assert refused.value.code == "E_REPLAY_RECIPE"
+
+
+def test_a_bare_recipe_of_an_older_version_is_read(tmp_path: Path) -> None:
+    bare = {"name": "4tok", "engine": "embedded", "prompt": "2+2=", "max_tokens": 4}
+    found = workload_of(bare, tmp_path)
+    assert (found.prompt, found.max_tokens, found.seed, found.threads) == ("2+2=", 4, 42, 1)
