@@ -54,6 +54,9 @@ class Attested:
 
 RULES: Rulebook[Attestation] = Rulebook()
 """Broken: the signature is not one of a trusted key over these very files."""
+CONTRADICTIONS = frozenset({"E_SIGNATURE_SUBJECT", "E_SIGNATURE_PREDICATE"})
+"""A trusted key signed other files than these. All else only says that the reader's wish for a
+signature is not met, and nothing about honesty."""
 
 
 @RULES.rule(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.receipt import crosscheck_replay, schema, strict_json
-from pytest_flamegate.receipt.attested import judge
+from pytest_flamegate.receipt.attested import CONTRADICTIONS, judge
 from pytest_flamegate.receipt.case import Case
 from pytest_flamegate.receipt.claim import Claim
 from pytest_flamegate.receipt.codec import from_plain
@@ -216,7 +216,7 @@ def _attest(sources: Sources, wishes: Wishes, found: _Findings) -> str | None:
     """Award ATTESTED to what was observed and signed; return who signed."""
     attested = judge(sources.attestation, wishes.keys, sources.files)
     for refusal in attested.refusals:
-        found.refuse(refusal, Grade.ATTESTED)
+        found.refuse(refusal, Grade.ATTESTED if refusal.code in CONTRADICTIONS else None)
     found.warnings.extend(attested.notices)
     if attested.signed_by is not None and found.grade >= Grade.OBSERVED:
         found.grade = Grade.ATTESTED

@@ -176,10 +176,12 @@ def verification_text(
     """Return the answer on one receipt as plain text, without a line break at its end.
 
     ``path`` names the receipt where there are several; ``required`` is the grade that
-    was asked for, ``error`` why its workload could not be run again.
+    was asked for, ``error`` why its workload could not be run again. An honest receipt
+    whose replay does not hold is neither accepted nor refused.
     """
-    answer = "accepted" if found.ok else "refused"
-    if colour:
+    undecided = error is not None or (found.replayed is not None and not found.obtained_again)
+    answer = "refused" if not found.ok else "not replayed" if undecided else "accepted"
+    if colour and not (found.ok and undecided):
         answer = paint(answer, GREEN if found.ok else RED)
     wanted = f", wanted {visible(required).upper()}" if required else ""
     named = f"{visible(path, 1000)}: " if path is not None else ""

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt import attested, crosscheck_replay
+from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
+from pytest_flamegate.receipt.fitness import REASONS
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.registry import Rule
 from pytest_flamegate.receipt.rules import NOTICES, RULES
@@ -35,16 +37,28 @@ def told(rule: Rule[Any], broken: str) -> str:
     return row(f"`{rule.code}`", rule.sentence, broken, grade)
 
 
+BOOKS: list[tuple[Iterable[Rule[Any]], str]] = [
+    (RULES, "refused"),
+    (NOTICES, "a notice"),
+    (CHECKS, "refused"),
+    (SHORTFALLS, "a notice"),
+    (SUSPICIONS, "a suspicion"),
+    (crosscheck_replay.CHECKS, "refused"),
+    (crosscheck_replay.SHORTFALLS, "a notice"),
+    (attested.RULES, "refused"),
+]
+
+
 def rules() -> str:
     """Every rule of the registries, in the order in which breaches are reported."""
-    books: list[tuple[Iterable[Rule[Any]], str]] = [
-        (RULES, "refused"),
-        (NOTICES, "a notice"),
-        (CHECKS, "refused"),
-        (SHORTFALLS, "a notice"),
-    ]
     head = [row("code", "what holds where it is kept", "broken", "grade"), row(*["---"] * 4)]
-    return "\n".join([*head, *(told(rule, broken) for book, broken in books for rule in book)])
+    return "\n".join([*head, *(told(rule, broken) for book, broken in BOOKS for rule in book)])
+
+
+def reasons() -> str:
+    """Why an honest receipt is not fit to gate on."""
+    lines = [row("code", "what holds where it is fit"), row(*["---"] * 2)]
+    return "\n".join([*lines, *(row(f"`{each.code}`", each.sentence) for each in REASONS)])
 
 
 def policies() -> str:
@@ -67,7 +81,7 @@ def codes_of_readers() -> Iterator[str]:
                 yield text
 
 
-TABLES = {"rules": rules, "policies": policies}
+TABLES = {"rules": rules, "reasons": reasons, "policies": policies}
 
 
 def filled(text: str) -> str:

@@ -223,6 +223,7 @@ def test_signed_files_are_bound_byte_by_byte(name: str) -> None:
     files = {**FILES, name: FILES[name] + b"\n"}
     answer = verified(SIGNED, A, files=files)
     assert "E_SIGNATURE_SUBJECT" in codes(answer)
+    assert not answer.honest
     assert answer.grade < Grade.ATTESTED
 
 
@@ -324,3 +325,9 @@ def test_the_cost_of_false_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch
     full = replace(read(SIGNED), signatures=(Signature("", bytes(64)),) * dsse.MAX_SIGNATURES)
     assert not verified(dsse.encode(full), *trusted).ok
     assert len(tried) == len(trusted) * dsse.MAX_SIGNATURES
+
+
+def test_an_unsigned_receipt_is_no_less_honest() -> None:
+    unsigned = verify_receipt(FILES["receipt.json"], keys=[ALICE.public.pem])
+    assert not unsigned.ok
+    assert unsigned.honest

@@ -10,6 +10,7 @@ from pytest_flamegate.gate.signals import Reason
 from pytest_flamegate.gate.verdict import Verdict, refused
 from pytest_flamegate.receipt.findings import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.replayed import RateAgain, Replayed
 from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report.terminal import (
     Outcome,
@@ -168,6 +169,15 @@ def test_honest_and_fit_are_answered_apart() -> None:
     assert told[-3:-1] == ["fit to gate on: no", "  F_UNCOMMITTED   2 file(s) differed. Commit."]
     fit = verification_text(replace(verification(ok=True), honest=True)).splitlines()
     assert fit[-2] == "fit to gate on: yes"
+
+
+def test_a_replay_that_shows_too_little_is_neither_accepted_nor_refused() -> None:
+    rate = RateAgain("unknown", 512.0, why="Too few processes.")
+    replayed = Replayed("0" * 64, 2, ("52",), None, rate)
+    undecided = replace(verification(ok=True), replayed=replayed)
+    assert verification_text(undecided).startswith("not replayed (grade")
+    assert verification_text(replace(undecided, obtained_again=True)).startswith("accepted (")
+    assert verification_text(replace(undecided, ok=False)).startswith("refused (")
 
 
 def test_an_accepted_receipt() -> None:
