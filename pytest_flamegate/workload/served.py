@@ -137,18 +137,18 @@ class ServedProcess:
     def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
         self._allow(_UNTOLD_S if kind == wire.PROFILE else 0.0)
         before = self._clocks()
+        taken.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
         except BrokenPipeError:
             raise self._died() from None
-        taken.last_ns = before.at_ns
         while True:
             now_ns, records = self._receive()
             for record, number, text in records:
                 if record == wire.TOKEN or record == wire.TEXT:
                     taken.token(now_ns, str(number) if record == wire.TOKEN else text)
                 elif record == wire.SEQUENCE:
-                    taken.begin(now_ns)
+                    taken.begin()
                     self._allow()
                 elif record == wire.ENDED:
                     taken.ended = True
@@ -221,7 +221,13 @@ class Parted:
 
 
 class _Sequences:
-    """The tokens of one command as they come in."""
+    """The tokens of one command as they come in.
+
+    A token's gap begins where the one before was seen, and the first one's where the command
+    was sent, also across sequences: they run back to back. So a look that comes late, because
+    the observer got no core, moves time from one gap to another and loses none of it: the gaps
+    of a block add up to the time from the command to its last token, whoever was late.
+    """
 
     def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
         self.sequences_ns: list[tuple[int, ...]] = []
@@ -233,10 +239,9 @@ class _Sequences:
         self._gaps: list[int] = []
         self._tokens: list[str] = []
 
-    def begin(self, now_ns: int) -> None:
+    def begin(self) -> None:
         self.finish()
         self._open = True
-        self.last_ns = now_ns
 
     def token(self, now_ns: int, text: str) -> None:
         self._gaps.append(now_ns - self.last_ns)
