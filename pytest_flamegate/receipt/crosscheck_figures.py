@@ -74,7 +74,7 @@ def _recomputed(case: Case) -> tuple[Metric, ...]:
     # Nothing else says how long the prompt was; but it is a whole number of tokens.
     scope = case.evidence.clock_scope
     stated = value_of(case.evidence.metrics, _PREFILL)
-    found = figures(case.timed, scope, None if stated is None else 1)
+    found = figures(case.timed, scope, None if stated is None else 1, unseen=True)
     one = value_of(found, _PREFILL)
     if stated is None or one is None:
         return found

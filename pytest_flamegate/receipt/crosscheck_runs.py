@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.copies import repetitions
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_flamegate.receipt.case import Case
-    from pytest_flamegate.workload.observation import Interval, Run
+    from pytest_flamegate.workload.observation import Block, Interval, Run
 
 TPS_AGREEMENT = 0.005
 """The same times give the same rate; half a percent leaves room for rounding."""
@@ -138,6 +139,17 @@ def _clock_contradiction(case: Case) -> Iterator[str]:
                         f"The run of process {run.pid} has {inner_ns / 1e6:.1f} ms of token "
                         f"times in {what} of {outer_ns / 1e6:.1f} ms."
                     )
+            after = _after_first_look(block)
+            if block.decode_tokens is not None and block.decode_tokens > after:
+                yield (
+                    f"The run of process {run.pid} counts {block.decode_tokens} tokens into a "
+                    f"decode in which {after} came."
+                )
+
+
+def _after_first_look(block: Block) -> int:
+    """Return how many tokens came later than the first of their sequence."""
+    return sum(1 for gaps in block.sequences_ns for _ in dropwhile(lambda gap: not gap, gaps[1:]))
 
 
 @CHECKS.rule(

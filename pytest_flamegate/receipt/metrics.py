@@ -4,14 +4,16 @@ The same name hides different formulas in different tools, so every figure names
 its own:
 
 - ``tokens/total``: tokens ÷ (last token − request), over all sequences.
-- ``decode-tokens/decode-time``: (n − 1) ÷ (last token − first token), over all sequences.
+- ``decode-tokens/decode-time``: tokens seen after the first look ÷ (last token − first look),
+  over all sequences; on an idle machine a look sees one piece of output, of one token mostly.
 - ``1/tpot``: 1 ÷ the median time per output token.
 - ``quiet-time/tokens``, ``cpu-time/tokens``: over the tokens and the time of the
   sequences, or of their decode where it was told apart.
 - ``process-cpu-time/tokens``: the same of a whole program, start and load included.
 - ``first-token-request``: first token seen − request sent (for a program: − its start,
   so it holds start, load and prefill).
-- ``(latency-ttft)/(n-1)``: time per output token, of one sequence.
+- ``(latency-ttft)/(n-1)``: time per output token, of one sequence; where decode was told
+  apart, over the tokens that it covers.
 - ``token-gap``: time between two tokens.
 """
 
@@ -57,14 +59,14 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     """Return the rate of the timed ``runs``; None where their token times give none.
 
     Where decode was told apart (a program, whose first token waits for start and load):
-    (n - 1) ÷ (last - first token). Else tokens ÷ time from request, or from the start
-    of the program, to the last token.
+    the tokens after the first look ÷ (last - first). Else tokens ÷ time from request, or from
+    the start of the program, to the last token.
     """
     blocks = [block for run in runs if run.role == "timed" for block in run.blocks]
     decode = bool(blocks) and all(block.decode is not None for block in blocks)
     sequences = [gaps for block in blocks for gaps in block.sequences_ns if gaps]
     skipped = 1 if decode else 0
-    tokens = sum(len(gaps) - skipped for gaps in sequences)
+    tokens = sum(block.judged_tokens if decode else block.tokens for block in blocks)
     elapsed_ns = sum(sum(gaps[skipped:]) for gaps in sequences)
     if tokens <= 0 or elapsed_ns <= 0:
         return None
@@ -106,10 +108,17 @@ def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric
 
 
 def figures(
-    timed: Sequence[Run], clock_scope: ClockScope, prompt_tokens: int | None
+    timed: Sequence[Run],
+    clock_scope: ClockScope,
+    prompt_tokens: int | None,
+    *,
+    unseen: bool = False,
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, each of which has generated tokens.
 
+    A time whose median is nought is left out, and its rate with it: most of those tokens were
+    seen at the same moment as what came before them, so nobody saw what they took. With
+    ``unseen`` it stays, as older evidence has it.
     ToolError ``E_NO_RATE`` where all tokens came at one instant.
     """
     sequences = _sequences(timed)
@@ -119,26 +128,29 @@ def figures(
         _throughput(timed),
         _cost("quiet_s_per_token", "quiet", timed),
         _cost("cpu_s_per_token", "cpu", timed),
-        _time("time_to_first_token_ms", "first-token-request", first),
     ]
+    if saw_first := unseen or statistics.median(first) > 0:
+        found.append(_time("time_to_first_token_ms", "first-token-request", first))
     if loads := [run.load_ns for run in timed if run.load_ns is not None]:
         found.append(_time("load_ms", "ready-start", loads))
     if clock_scope == "process":
         found.append(_cost("process_cpu_s_per_token", "process-cpu", timed))
-    if prompt_tokens is not None:
+    if prompt_tokens is not None and saw_first:
         found.append(_rate("prefill_tokens_per_second", "prompt-tokens/ttft", prompt_tokens, first))
     if long:
         gaps = sorted(gap for sequence in long for gap in sequence[1:])
-        per_token = [sum(sequence[1:]) / (len(sequence) - 1) for sequence in long]
-        found += [
-            _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", per_token),
-            _time("inter_token_latency_ms", "token-gap", gaps),
-            replace(
-                _time("inter_token_latency_p95_ms", "token-gap-p95", gaps[_p95(len(gaps)) :][:1]),
-                samples=len(gaps),
-            ),
-            _rate("decode_tokens_per_second", "1/tpot", 1, per_token),
-        ]
+        per_token = [each for run in timed for block in run.blocks for each in _per_token(block)]
+        if unseen or statistics.median(per_token) > 0:
+            found += [
+                _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", per_token),
+                _rate("decode_tokens_per_second", "1/tpot", 1, per_token),
+            ]
+        if unseen or statistics.median(gaps) > 0:
+            p95 = _time("inter_token_latency_p95_ms", "token-gap-p95", gaps[_p95(len(gaps)) :][:1])
+            found += [
+                _time("inter_token_latency_ms", "token-gap", gaps),
+                replace(p95, samples=len(gaps)),
+            ]
     return tuple(found)
 
 
@@ -160,6 +172,13 @@ def _p95(count: int) -> int:
 
 def _sequences(runs: Sequence[Run]) -> list[tuple[int, ...]]:
     return [gaps for run in runs for block in run.blocks for gaps in block.sequences_ns]
+
+
+def _per_token(block: Block) -> list[float]:
+    """Return the mean time of the further tokens of each sequence that has any."""
+    if block.decode is not None and block.decode_tokens:
+        return [sum(sum(gaps[1:]) for gaps in block.sequences_ns) / block.decode_tokens]
+    return [sum(gaps[1:]) / (len(gaps) - 1) for gaps in block.sequences_ns if len(gaps) > 1]
 
 
 def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:

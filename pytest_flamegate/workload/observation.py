@@ -6,7 +6,7 @@ here was reported by the engine, except the tokens themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -63,12 +63,15 @@ class Block:
     runs. ``decode`` is the part of ``interval`` between the first token and the last:
     for a program, whose ``interval`` holds its start and load as well. It is None where
     it was not told apart, as in a program of one token or of output in one piece.
+    ``decode_tokens`` is how many tokens came after the look at which ``decode`` begins; where
+    it is None, in older evidence, all but the first of each sequence are taken to have.
     """
 
     interval: Interval
     sequences_ns: tuple[tuple[int, ...], ...]
     reference: Interval | None = None
     decode: Interval | None = None
+    decode_tokens: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -82,8 +85,16 @@ class Block:
 
     @property
     def judged_tokens(self) -> int:
-        """Tokens that ``judged`` covers: the first one of a sequence is no part of its decode."""
-        return self.tokens - (0 if self.decode is None else len(self.sequences_ns))
+        """Tokens that ``judged`` covers: what the first look saw is no part of the decode."""
+        if self.decode is None:
+            return self.tokens
+        if self.decode_tokens is not None:
+            return self.decode_tokens
+        return self.tokens - len(self.sequences_ns)
+
+    def undivided(self) -> Block:
+        """Return the block with no decode told apart."""
+        return replace(self, decode=None, decode_tokens=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,14 +267,13 @@ class Observer:
             )
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
-        block = Block(seen.interval, (seen.gaps_ns,), decode=seen.decode)
         return Run(
             role=role,
             pid=seen.pid,
             started_ticks=seen.started_ticks,
             started_at=started_at,
             load_ns=None,
-            blocks=(block,),
+            blocks=(seen.block,),
             pair=place.pair,
             cpu=place.cpu,
             **self._last(seen.counters),
@@ -299,7 +298,7 @@ class Observer:
         if all(block.decode is not None for block in timed):
             return tuple(self._runs)
         return tuple(
-            replace(run, blocks=tuple(replace(block, decode=None) for block in run.blocks))
+            replace(run, blocks=tuple(block.undivided() for block in run.blocks))
             for run in self._runs
         )
 

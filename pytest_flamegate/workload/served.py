@@ -145,7 +145,7 @@ class ServedProcess:
         while True:
             now_ns, records = self._receive()
             for record, number, text in records:
-                if record == wire.TOKEN or record == wire.TEXT:
+                if record in (wire.TOKEN, wire.TEXT):
                     taken.token(now_ns, str(number) if record == wire.TOKEN else text)
                 elif record == wire.SEQUENCE:
                     taken.begin()
@@ -223,10 +223,9 @@ class Parted:
 class _Sequences:
     """The tokens of one command as they come in.
 
-    A token's gap begins where the one before was seen, and the first one's where the command
-    was sent, also across sequences: they run back to back. So a look that comes late, because
-    the observer got no core, moves time from one gap to another and loses none of it: the gaps
-    of a block add up to the time from the command to its last token, whoever was late.
+    A gap begins where the last token was seen, be it of the sequence before, the first one where
+    the command was sent. So a look that is late, because the observer got no core, moves time
+    from gap to gap and loses none: they add up to the time from the command to the last token.
     """
 
     def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:

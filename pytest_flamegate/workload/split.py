@@ -25,6 +25,8 @@ class Splitter(Generic[At]):
         self._ends = _ENDS.get(unit)
         self._rest = b""
         self._began: At | None = None
+        self.begun = False
+        """Whether a token has begun."""
 
     @property
     def overflows(self) -> bool:
@@ -34,6 +36,7 @@ class Splitter(Generic[At]):
     def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
         """Return the tokens that ``data``, seen ``at``, completes; a byte's text is its value."""
         if self._ends is None:
+            self.begun = self.begun or bool(data)
             return [(str(byte), at) for byte in data]
         whole = self._rest + data
         tokens: list[tuple[str, At]] = []
@@ -46,6 +49,7 @@ class Splitter(Generic[At]):
         if began is None and self._rest.strip():
             began = at
         self._began = began
+        self.begun = self.begun or bool(tokens) or began is not None
         return tokens
 
     def finish(self) -> list[tuple[str, At]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import TYPE_CHECKING
 
 import psutil
 
 from pytest_flamegate.workload import clocks, determinism, process
-from pytest_flamegate.workload.observation import Interval
+from pytest_flamegate.workload.observation import Block, Interval
 from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import (
@@ -55,6 +55,16 @@ class Answer:
     counters: clocks.Counters
     effective_environment: Mapping[str, str]
     stderr: bytes
+
+    @property
+    def block(self) -> Block:
+        """What was clocked. A first look that was late saw several tokens: none is decode's."""
+        return Block(
+            self.interval,
+            (self.gaps_ns,),
+            decode=self.decode,
+            decode_tokens=None if self.decode is None else _after_first(self.gaps_ns),
+        )
 
 
 def answer(
@@ -156,11 +166,14 @@ class _Stream:
             if not readable(fd, min(left_s, 1.0)):
                 check_output(self._workload, self._child)
                 continue
+            # The first look opens the decode and is taken before the read: what the read does
+            # not bring came after it. Any later one closes it: what the read brings came before.
+            opening = None if self._splitter.begun else self._look(latest)
             data = os.read(fd, _READ_BYTES)
             if not data:
                 self._finish(latest)
                 return
-            latest = self._look(latest)
+            latest = opening or self._look(latest)
             self._take(data, latest)
 
     def _look(self, latest: clocks.Reading) -> clocks.Reading:
@@ -211,6 +224,11 @@ class _Stream:
 def _gaps(began_ns: int, looks: Sequence[clocks.Reading]) -> tuple[int, ...]:
     times = [began_ns, *(look.at_ns for look in looks)]
     return tuple(later - earlier for earlier, later in pairwise(times))
+
+
+def _after_first(gaps_ns: Sequence[int]) -> int:
+    """Return how many tokens came after the look that saw the first one."""
+    return sum(1 for _ in dropwhile(lambda gap: gap == 0, gaps_ns[1:]))
 
 
 def _accounted(wall_ns: int, usage: struct_rusage | None) -> Interval:

@@ -48,6 +48,17 @@ def with_block(triple: Triple, run: int, change: Callable[[Block], Block]) -> Tr
     return triple.with_run(run, blocks=(change(blocks[0]), *blocks[1:]))
 
 
+def decoding(triple: Triple, tokens: int) -> Triple:
+    """The decode of the first run is told apart, and covers ``tokens`` of its four."""
+
+    def told(block: Block) -> Block:
+        gaps = (5_000_000, 0, 2_000_000, 2_000_000)
+        decode = Interval(4_000_000, 3_900_000, 0)
+        return replace(block, sequences_ns=(gaps,), decode=decode, decode_tokens=tokens)
+
+    return with_block(triple, 0, told)
+
+
 def copied(triple: Triple) -> Triple:
     return triple.with_run(1, blocks=triple.evidence.runs[0].blocks)
 
@@ -227,6 +238,7 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
             honest(), 0, lambda b: replace(b, interval=Interval(10_000_000, 9_000_000, 0))
         ),
     ),
+    ("E_CLOCK_CONTRADICTION", lambda: decoding(honest(clock_scope="process"), 4)),
     ("E_CPU_EXCEEDS_WALL", lambda: busy(honest(), 3.0)),
     ("E_CPU_EXCEEDS_WALL", lambda: busy(honest(clock_scope="process"), 3.0)),
     ("E_CPU_EXCEEDS_WALL", lambda: busy(unknown_cores(honest()), 1.9)),
@@ -503,3 +515,9 @@ def test_profile_left_out_lowers_the_grade_only() -> None:
     assert answer.ok
     assert answer.grade is Grade.CONSISTENT
     assert codes(answer) == {"W_NO_PROFILE"}
+
+
+def test_a_decode_covers_what_came_after_its_first_look() -> None:
+    triple = honest(clock_scope="process")
+    assert "E_CLOCK_CONTRADICTION" not in codes(verify(decoding(triple, 2)))
+    assert "E_CLOCK_CONTRADICTION" in codes(verify(decoding(triple, 3)))

@@ -1,0 +1,149 @@
+"""An observer that gets no core for a while reads several tokens at one moment."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
+from pytest_flamegate.workload import clocks, served, streamed, wire
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.workload.paired import PairObserver
+from pytest_flamegate.workload.readable import readable
+from tests.workload.test_observer import command_workload, observer, python_workload
+
+TOKEN_S = 0.002
+UNSEEN = {"time_to_first_token_ms", "prefill_tokens_per_second", "inter_token_latency_ms"}
+LATE_S = 0.03
+"""At each look more than a dozen tokens lie ready, on a machine that is not busy."""
+FASTEST = 1 / TOKEN_S
+"""No token comes in less than TOKEN_S, on any machine: a sleep is never shorter."""
+
+
+def four(prompt: str, max_tokens: int) -> Iterator[int]:
+    for i in range(min(4, max_tokens)):
+        time.sleep(TOKEN_S)
+        yield i
+
+
+def many(prompt: str, max_tokens: int) -> Iterator[int]:
+    for i in range(max_tokens):
+        time.sleep(TOKEN_S)
+        yield i
+
+
+def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
+    """Return a ``readable`` that is late; the first time until so much lies ready."""
+    awaited = first_bytes
+
+    def look(fd: int, timeout_s: float) -> bool:
+        nonlocal awaited
+        ready = readable(fd, timeout_s)
+        time.sleep(LATE_S)
+        while awaited and _waiting(fd) < awaited:
+            time.sleep(TOKEN_S)
+        awaited = 0
+        return ready
+
+    return look
+
+
+def _waiting(fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def generating(directory: Path, call: Callable[[str, int], Iterator[int]], tokens: int) -> Observer:
+    workload = python_workload(directory, "four", max_tokens=tokens)
+    return Observer(workload, Served({}, call, stands_still=call is many))
+
+
+def test_a_late_look_loses_no_time_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = generating(tmp_path, four, 4)
+    with watched.serve() as process:
+        everything = 12 * (1 + 4) + 1
+        monkeypatch.setattr(served, "readable", late(everything * wire.RECORD.size))
+        block = process.block(12)
+        run = watched.keep("timed", process, [block], process.counters())
+    assert all(sum(gaps) == 0 for gaps in block.sequences_ns[1:])
+    assert 12 * 4 * TOKEN_S * 1e9 <= sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
+    rate = rate_of([run])
+    assert rate is not None
+    assert 0 < rate.tokens_per_second <= FASTEST
+    # Nobody saw what a single token took, so no figure tells it; the verifier reads older ones.
+    names = {metric.name for metric in figures([run], "sequence", 5)}
+    assert "tokens_per_second" in names
+    assert not names & UNSEEN
+    assert {metric.name for metric in figures([run], "sequence", 5, unseen=True)} >= UNSEEN
+
+
+@pytest.mark.parametrize(("call", "tokens"), [(four, 4), (many, 12)])
+def test_no_side_of_a_pair_is_faster_than_it_can_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[str, int], Iterator[int]],
+    tokens: int,
+) -> None:
+    sides = generating(tmp_path, call, tokens), generating(tmp_path, call, tokens)
+    pairs = PairObserver(*sides)
+    monkeypatch.setattr(served, "readable", late())
+    pairs.pair()
+    for side in sides:
+        assert 0 < tokens_per_second(side.observation()).value <= FASTEST
+
+
+STREAM = """\
+import sys, time
+for i in range(int(sys.argv[2])):
+    time.sleep(0.002)
+    sys.stdout.write(str(i) + " ")
+    sys.stdout.flush()
+time.sleep(0.002)
+"""
+
+
+def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed, "readable", late(first_bytes=20))
+    watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=100))
+    (block,) = watched.timed(1).blocks
+    (gaps,) = block.sequences_ns
+    assert block.decode is not None
+    assert gaps[1] == 0
+    assert 0 < block.judged_tokens < 99
+    assert block.judged_tokens == len([at for at in range(1, 100) if any(gaps[1 : at + 1])])
+    # One token may have been on its way when the first look came.
+    spent_ns = block.decode.wall_ns
+    assert spent_ns >= (block.judged_tokens - 1) * TOKEN_S * 1e9
+    rate = tokens_per_second(watched.observation()).value
+    assert rate == pytest.approx(block.judged_tokens / spent_ns * 1e9)
+    assert rate <= FASTEST * block.judged_tokens / (block.judged_tokens - 1)
+
+
+def test_what_comes_between_the_first_look_and_its_read_is_no_part_of_the_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = clocks.read
+    looks = []
+
+    def slow(pid: int) -> clocks.Reading:
+        looks.append(plain(pid))
+        if len(looks) == 1:
+            time.sleep(5 * LATE_S)
+        return looks[-1]
+
+    monkeypatch.setattr(clocks, "read", slow)
+    watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=200))
+    (block,) = watched.timed(1).blocks
+    assert block.judged_tokens < 199
+    assert block.decode is not None
+    assert block.decode.wall_ns >= (block.judged_tokens - 1) * TOKEN_S * 1e9
