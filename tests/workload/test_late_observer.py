@@ -129,15 +129,19 @@ def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
     assert rate <= FASTEST * block.judged_tokens / (block.judged_tokens - 1)
 
 
-def test_what_comes_between_the_first_look_and_its_read_is_no_part_of_the_decode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", [True, False])
+def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     plain = clocks.read
     looks = []
 
     def slow(pid: int) -> clocks.Reading:
+        first = not looks
+        if first and before:
+            time.sleep(5 * LATE_S)
         looks.append(plain(pid))
-        if len(looks) == 1:
+        if first and not before:
             time.sleep(5 * LATE_S)
         return looks[-1]
 
