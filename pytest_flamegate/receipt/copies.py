@@ -10,13 +10,15 @@ agreement than chance allows between two runs, two blocks or two sequences is a 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from itertools import accumulate, chain, compress, count, pairwise
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from pytest_flamegate.workload.observation import Block, Run
 
@@ -34,7 +36,6 @@ _MOST_HOLDERS = 16
 _CAUTION = 4.0
 _CROWDED = 0.1
 _STEPPED = 8.0
-_SHIFT = 64
 _WHOLE_US = 1000
 
 
@@ -54,25 +55,25 @@ class Repetition:
 
 def repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     """Yield each pair of ``runs`` that cannot have happened apart, each once."""
-    gaps, ratios = _Times("token times"), _Times("ratios of token times")
-    clocks = _Times("times of their processes")
+    gaps: _Times[int] = _Times("token times")
+    ratios: _Times[tuple[int, int]] = _Times("ratios of token times")
+    clocks: _Times[int] = _Times("times of their processes")
     for index, run in enumerate(runs):
-        clocks.add((index, 0, 0), _clocks(run))
+        own = _clocks(run)
+        clocks.add((index, 0), own, [len(own)])
         for number, block in enumerate(run.blocks):
-            for position, sequence in enumerate(_sequences(block)):
-                place = (index, number, position)
-                gaps.add(place, [gap for gap in sequence if gap >= SHORTEST_GAP_NS])
-                ratios.add(place, _ratios(sequence))
-    crowding = _crowding(gaps.different)
-    first_ratios = {both >> _SHIFT for both in ratios.different}
+            sequences = _sequences(block)
+            lengths = [*map(len, sequences)]
+            flat = [*chain.from_iterable(sequences)]
+            gaps.add((index, number), *_long_gaps(flat, lengths))
+            ratios.add((index, number), *_ratios(flat, lengths))
     told = set()
-    for times, chance in (
-        (gaps, crowding),
-        # Ratios of coarse times agree for that reason alone.
-        (ratios, _crowding(first_ratios) ** 2 if crowding < _CROWDED else 1.0),
-        (clocks, _crowding(clocks.different)),
+    for times, crowding in (
+        (gaps, lambda: _crowding(gaps.different)),
+        (ratios, lambda: _crowding_of_ratios(ratios.different, gaps.different)),
+        (clocks, lambda: _crowding(clocks.different)),
     ):
-        for each in times.repeated(chance):
+        for each in times.repeated(crowding):
             if (each.one, each.other) not in told:
                 told.add((each.one, each.other))
                 yield each
@@ -81,52 +82,97 @@ def repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
 _Place = tuple[int, ...]
 """Run, block and sequence, by their indices; shorter where it is all of a block or run."""
 
+_Time = TypeVar("_Time", int, tuple[int, int])
+
 
 @dataclass(slots=True)
-class _Times:
-    """Where each time was seen, and how often two places share one."""
+class _Times(Generic[_Time]):
+    """What was seen in each block, and how often two places share a time.
+
+    Honest times hardly ever meet. So all are counted at once, and only those that were seen
+    twice are looked for in their places.
+    """
 
     what: str
-    _holders: dict[int, list[_Place]] = field(default_factory=dict)
-    _sizes: Counter[_Place] = field(default_factory=Counter)
-    _shared: Counter[tuple[_Place, _Place]] = field(default_factory=Counter)
-    _within: int = 0
-    _pairs: int = 0
+    _blocks: list[tuple[_Place, Sequence[_Time], list[int]]] = field(default_factory=list)
+    _counted: Counter[_Time] = field(default_factory=Counter)
 
-    def add(self, place: _Place, times: Sequence[int]) -> None:
-        """Add what was seen at ``place``."""
-        for level in (1, 2, 3):
-            self._sizes[place[:level]] += len(times)
-        self._pairs += len(times) * (len(times) - 1) // 2
-        if len(set(times)) < len(times):
-            self._within += sum(n * (n - 1) // 2 for n in Counter(times).values())
-        for time in times:
-            holders = self._holders.setdefault(time, [])
-            if holders:
-                self._shared.update(_meeting(holders, place))
-            # A time that everybody holds tells nothing, and would take quadratic time to say so.
-            if len(holders) < _MOST_HOLDERS:
-                holders.append(place)
+    def add(self, block: _Place, times: list[_Time], lengths: list[int]) -> None:
+        """Add the ``times`` of a block; ``lengths`` says how many each of its sequences has."""
+        self._blocks.append((block, times, lengths))
+        self._counted.update(times)
 
     @property
-    def different(self) -> Collection[int]:
+    def different(self) -> Collection[_Time]:
         """All times that differ."""
-        return self._holders.keys()
+        return self._counted.keys()
 
-    def repeated(self, crowding: float) -> Iterator[Repetition]:
-        """Yield what two places share beyond chance, the largest agreement first."""
-        within = self._within / self._pairs if self._pairs else 0.0
-        chance = _CAUTION * max(within, crowding / max(1, len(self._holders)))
-        for (one, other), times in self._shared.most_common():
-            of = min(self._sizes[one], self._sizes[other])
+    def repeated(self, crowding: Callable[[], float]) -> Iterator[Repetition]:
+        """Yield what two places share beyond chance, the largest agreement first.
+
+        ``crowding`` is asked for the chance that two times agree only where many do.
+        """
+        meetings = [each for each in self._meetings().most_common() if each[1] >= _FEWEST]
+        if not meetings:
+            return
+        sizes: Counter[_Place] = Counter()
+        within = pairs = 0
+        for place, row in self._places():
+            for level in (1, 2, 3):
+                sizes[place[:level]] += len(row)
+            pairs += len(row) * (len(row) - 1) // 2
+            if len(set(row)) < len(row):
+                within += sum(n * (n - 1) // 2 for n in Counter(row).values())
+        by_steadiness = within / pairs if pairs else 0.0
+        chance = _CAUTION * max(by_steadiness, crowding() / max(1, len(self.different)))
+        for (one, other), times in meetings:
+            of = min(sizes[one], sizes[other])
             shared = min(times, of)
-            expected = chance * max(self._sizes[one], self._sizes[other])
+            expected = chance * max(sizes[one], sizes[other])
             if (
                 shared >= _FEWEST
                 and 2 * shared >= of
                 and _surprise(shared, of, expected) > SURPRISE
             ):
                 yield Repetition(one[0], other[0], shared, of, self.what)
+
+    def _places(self) -> Iterator[tuple[_Place, Sequence[_Time]]]:
+        for block, times, lengths in self._blocks:
+            for position, row in enumerate(_rows(times, lengths)):
+                yield (*block, position), row
+
+    def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Place, _Time]]:
+        """Yield where each of the times ``wanted`` was seen, in order."""
+        for block, times, lengths in self._blocks:
+            found = [*compress(count(), map(wanted.__contains__, times))]
+            ends = [*accumulate(lengths)] if found else []
+            for index in found:
+                yield (*block, bisect_right(ends, index)), times[index]
+
+    def _meetings(self) -> Counter[tuple[_Place, _Place]]:
+        """Return how many times each two places share."""
+        shared: Counter[tuple[_Place, _Place]] = Counter()
+        if self._counted.total() < len(self._counted) + _FEWEST:
+            return shared
+        holders_of: dict[_Time, list[_Place]] = {
+            time: [] for time, seen in self._counted.items() if seen > 1
+        }
+        for place, time in self._seen_at(holders_of):
+            holders = holders_of[time]
+            # A time that everybody holds tells nothing, and would take quadratic time to say so.
+            if len(holders) < _MOST_HOLDERS:
+                shared.update(_meeting(holders, place))
+                if place not in holders:
+                    holders.append(place)
+        return shared
+
+
+def _rows(times: Sequence[_Time], lengths: Iterable[int]) -> Iterator[Sequence[_Time]]:
+    """Yield the ``times`` of each sequence."""
+    start = 0
+    for length in lengths:
+        yield times[start : start + length]
+        start += length
 
 
 def _crowding(times: Collection[int]) -> float:
@@ -144,6 +190,15 @@ def _crowding(times: Collection[int]) -> float:
     stepped = rooms[0] * len(rooms) > _STEPPED * mean
     step = rooms[0] if stepped else math.gcd(*ordered)
     return min(1.0, step / rooms[len(rooms) // 2])
+
+
+def _crowding_of_ratios(
+    ratios: Collection[tuple[int, int]], gaps: Collection[int]
+) -> float:
+    """Return the same of pairs of ratios. Those of coarse times agree for that reason alone."""
+    if _crowding(gaps) >= _CROWDED:
+        return 1.0
+    return _crowding({first for first, _ in ratios}) ** 2
 
 
 def _meeting(holders: Sequence[_Place], place: _Place) -> Iterable[tuple[_Place, _Place]]:
@@ -175,17 +230,43 @@ def _sequences(block: Block) -> Sequence[tuple[int, ...]]:
     return (tuple(gap for gaps in block.sequences_ns for gap in gaps),)
 
 
-def _ratios(gaps: Sequence[int]) -> list[int]:
-    """Return two ratios of neighbours in one number, for each three gaps that follow one another.
+def _long_gaps(gaps: list[int], lengths: list[int]) -> tuple[list[int], list[int]]:
+    """Return the gaps that are long enough to tell, and how many each sequence has."""
+    if min(gaps, default=SHORTEST_GAP_NS) >= SHORTEST_GAP_NS:
+        return gaps, lengths
+    rows = [[gap for gap in row if gap >= SHORTEST_GAP_NS] for row in _rows(gaps, lengths)]
+    return [*chain.from_iterable(rows)], [*map(len, rows)]
 
-    They stay the same where all gaps are multiplied by one constant.
+
+def _ratios(gaps: list[int], lengths: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return two ratios of neighbours for each three gaps that follow one another.
+
+    They stay the same where all gaps are multiplied by one constant. Returned with them is
+    how many of these pairs each sequence has.
     """
+    if min(gaps, default=0) < SHORTEST_SCALED_NS:
+        rows = [_long_ratios(row) for row in _rows(gaps, lengths)]
+        return [*chain.from_iterable(rows)], [*map(len, rows)]
+    # All sequences at once; what reaches from one of them into the next is left out.
+    steps = [(RATIO_STEPS * later + (gap >> 1)) // gap for gap, later in pairwise(gaps)]
+    inside = chain.from_iterable(map(_inside, lengths))
+    return [*compress(pairwise(steps), inside)], [max(0, length - 2) for length in lengths]
+
+
+@lru_cache
+def _inside(length: int) -> Sequence[bool]:
+    """Say for each of so many gaps whether two more of its sequence follow it."""
+    return [True] * (length - 2) + [False] * min(length, 2)
+
+
+def _long_ratios(gaps: Sequence[int]) -> list[tuple[int, int]]:
+    """Return those of one sequence, without the gaps that are too short."""
     steps = [
-        round(RATIO_STEPS * later / earlier) if min(earlier, later) >= SHORTEST_SCALED_NS else None
-        for earlier, later in pairwise(gaps)
+        (RATIO_STEPS * later + (gap >> 1)) // gap if min(gap, later) >= SHORTEST_SCALED_NS else None
+        for gap, later in pairwise(gaps)
     ]
     return [
-        (first << _SHIFT) + second
+        (first, second)
         for first, second in pairwise(steps)
         if first is not None and second is not None
     ]
