@@ -81,6 +81,8 @@ def repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
 
 _Place = tuple[int, ...]
 """Run, block and sequence, by their indices; shorter where it is all of a block or run."""
+_Levels = tuple[_Place, _Place, _Place]
+"""A run, the block in it, and the sequence in that."""
 
 _Time = TypeVar("_Time", int, tuple[int, int])
 
@@ -141,27 +143,32 @@ class _Times(Generic[_Time]):
             for position, row in enumerate(_rows(times, lengths)):
                 yield (*block, position), row
 
-    def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Place, _Time]]:
+    def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Levels, _Time]]:
         """Yield where each of the times ``wanted`` was seen, in order."""
         for block, times, lengths in self._blocks:
             found = [*compress(count(), map(wanted.__contains__, times))]
             ends = [*accumulate(lengths)] if found else []
             for index in found:
-                yield (*block, bisect_right(ends, index)), times[index]
+                sequence = (*block, bisect_right(ends, index))
+                yield (block[:1], block, sequence), times[index]
 
     def _meetings(self) -> Counter[tuple[_Place, _Place]]:
         """Return how many times each two places share."""
         shared: Counter[tuple[_Place, _Place]] = Counter()
         if self._counted.total() < len(self._counted) + _FEWEST:
             return shared
-        holders_of: dict[_Time, list[_Place]] = {
+        holders_of: dict[_Time, list[_Levels]] = {
             time: [] for time, seen in self._counted.items() if seen > 1
         }
         for place, time in self._seen_at(holders_of):
             holders = holders_of[time]
             # A time that everybody holds tells nothing, and would take quadratic time to say so.
             if len(holders) < _MOST_HOLDERS:
-                shared.update(_meeting(holders, place))
+                # Each pair of runs, blocks and sequences meets once in one time.
+                pairs = chain.from_iterable(zip(holder, place, strict=True) for holder in holders)
+                for pair in set(pairs):
+                    if pair[0] != pair[1]:
+                        shared[pair] += 1
                 if place not in holders:
                     holders.append(place)
         return shared
@@ -192,23 +199,11 @@ def _crowding(times: Collection[int]) -> float:
     return min(1.0, step / rooms[len(rooms) // 2])
 
 
-def _crowding_of_ratios(
-    ratios: Collection[tuple[int, int]], gaps: Collection[int]
-) -> float:
+def _crowding_of_ratios(ratios: Collection[tuple[int, int]], gaps: Collection[int]) -> float:
     """Return the same of pairs of ratios. Those of coarse times agree for that reason alone."""
     if _crowding(gaps) >= _CROWDED:
         return 1.0
     return _crowding({first for first, _ in ratios}) ** 2
-
-
-def _meeting(holders: Sequence[_Place], place: _Place) -> Iterable[tuple[_Place, _Place]]:
-    """Return each pair of runs, blocks and sequences that meets in one time, once."""
-    return {
-        (holder[:level], place[:level])
-        for holder in holders
-        for level in (1, 2, 3)
-        if holder[:level] != place[:level]
-    }
 
 
 def _surprise(shared: int, of: int, chance: float) -> float:

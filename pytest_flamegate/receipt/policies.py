@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.receipt.findings import shown
@@ -46,9 +46,9 @@ class Names:
         return self.any_case is not None and self.any_case.fullmatch(name) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What kernel names of one engine mean.
+    """What kernel names of one engine mean. There is one object for each policy.
 
     ``claims_quantized`` says that every receipt under this policy claims quantised
     compute. ``cpu_wanted`` and ``gpu_wanted`` say in words what a run must name.
@@ -69,26 +69,41 @@ class Policy:
 
     def names_gpu(self, kernel: str) -> bool:
         """Say whether ``kernel`` speaks of a GPU, in whatever case and role."""
-        return not self.never_gpu.resembles(kernel) and (
-            self.gpu.resembles(kernel) or self.gpu_auxiliary.resembles(kernel)
-        )
+        return _roles(self, kernel).names_gpu
 
     def shows_gpu_compute(self, kernel: str) -> bool:
         """Say whether ``kernel`` shows that a GPU computed: no waiting, copying or fallback."""
-        return (
-            kernel in self.gpu
-            and not self.gpu_auxiliary.resembles(kernel)
-            and not self.never_gpu.resembles(kernel)
-            and not self.is_fallback(kernel)
-        )
+        return _roles(self, kernel).shows_gpu_compute
 
     def shows_cpu_compute(self, kernel: str) -> bool:
         """Say whether ``kernel`` is what a CPU run of this engine must name."""
-        return kernel in self.cpu and not self.names_gpu(kernel) and not self.is_fallback(kernel)
+        return _roles(self, kernel).shows_cpu_compute
 
     def is_fallback(self, kernel: str) -> bool:
         """Say whether ``kernel`` is a slow stand-in for a quantised kernel."""
-        return self.fallback.resembles(kernel)
+        return _roles(self, kernel).is_fallback
+
+
+class _Roles(NamedTuple):
+    names_gpu: bool
+    shows_gpu_compute: bool
+    shows_cpu_compute: bool
+    is_fallback: bool
+
+
+# Several rules ask each name, and the receipts of one engine repeat its names.
+@lru_cache(maxsize=16_384)
+def _roles(policy: Policy, kernel: str) -> _Roles:
+    never = policy.never_gpu.resembles(kernel)
+    auxiliary = policy.gpu_auxiliary.resembles(kernel)
+    fallback = policy.fallback.resembles(kernel)
+    gpu = not never and (auxiliary or policy.gpu.resembles(kernel))
+    return _Roles(
+        gpu,
+        kernel in policy.gpu and not auxiliary and not never and not fallback,
+        kernel in policy.cpu and not gpu and not fallback,
+        fallback,
+    )
 
 
 def policy_for(name: str | None = None) -> Policy:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 SubjectT = TypeVar("SubjectT")
 _REPORTED_PER_RULE = 8
-_COUNTED_PER_RULE = 10_000
-"""A megabyte can break a rule a hundred thousand times, and nobody waits for the number."""
+_COUNTED_PER_RULE = 5_000
+"""A megabyte can break a rule ten thousand times, and nobody waits for the number."""
 
 
 @dataclass(frozen=True, slots=True)

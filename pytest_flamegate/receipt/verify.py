@@ -227,8 +227,15 @@ def _read_receipt(
     raw: bytes | Refusal, found: _Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
-    most = strict_json.RECEIPT_MAX_CONTAINERS
-    parsed = raw if isinstance(raw, Refusal) else strict_json.parse(raw, max_containers=most)
+    parsed = (
+        raw
+        if isinstance(raw, Refusal)
+        else strict_json.parse(
+            raw,
+            max_containers=strict_json.RECEIPT_MAX_CONTAINERS,
+            max_commas=strict_json.RECEIPT_MAX_COMMAS,
+        )
+    )
     if isinstance(parsed, Refusal):
         found.refuse(parsed, Grade.CONSISTENT)
         return None, frozenset()
@@ -245,7 +252,11 @@ def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | 
         found.lower(Grade.OBSERVED)
         return None
     if not isinstance(raw, Refusal):
-        parsed = strict_json.parse(raw, max_bytes=strict_json.EVIDENCE_MAX_BYTES)
+        parsed = strict_json.parse(
+            raw,
+            max_bytes=strict_json.EVIDENCE_MAX_BYTES,
+            max_containers=strict_json.EVIDENCE_MAX_CONTAINERS,
+        )
         refusals = (
             [_of_evidence(parsed)]
             if isinstance(parsed, Refusal)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt import strict_json
+from pytest_flamegate.receipt import strict_json, verify_receipt
 from pytest_flamegate.receipt.findings import Refusal, shown
+from tests.receipt.documents import document
 
 REFUSED = [
     ("E_JSON_SYNTAX", b""),
@@ -276,3 +277,35 @@ def test_dumps_refuses_what_parse_would(document: object) -> None:
 )
 def test_shown_is_one_short_printable_line(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,b", '\\",', "\\\\", ',"'])
+def test_commas_are_counted_between_values_alone(text: str) -> None:
+    for entries in (1, 11, 12):
+        data = json.dumps([{"a": text}, *[text] * (entries - 1)]).encode()
+        found = strict_json.parse(data, max_commas=10)
+        assert isinstance(found, Refusal) is (entries > 11)
+        if isinstance(found, Refusal):
+            assert found.code == "E_JSON_SIZE"
+    assert not isinstance(strict_json.parse(json.dumps([text] * 99).encode()), Refusal)
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "environment": {"environment": {"OS": "linux", **{f"N{n}": "v" for n in range(60_000)}}},
+    "model": {"model": {"path": "x", **{f"N{n}": "v" for n in range(60_000)}}},
+    "unknown fields": {f"N{n}": "v" for n in range(60_000)},
+    "figures": {"x": [1.25] * 150_000},
+    "tests": {"test_results": [{"failed": 1, "total": 3}] * 2_000},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_receipt_of_more_values_than_can_be_looked_through_is_refused(name: str) -> None:
+    data = json.dumps(document(**HOSTILE[name])).encode()
+    answer = verify_receipt(data)
+    assert [refusal.code for refusal in answer.refusals] == ["E_JSON_SIZE"]
+
+
+def test_ten_thousand_kernels_are_no_hostile_receipt() -> None:
+    data = json.dumps(document(kernels=[f"i2s_gemv_{n}" for n in range(10_000)])).encode()
+    assert verify_receipt(data).ok
