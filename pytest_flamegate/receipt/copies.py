@@ -18,7 +18,7 @@ from itertools import accumulate, chain, compress, count, pairwise
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Sized
 
     from pytest_flamegate.workload.observation import Block, Run
 
@@ -114,34 +114,31 @@ class _Times(Generic[_Time]):
 
         ``crowding`` is asked for the chance that two times agree only where many do.
         """
-        meetings = [each for each in self._meetings().most_common() if each[1] >= _FEWEST]
-        if not meetings:
-            return
-        sizes: Counter[_Place] = Counter()
-        within = pairs = 0
-        for place, row in self._places():
-            for level in (1, 2, 3):
-                sizes[place[:level]] += len(row)
-            pairs += len(row) * (len(row) - 1) // 2
-            if len(set(row)) < len(row):
-                within += sum(n * (n - 1) // 2 for n in Counter(row).values())
-        by_steadiness = within / pairs if pairs else 0.0
-        chance = _CAUTION * max(by_steadiness, crowding() / max(1, len(self.different)))
-        for (one, other), times in meetings:
+        sizes = _Sizes(self._blocks)
+        alike = []
+        for (one, other), times in self._meetings().most_common():
+            if times < _FEWEST:
+                break
             of = min(sizes[one], sizes[other])
             shared = min(times, of)
+            if shared >= _FEWEST and 2 * shared >= of:
+                alike.append((one, other, shared, of))
+        chance = _CAUTION * self._chance(crowding) if alike else 0.0
+        for one, other, shared, of in alike:
             expected = chance * max(sizes[one], sizes[other])
-            if (
-                shared >= _FEWEST
-                and 2 * shared >= of
-                and _surprise(shared, of, expected) > SURPRISE
-            ):
+            if _surprise(shared, of, expected) > SURPRISE:
                 yield Repetition(one[0], other[0], shared, of, self.what)
 
-    def _places(self) -> Iterator[tuple[_Place, Sequence[_Time]]]:
-        for block, times, lengths in self._blocks:
-            for position, row in enumerate(_rows(times, lengths)):
-                yield (*block, position), row
+    def _chance(self, crowding: Callable[[], float]) -> float:
+        """Return the chance that two times agree: by the clock, or by how steady they are."""
+        within = pairs = 0
+        for _, times, lengths in self._blocks:
+            for row in _rows(times, lengths):
+                pairs += len(row) * (len(row) - 1) // 2
+                if len(set(row)) < len(row):
+                    within += sum(n * (n - 1) // 2 for n in Counter(row).values())
+        steadiness = within / pairs if pairs else 0.0
+        return max(steadiness, crowding() / max(1, len(self.different)))
 
     def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Levels, _Time]]:
         """Yield where each of the times ``wanted`` was seen, in order."""
@@ -172,6 +169,22 @@ class _Times(Generic[_Time]):
                 if place not in holders:
                     holders.append(place)
         return shared
+
+
+class _Sizes(dict[_Place, int]):
+    """How many times each place holds; a sequence's is looked up when it is asked for."""
+
+    def __init__(self, blocks: Iterable[tuple[_Place, Sized, list[int]]]) -> None:
+        """Add up the runs and the blocks."""
+        super().__init__()
+        self._lengths: dict[_Place, list[int]] = {}
+        for block, times, lengths in blocks:
+            self._lengths[block] = lengths
+            self[block] = len(times)
+            self[block[:1]] = self.get(block[:1], 0) + len(times)
+
+    def __missing__(self, sequence: _Place) -> int:
+        return self._lengths[sequence[:2]][sequence[2]]
 
 
 def _rows(times: Sequence[_Time], lengths: Iterable[int]) -> Iterator[Sequence[_Time]]:
