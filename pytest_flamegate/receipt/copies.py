@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, chain, compress, count, pairwise
+from itertools import accumulate, chain, compress, pairwise
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class _Times(Generic[_Time]):
     def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Levels, _Time]]:
         """Yield where each of the times ``wanted`` was seen, in order."""
         for block, times, lengths in self._blocks:
-            found = [*compress(count(), map(wanted.__contains__, times))]
+            found: list[int] = [*compress(range(len(times)), map(wanted.__contains__, times))]
             ends = [*accumulate(lengths)] if found else []
             for index in found:
                 sequence = (*block, bisect_right(ends, index))
