@@ -53,16 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.receipt.policies import policy_for
     from pytest_flamegate.report import verification_text
 
-    grade = None
-    if parsed.require_grade is not None:
-        try:
-            grade = Grade[parsed.require_grade.upper()]
-        except KeyError:
-            raise UsageError(
-                "E_UNKNOWN_GRADE",
-                f"There is no grade {parsed.require_grade!r}.",
-                f"Use one of: {', '.join(each.name for each in Grade)}.",
-            ) from None
+    grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
     max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
     # A name that there is not is the caller's mistake, not the receipt's.
     policy_for(parsed.kernel_policy)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.callgrind_out import Instructions
     from pytest_flamegate.profile.model import Stack
-    from pytest_flamegate.workload.process import Result
+    from pytest_flamegate.workload.output import Result
 
 ABSENT = "E_NO_VALGRIND"
 DIED = "E_ENGINE_DIED"

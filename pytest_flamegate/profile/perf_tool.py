@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_flamegate.workload.process import Result
+    from pytest_flamegate.workload.output import Result
 
 READ_TIMEOUT_S = 300.0
 _LAST_WORDS_S = 1.0

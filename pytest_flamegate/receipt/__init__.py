@@ -6,6 +6,7 @@ policies, the rules of honesty, and the store that keeps results whole.
 
 from pytest_flamegate.receipt.findings import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.verify import Verification, verify_receipt
+from pytest_flamegate.receipt.verification import Verification
+from pytest_flamegate.receipt.verify import verify_receipt
 
 __all__ = ["Grade", "Notice", "Refusal", "Verification", "verify_receipt"]

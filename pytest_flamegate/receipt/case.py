@@ -35,3 +35,15 @@ class Case:
     def profiled(self) -> tuple[Run, ...]:
         """The runs that were sampled."""
         return tuple(run for run in self.evidence.runs if run.role == "profiled")
+
+    def lanes(self, run: Run) -> int | None:
+        """Return how many threads at most ran at once for ``run``; None where nothing says so.
+
+        Threads are counted at one moment, and a program's children are not among them, so
+        the cores bound what was possible.
+        """
+        cores = self.evidence.machine.get("cpu_cores", "")
+        known = [int(cores)] if cores.isascii() and cores.isdigit() and len(cores) < 7 else []
+        if run.threads is not None and (known or self.evidence.clock_scope == "sequence"):
+            known.append(run.threads)
+        return max(1, *known) if known else None

@@ -166,13 +166,16 @@ def _profile_nonce(case: Case) -> Iterator[str]:
     protects=Grade.OBSERVED,
 )
 def _too_many_samples(case: Case) -> Iterator[str]:
-    # Samples are taken of threads that run or wait to run, each thread by itself.
+    # Samples are taken of threads that run or wait to run, each thread by itself. A program's
+    # children are sampled with it, and are not among its threads.
     profile = case.evidence.profile
     if profile is None or profile.rate_hz <= 0:
         return
     seconds = 0.0
     for run in case.profiled:
         threads = max(1, run.threads or 1)
+        if case.evidence.clock_scope == "process":
+            threads = max(threads, case.lanes(run) or 1)
         for block in run.blocks:
             interval = block.interval
             ready_ns = interval.cpu_ns + (interval.run_delay_ns or 0)

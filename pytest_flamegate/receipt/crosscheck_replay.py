@@ -197,7 +197,7 @@ def _redacted(replay: Replay) -> Iterator[str]:
 
 
 def rates(rate: RateAgain) -> str:
-    """Return both rates as one clause: ``512 tok/s claimed, 498 (471 … 527) here``."""
+    """Return both rates as one clause: ``512 tok/s claimed, 498 (471 to 527) here``."""
     if rate.here is None or rate.low is None or rate.high is None:
         return f"{_figure(rate.claimed)} tok/s claimed"
     return (

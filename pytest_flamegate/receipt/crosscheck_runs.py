@@ -159,16 +159,11 @@ def _after_first_look(block: Block) -> int:
     protects=Grade.OBSERVED,
 )
 def _cpu_exceeds_wall(case: Case) -> Iterator[str]:
-    # A core cannot compute for longer than time passes. Threads are counted at one moment,
-    # and a program's children are not among them, so the cores bound what was possible.
-    cores = case.evidence.machine.get("cpu_cores", "")
+    # A core cannot compute for longer than time passes.
     for run in case.evidence.runs:
-        known = [int(cores)] if cores.isascii() and cores.isdigit() and len(cores) < 7 else []
-        if run.threads is not None and (known or case.evidence.clock_scope == "sequence"):
-            known.append(run.threads)
-        if not known:
+        lanes = case.lanes(run)
+        if lanes is None:
             continue
-        lanes = max(1, *known)
         for interval in _intervals(run):
             if interval.cpu_ns > interval.wall_ns * lanes * (1 + CLOCK_SLACK) + CLOCK_SLACK_NS:
                 yield (

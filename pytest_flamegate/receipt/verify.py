@@ -14,55 +14,22 @@ from pytest_flamegate.receipt.case import Case
 from pytest_flamegate.receipt.claim import Claim
 from pytest_flamegate.receipt.codec import from_plain
 from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
-from pytest_flamegate.receipt.findings import Notice, Refusal
-from pytest_flamegate.receipt.fitness import NO_EVIDENCE, REASONS, Candidate
+from pytest_flamegate.receipt.findings import Refusal
 from pytest_flamegate.receipt.folded import read_folded
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import NOTICES, RULES
 from pytest_flamegate.receipt.sources import Sources, read_sources
 from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.verification import Findings, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_flamegate.receipt.policies import Policy
-    from pytest_flamegate.receipt.registry import Breach
     from pytest_flamegate.receipt.replayed import Replayed
     from pytest_flamegate.receipt.sources import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The answer about one receipt.
-
-    ``grade`` is the highest one reached, whether or not that was enough; ``policy``
-    names the kernel policy that was used; ``ceiling`` says in one sentence what a green
-    answer at the grade reached (or asked for) would prove. ``honest`` says that no rule of
-    honesty is broken, whatever else the reader asked for; ``unfit`` why an honest receipt
-    is not to be gated on (codes ``F_...``), empty for one that is not honest.
-    ``signed_by`` is the keyid of the trusted key that signed exactly these files, None if
-    none did or no key was given.
-    ``replayed`` is the replay that was handed in, if any; ``obtained_again`` says that it holds.
-    """
-
-    ok: bool
-    grade: Grade
-    refusals: tuple[Refusal, ...]
-    warnings: tuple[Notice, ...]
-    policy: str
-    ceiling: str
-    signed_by: str | None = None
-    honest: bool = False
-    unfit: tuple[Notice, ...] = ()
-    replayed: Replayed | None = None
-    obtained_again: bool = False
-
-    @property
-    def fit(self) -> bool:
-        """Whether the receipt is fit to gate on: honest, and nothing speaks against it."""
-        return self.honest and not self.unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,51 +43,6 @@ class Wishes:
     now: datetime
     keys: Sequence[Source] = ()
     replay: Replayed | None = None
-
-
-class _Findings:
-    """Collects refusals and notices, and how low they push the grade."""
-
-    def __init__(self) -> None:
-        self.refusals: list[Refusal] = []
-        self.warnings: list[Notice] = []
-        self.suspicions: list[str] = []
-        self.honest = True
-        self.case: Case | None = None
-        self.grade = Grade.OBSERVED
-
-    def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
-        """Add a refusal; the grade falls below the one it ``protects``.
-
-        One that protects none is the reader's wish, and no matter of honesty.
-        """
-        self.refusals.append(refusal)
-        self.honest = self.honest and protects is None
-        self.lower(protects)
-
-    def broken(self, breach: Breach) -> None:
-        """Add a broken rule as a refusal."""
-        self.refuse(Refusal(breach.code, breach.message, breach.todo), breach.protects)
-
-    def noticed(self, breach: Breach) -> None:
-        """Add a broken rule as a notice; it may still lower the grade."""
-        self.warnings.append(Notice(breach.code, breach.message, breach.todo))
-        self.lower(breach.protects)
-
-    def unfit(self) -> tuple[Notice, ...]:
-        """Return what speaks against gating on an honest receipt."""
-        if not self.honest:
-            return ()
-        if self.case is None:
-            return (NO_EVIDENCE,)
-        candidate = Candidate(self.case, tuple(self.suspicions))
-        reasons = REASONS.breaches(candidate)
-        return tuple(Notice(each.code, each.message, each.todo) for each in reasons)
-
-    def lower(self, protects: Grade | None) -> None:
-        """Let the grade fall below ``protects``."""
-        if protects is not None:
-            self.grade = min(self.grade, Grade(protects - 1))
 
 
 def verify_receipt(
@@ -172,7 +94,7 @@ def verify_receipt(
 
 
 def _verify(sources: Sources, wishes: Wishes) -> Verification:
-    found = _Findings()
+    found = Findings()
     document, malformed = _read_receipt(sources.receipt, found)
     evidence = _read_evidence(sources.evidence, found)
     policy = _choose_policy(document, malformed, evidence, wishes, found)
@@ -212,7 +134,7 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
     )
 
 
-def _attest(sources: Sources, wishes: Wishes, found: _Findings) -> str | None:
+def _attest(sources: Sources, wishes: Wishes, found: Findings) -> str | None:
     """Award ATTESTED to what was observed and signed; return who signed."""
     attested = judge(sources.attestation, wishes.keys, sources.files)
     for refusal in attested.refusals:
@@ -224,7 +146,7 @@ def _attest(sources: Sources, wishes: Wishes, found: _Findings) -> str | None:
 
 
 def _read_receipt(
-    raw: bytes | Refusal, found: _Findings
+    raw: bytes | Refusal, found: Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
     parsed = (
@@ -247,7 +169,7 @@ def _read_receipt(
     return parsed, frozenset(fault.field for fault in faults if fault.field is not None)
 
 
-def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
+def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | None:
     if raw is None:
         found.lower(Grade.OBSERVED)
         return None
@@ -283,7 +205,7 @@ def _choose_policy(
     malformed: frozenset[str],
     evidence: Evidence | None,
     wishes: Wishes,
-    found: _Findings,
+    found: Findings,
 ) -> Policy:
     try:
         if wishes.policy is not None:
@@ -305,7 +227,7 @@ def _crosscheck(
     malformed: frozenset[str],
     evidence: Evidence,
     sources: Sources,
-    found: _Findings,
+    found: Findings,
 ) -> None:
     folded = sources.folded
     if isinstance(folded, Refusal):
@@ -329,9 +251,7 @@ def _crosscheck(
         found.noticed(breach)
 
 
-def _replayed(
-    replay: crosscheck_replay.Replay, malformed: frozenset[str], found: _Findings
-) -> None:
+def _replayed(replay: crosscheck_replay.Replay, malformed: frozenset[str], found: Findings) -> None:
     """Let a replay that holds raise the grade: only of what was observed and is not refused."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED

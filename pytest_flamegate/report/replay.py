@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.receipt.crosscheck_replay import rates
+
 if TYPE_CHECKING:
     from pytest_flamegate.receipt import Verification
-    from pytest_flamegate.receipt.replayed import RateAgain
 
 _TOKENS = {"E_REPLAY_TOKENS": "differ", "W_REPLAY_NOT_DETERMINISTIC": "not compared"}
 
@@ -18,7 +19,7 @@ def replay_line(found: Verification) -> str | None:
         return None
     tokens = _tokens(found)
     digest = "digest " + ("differs" if tokens == "differ" else tokens)
-    return f"replayed here: {replayed.processes} processes, {digest}, {_rates(replayed.rate)}"
+    return f"replayed here: {replayed.processes} processes, {digest}, {rates(replayed.rate)}"
 
 
 def replay_document(found: Verification) -> dict[str, object] | None:
@@ -42,14 +43,3 @@ def replay_document(found: Verification) -> dict[str, object] | None:
 def _tokens(found: Verification) -> str:
     codes = [each.code for each in (*found.refusals, *found.warnings)]
     return next((word for code, word in _TOKENS.items() if code in codes), "equal")
-
-
-def _rates(rate: RateAgain) -> str:
-    claimed = f"{_figure(rate.claimed)} tok/s claimed"
-    if rate.here is None or rate.low is None or rate.high is None:
-        return claimed
-    return f"{claimed}, {_figure(rate.here)} ({_figure(rate.low)} … {_figure(rate.high)}) here"
-
-
-def _figure(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

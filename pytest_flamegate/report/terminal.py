@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.findings import Notice, Refusal
     from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.receipt.verify import Verification
+    from pytest_flamegate.receipt.verification import Verification
 
 GREEN, RED, YELLOW = "green", "red", "yellow"
 _COLOURS = {

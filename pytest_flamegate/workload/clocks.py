@@ -74,13 +74,16 @@ def utc_now() -> str:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return the start time of ``pid`` in clock ticks since boot (Linux), else None."""
+    """Return the start time of ``pid`` in clock ticks since boot (Linux), else None.
+
+    Some sandboxes tell 0 of every process, which is no start of any that is measured.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The second field is the program's name in parentheses and may hold anything.
-    return int(stat.rpartition(")")[2].split()[19])
+    return int(stat.rpartition(")")[2].split()[19]) or None
 
 
 def cpu_pressure_pct() -> float | None:

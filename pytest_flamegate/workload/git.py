@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_flamegate.workload.output import Result
+
 _TIMEOUT_S = 10.0
 _LAST_LINES = 6
 _BOUND = frozenset(
@@ -51,7 +53,7 @@ def unbound(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _BOUND}
 
 
-def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> process.Result:
+def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> Result:
     """Run git in ``directory``. ``ToolError`` ``E_CANNOT_START`` where there is no git."""
     env = {**unbound(os.environ), **_SET}
     return process.run(["git", *arguments], timeout_s=timeout_s, env=env, cwd=directory)
@@ -68,12 +70,12 @@ def answer(directory: Path, *arguments: str) -> str | None:
     return result.stdout.decode("utf-8", "replace").strip()
 
 
-def said(result: process.Result) -> str:
+def said(result: Result) -> str:
     """Return standard output as text; what is no UTF-8 stays usable as a path."""
     return os.fsdecode(result.stdout).strip("\n")
 
 
-def last_words(result: process.Result) -> str:
+def last_words(result: Result) -> str:
     """Return the last lines git wrote about a failure, as one."""
     if result.timed_out:
         return f"git did not finish within {result.elapsed_s:.0f} s"

@@ -18,14 +18,13 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import subreaper, tree
+from pytest_flamegate.workload.output import Output, Result
 from pytest_flamegate.workload.placement import filled, on_cpu
 from pytest_flamegate.workload.tree import MARKER
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from resource import struct_rusage
 
-TAIL_BYTES = 4000
 OUTPUT_LIMIT_BYTES = 64 << 20
 _GRACE_S = 0.5
 _POLL_S = 0.005
@@ -44,18 +42,6 @@ _ROOTS: set[int] = set()
 """The processes started here that are not yet ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a command that was waited for ended, and what it wrote."""
-
-    argv: tuple[str, ...]
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
-    elapsed_s: float
-
-
 class Child:
     """A started process and the tree below it."""
 
@@ -63,7 +49,7 @@ class Child:
         self,
         pid: int,
         marker: str,
-        output: Sequence[IO[bytes]],
+        output: Output,
         before: Collection[int],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
@@ -71,7 +57,7 @@ class Child:
         self.returncode: int | None = None
         self.usage: struct_rusage | None = None
         self._marker = marker
-        self._output = tuple(output)
+        self._output = output
         self._process = process
         self._before = before
         self._closed = False
@@ -121,25 +107,24 @@ class Child:
         finally:
             self._closed = True
             _ROOTS.discard(self.pid)
-            for stream in self._output:
-                stream.close()
+            self._output.close()
             subreaper.release()
 
     def output_bytes(self) -> int:
         """Bytes written so far to the captured streams."""
-        return sum(os.fstat(stream.fileno()).st_size for stream in self._output)
+        return self._output.size
 
     def stdout_bytes(self) -> bytes:
         """Return what the process wrote to standard output."""
-        return _read(self._output[0])
+        return self._output.stdout_bytes
 
     def stderr_bytes(self) -> bytes:
         """Return what the process wrote to standard error."""
-        return _read(self._output[-1])
+        return self._output.stderr_bytes
 
     def stderr_text(self) -> str:
         """Return the last few kilobytes of standard error, as text."""
-        return self.stderr_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+        return self._output.stderr_text
 
     def _signal(self, number: int) -> None:
         if self.poll() is None:
@@ -218,10 +203,7 @@ def start(
     """
     marker = secrets.token_hex(8)
     environment = {**(os.environ if env is None else env), MARKER: marker}
-    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Child.end
-    streams: list[IO[bytes]] = [stderr]
-    if stdout_fd is None:
-        streams.insert(0, tempfile.TemporaryFile())  # noqa: SIM115
+    output = Output(captures_stdout=stdout_fd is None)
     before = tree.children()
     subreaper.acquire()
     try:
@@ -229,17 +211,17 @@ def start(
             process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
-                stdout=streams[0] if stdout_fd is None else stdout_fd,
-                stderr=stderr,
+                stdout=output.stdout if stdout_fd is None else stdout_fd,
+                stderr=output.stderr,
                 env=filled(argv, environment),
                 cwd=cwd,
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
-        _give_up(streams)
+        _give_up(output)
         raise _cannot_start(repr(argv[0]), error) from None
-    return Child(process.pid, marker, streams, before, process)
+    return Child(process.pid, marker, output, before, process)
 
 
 def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
@@ -254,7 +236,8 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
             "This platform cannot fork, and a callable can only be measured in a fork.",
             'Declare a workload with engine = "python" and target = "module:function" instead.',
         )
-    stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+    output = Output()
+    assert output.stdout is not None
     sys.stdout.flush()
     sys.stderr.flush()
     before = tree.children()
@@ -266,14 +249,14 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         try:
             pid = os.fork()
         except OSError as error:
-            _give_up((stdout, stderr))
+            _give_up(output)
             raise _cannot_start("a copy of this process", error) from None
     if pid == 0:
         os.environ[MARKER] = marker
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
-        _run_forked(target, stdout.fileno(), stderr.fileno())
-    return Child(pid, marker, (stdout, stderr), before)
+        _run_forked(target, output.stdout.fileno(), output.stderr.fileno())
+    return Child(pid, marker, output, before)
 
 
 def run(
@@ -305,9 +288,8 @@ def run(
     return Result(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
 
 
-def _give_up(streams: Sequence[IO[bytes]]) -> None:
-    for stream in streams:
-        stream.close()
+def _give_up(output: Output) -> None:
+    output.close()
     subreaper.release()
 
 
@@ -337,8 +319,3 @@ def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> N
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))
     finally:
         os._exit(status)
-
-
-def _read(stream: IO[bytes]) -> bytes:
-    size = os.fstat(stream.fileno()).st_size
-    return os.pread(stream.fileno(), size, 0)

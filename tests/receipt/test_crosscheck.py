@@ -14,7 +14,7 @@ from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.types import Commit, KernelSighting, Metric
 from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt import gpu
-from tests.receipt.factory import Triple, build
+from tests.receipt.factory import BOOT_TICKS, Triple, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,32 +164,32 @@ def process(triple: Triple, **changes: Any) -> Triple:
     return triple.with_profile(processes=(replace(processes[0], **changes), *processes[1:]))
 
 
-def crowded(triple: Triple) -> Triple:
-    """A hundred times the samples, everywhere where they are counted."""
+def crowded(triple: Triple, times: int = 100) -> Triple:
+    """A hundred times the samples, or as many, everywhere where they are counted."""
     profile = triple.evidence.profile
     assert profile is not None
     folded = "".join(
-        f"{line.rpartition(' ')[0]} {int(line.rpartition(' ')[2]) * 100}\n"
+        f"{line.rpartition(' ')[0]} {int(line.rpartition(' ')[2]) * times}\n"
         for line in triple.folded.decode().splitlines()
     )
     processes = tuple(
         replace(
             entry,
-            samples=entry.samples * 100,
-            self_samples={name: count * 100 for name, count in entry.self_samples.items()},
+            samples=entry.samples * times,
+            self_samples={name: count * times for name, count in entry.self_samples.items()},
         )
         for entry in profile.processes
     )
     hotspots = tuple(
         replace(
             spot,
-            self_samples=spot.self_samples * 100,
-            inclusive_samples=spot.inclusive_samples * 100,
+            self_samples=spot.self_samples * times,
+            inclusive_samples=spot.inclusive_samples * times,
         )
         for spot in profile.hotspots
     )
     changed = triple.with_profile(
-        samples=profile.samples * 100, processes=processes, hotspots=hotspots
+        samples=profile.samples * times, processes=processes, hotspots=hotspots
     )
     return replace(changed, folded=folded.encode()).sealed()
 
@@ -337,6 +337,11 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a program", lambda: honest(engine="command", clock_scope="process")),
     ("a program of one token", lambda: honest(tokens=("52",), clock_scope="process")),
     ("slow", slow),
+    ("a reference kernel slow on a busy machine", lambda: slow_reference(honest(blocks=6))),
+    (
+        "a program whose children are sampled",
+        lambda: crowded(on_machine(build(clock_scope="process"), cpu_cores="16"), 8),
+    ),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
     ("the machine by name", lambda: on_machine(honest(), os="linux", arch="x86_64")),
     ("outside of a repository", lambda: honest().with_evidence(commit=None)),
@@ -391,6 +396,27 @@ def at_once(triple: Triple) -> Triple:
         first = triple.evidence.runs[0]
         ticks, started_at = first.started_ticks, first.started_at
         triple = triple.with_run(index, started_ticks=ticks, started_at=started_at)
+    return triple
+
+
+def slow_reference(triple: Triple) -> Triple:
+    """The reference kernel takes 0.6 s, once before, between and after the six blocks of a run.
+
+    What ran between two blocks is counted with both: the sum is more than the run took.
+    """
+    timed = [run for run in triple.evidence.runs if run.role == "timed"]
+    for index, run in enumerate(timed):
+        blocks = tuple(
+            replace(block, reference=Interval(1_200_000_000 + 100 * index + at, 1_000_000_000, 0))
+            for at, block in enumerate(run.blocks)
+        )
+        before_s = 5 * (len(timed) - index)
+        triple = triple.with_run(
+            index,
+            blocks=blocks,
+            started_ticks=BOOT_TICKS - 100 * before_s,
+            started_at=shifted(timed[0].started_at, -before_s),
+        )
     return triple
 
 

@@ -23,10 +23,12 @@ def verification(
 
 def test_the_line_says_both_rates_and_the_digest() -> None:
     assert replay_line(verification(RATE)) == (
-        "replayed here: 8 processes, digest equal, 512 tok/s claimed, 498 (471 … 1,527) here"
+        "replayed here: 8 processes, digest equal, 512 tok/s claimed, 498 (471 to 1,527) here"
     )
     slow = RateAgain("inside", 0.5126, 0.498, 0.471, 0.527)
-    assert "0.513 tok/s claimed, 0.498 (0.471 … 0.527) here" in str(replay_line(verification(slow)))
+    assert "0.513 tok/s claimed, 0.498 (0.471 to 0.527) here" in str(
+        replay_line(verification(slow))
+    )
 
 
 def test_what_was_not_compared_is_not_shown() -> None:

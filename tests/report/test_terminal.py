@@ -11,7 +11,7 @@ from pytest_flamegate.gate.verdict import Verdict, refused
 from pytest_flamegate.receipt.findings import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
-from pytest_flamegate.receipt.verify import Verification
+from pytest_flamegate.receipt.verification import Verification
 from pytest_flamegate.report.terminal import (
     Outcome,
     colour_of,

@@ -15,6 +15,7 @@ from pytest_flamegate.errors import FlamegateError, ToolError
 from pytest_flamegate.workload import git as git_questions
 from pytest_flamegate.workload import process, worktrees
 from pytest_flamegate.workload.checkout import open_checkout
+from pytest_flamegate.workload.output import Result
 from pytest_flamegate.workload.revision import revision
 from tests.workload.repositories import git, repository, write
 
@@ -336,7 +337,7 @@ def test_an_interrupt_during_the_checkout_leaves_nothing(
     before = state(project)
     run = process.run
 
-    def interrupted(argv: list[str], **given: object) -> process.Result:
+    def interrupted(argv: list[str], **given: object) -> Result:
         result = run(argv, **given)  # type: ignore[arg-type]
         if "worktree" in argv:
             raise KeyboardInterrupt
@@ -434,7 +435,7 @@ def test_a_branch_may_be_checked_out_twice(project: Path) -> None:
 
 
 def test_a_failing_git_is_told_by_its_status(project: Path) -> None:
-    result = process.Result(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
+    result = Result(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
     assert git_questions.last_words(result) == "git ended with status 3"
-    late = process.Result(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
+    late = Result(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
     assert "60 s" in git_questions.last_words(late)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.workload import process, wire
+from pytest_flamegate.workload.output import Result
 
 TARGET = """
 import os
@@ -22,7 +23,7 @@ def raises(prompt, max_tokens):
 """
 
 
-def run(directory: Path, function: str, tokens: int) -> tuple[process.Result, list[Any]]:
+def run(directory: Path, function: str, tokens: int) -> tuple[Result, list[Any]]:
     (directory / "target.py").write_text(TARGET)
     spec = {
         "factory": "pytest_flamegate.workload.engines.python:load_engine",
