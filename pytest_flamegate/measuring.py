@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
+from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.workload import floors
 from pytest_flamegate.workload.engines.base import Served, Streamed
 from pytest_flamegate.workload.observer import Observer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.workload.engines.base import Plan
-    from pytest_flamegate.workload.observation import Observation, Role, Run
+    from pytest_flamegate.workload.observation import Observation, Role
     from pytest_flamegate.workload.spec import Workload
 
 SAMPLE_FLOOR = floors.SAMPLE_FLOOR
@@ -117,21 +117,9 @@ class Measuring:
             self._profiled_until(1.0, self.profiler, at_least=1)
 
     def overhead_pct(self) -> float | None:
-        """Return the extra CPU time per token of profiled runs over timed ones, in percent.
-
-        None where nothing tells the program's time from that of the profiler around it.
-        """
-        observed = self.observation
-        if not observed.timed or not observed.profiled:
-            return None
-        blocks = [block for run in observed.runs for block in run.blocks]
-        if not self._served and any(block.decode is None for block in blocks):
-            return None
-        timed, profiled = (
-            statistics.median(map(_cpu_per_token, runs))
-            for runs in (observed.timed, observed.profiled)
-        )
-        return 100.0 * (profiled / timed - 1.0)
+        """Return the extra CPU time per token that profiling costs, in percent, if it is known."""
+        observed = self.observer.observation()
+        return overhead_pct(observed.runs, observed.clock_scope)
 
     def count(self, role: Role) -> int:
         """Return how many processes have run in that role."""
@@ -214,8 +202,3 @@ class Measuring:
         processes = "1 process" if timed == 1 else f"{timed} processes"
         told = f"{processes}, {self.samples:,} samples"
         self.progress.step(self.workload.name, told, min(self.spent, 1.0))
-
-
-def _cpu_per_token(run: Run) -> float:
-    spent_ns = sum(block.judged.cpu_ns for block in run.blocks)
-    return spent_ns / sum(block.judged_tokens for block in run.blocks)

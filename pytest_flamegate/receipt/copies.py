@@ -1,4 +1,4 @@
-"""Runs that repeat one another: copied, put in another order, or multiplied by a constant.
+"""Runs that repeat one another: copied, reordered, multiplied or raised by a constant.
 
 Two runs that really happened share next to no time: the clock tells nanoseconds, and
 gaps differ by thousands of them. How often two honest times do agree depends on the
@@ -28,6 +28,8 @@ SHORTEST_SCALED_NS = 100_000
 """Below this a gap multiplied and rounded has lost too much of its ratio to its neighbour."""
 RATIO_STEPS = 30_000
 """Ratios of neighbours are compared in steps of 1/30,000: coarser than rounding makes them."""
+MOST_GAPS = 2048
+"""So many gaps of each run are looked at: enough to know a copy, and the time stays bounded."""
 SURPRISE = 30.0
 """A copy is told only where chance would make it once in e^30, some 10^13 times."""
 
@@ -57,20 +59,25 @@ def repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     """Yield each pair of ``runs`` that cannot have happened apart, each once."""
     gaps: _Times[int] = _Times("token times")
     ratios: _Times[tuple[int, int]] = _Times("ratios of token times")
+    steps: _Times[tuple[int, int]] = _Times("differences of token times")
     clocks: _Times[int] = _Times("times of their processes")
     for index, run in enumerate(runs):
         own = _clocks(run)
         clocks.add((index, 0), own, [len(own)])
+        left = MOST_GAPS
         for number, block in enumerate(run.blocks):
-            sequences = _sequences(block)
+            sequences = _first_of(_sequences(block), left)
             lengths = [*map(len, sequences)]
             flat = [*chain.from_iterable(sequences)]
+            left -= len(flat)
             gaps.add((index, number), *_long_gaps(flat, lengths))
             ratios.add((index, number), *_ratios(flat, lengths))
+            steps.add((index, number), *_steps(flat, lengths))
     told = set()
     for times, crowding in (
         (gaps, lambda: _crowding(gaps.different)),
-        (ratios, lambda: _crowding_of_ratios(ratios.different, gaps.different)),
+        (ratios, lambda: _crowding_of_pairs(ratios.different, gaps.different)),
+        (steps, lambda: _crowding_of_pairs(steps.different, gaps.different)),
         (clocks, lambda: _crowding(clocks.different)),
     ):
         for each in times.repeated(crowding):
@@ -142,6 +149,9 @@ class _Times(Generic[_Time]):
 
     def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Levels, _Time]]:
         """Yield where each of the times ``wanted`` was seen, in order."""
+        block: _Place
+        times: Sequence[_Time]
+        lengths: list[int]
         for block, times, lengths in self._blocks:
             found: list[int] = [*compress(range(len(times)), map(wanted.__contains__, times))]
             ends = [*accumulate(lengths)] if found else []
@@ -212,11 +222,11 @@ def _crowding(times: Collection[int]) -> float:
     return min(1.0, step / rooms[len(rooms) // 2])
 
 
-def _crowding_of_ratios(ratios: Collection[tuple[int, int]], gaps: Collection[int]) -> float:
-    """Return the same of pairs of ratios. Those of coarse times agree for that reason alone."""
+def _crowding_of_pairs(pairs: Collection[tuple[int, int]], gaps: Collection[int]) -> float:
+    """Return the same of pairs made of ``gaps``. Those of coarse times agree for that alone."""
     if _crowding(gaps) >= _CROWDED:
         return 1.0
-    return _crowding({first for first, _ in ratios}) ** 2
+    return _crowding({first for first, _ in pairs}) ** 2
 
 
 def _surprise(shared: int, of: int, chance: float) -> float:
@@ -238,6 +248,17 @@ def _sequences(block: Block) -> Sequence[tuple[int, ...]]:
     return (tuple(gap for gaps in block.sequences_ns for gap in gaps),)
 
 
+def _first_of(sequences: Sequence[tuple[int, ...]], most: int) -> list[tuple[int, ...]]:
+    """Return the first ``sequences``, with ``most`` gaps together; the last of them may be cut."""
+    first = []
+    for gaps in sequences:
+        if most <= 0:
+            break
+        first.append(gaps[:most])
+        most -= len(gaps)
+    return first
+
+
 def _long_gaps(gaps: list[int], lengths: list[int]) -> tuple[list[int], list[int]]:
     """Return the gaps that are long enough to tell, and how many each sequence has."""
     if min(gaps, default=SHORTEST_GAP_NS) >= SHORTEST_GAP_NS:
@@ -253,12 +274,30 @@ def _ratios(gaps: list[int], lengths: list[int]) -> tuple[list[tuple[int, int]],
     how many of these pairs each sequence has.
     """
     if min(gaps, default=0) < SHORTEST_SCALED_NS:
-        rows = [_long_ratios(row) for row in _rows(gaps, lengths)]
-        return [*chain.from_iterable(rows)], [*map(len, rows)]
-    # All sequences at once; what reaches from one of them into the next is left out.
-    steps = [(RATIO_STEPS * later + (gap >> 1)) // gap for gap, later in pairwise(gaps)]
+        return _long_pairs(gaps, lengths, SHORTEST_SCALED_NS, _ratio)
+    return _pairs([(RATIO_STEPS * b + (a >> 1)) // a for a, b in pairwise(gaps)], lengths)
+
+
+def _steps(gaps: list[int], lengths: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return two differences likewise: the same where one constant is added to all gaps."""
+    if min(gaps, default=0) < SHORTEST_GAP_NS:
+        return _long_pairs(gaps, lengths, SHORTEST_GAP_NS, _step)
+    return _pairs([b - a for a, b in pairwise(gaps)], lengths)
+
+
+def _ratio(gap: int, later: int) -> int:
+    return (RATIO_STEPS * later + (gap >> 1)) // gap
+
+
+def _step(gap: int, later: int) -> int:
+    return later - gap
+
+
+def _pairs(relations: list[int], lengths: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return each two ``relations`` within one sequence, of all sequences at once."""
+    # What reaches from one sequence into the next is left out.
     inside = chain.from_iterable(map(_inside, lengths))
-    return [*compress(pairwise(steps), inside)], [max(0, length - 2) for length in lengths]
+    return [*compress(pairwise(relations), inside)], [max(0, length - 2) for length in lengths]
 
 
 @lru_cache
@@ -267,17 +306,18 @@ def _inside(length: int) -> Sequence[bool]:
     return [True] * (length - 2) + [False] * min(length, 2)
 
 
-def _long_ratios(gaps: Sequence[int]) -> list[tuple[int, int]]:
-    """Return those of one sequence, without the gaps that are too short."""
-    steps = [
-        (RATIO_STEPS * later + (gap >> 1)) // gap if min(gap, later) >= SHORTEST_SCALED_NS else None
-        for gap, later in pairwise(gaps)
-    ]
-    return [
-        (first, second)
-        for first, second in pairwise(steps)
-        if first is not None and second is not None
-    ]
+def _long_pairs(
+    gaps: list[int], lengths: list[int], shortest_ns: int, relate: Callable[[int, int], int]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the same without the gaps that are too short."""
+    rows = []
+    for row in _rows(gaps, lengths):
+        relations = [
+            relate(gap, later) if min(gap, later) >= shortest_ns else None
+            for gap, later in pairwise(row)
+        ]
+        rows.append([(a, b) for a, b in pairwise(relations) if a is not None and b is not None])
+    return [*chain.from_iterable(rows)], [*map(len, rows)]
 
 
 def _clocks(run: Run) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.metrics import figures, rate_of, value_of
+from pytest_flamegate.receipt.metrics import figures, overhead_pct, rate_of, value_of
 from pytest_flamegate.receipt.registry import Rulebook
 
 if TYPE_CHECKING:
@@ -49,19 +49,44 @@ def _metric_mismatch(case: Case) -> Iterator[str]:
         yield f"The timed run of process {silent[0]} holds no tokens that a metric could be of."
         return
     expected = {metric.name: metric for metric in _recomputed(case)}
+    for name in expected.keys() - {metric.name for metric in case.evidence.metrics}:
+        yield f"The runs give {shown(name)}, and no metric is called so."
     for metric in case.evidence.metrics:
-        known = expected.get(metric.name)
-        if known is None:
-            continue
-        if abs(metric.value - known.value) > FIGURE_AGREEMENT * abs(known.value):
-            yield (
-                f"{shown(metric.name)} is {metric.value:.6g} {shown(metric.unit)}, and the runs "
-                f"give {known.value:.6g}."
-            )
-        for field in _READING:
-            told, meant = getattr(metric, field), getattr(known, field)
-            if told != meant:
-                yield f"The {field} of {shown(metric.name)} is {shown(told)}, not {shown(meant)}."
+        if metric.name in expected:
+            yield from _departures(metric, expected[metric.name])
+
+
+def _departures(metric: Metric, known: Metric) -> Iterator[str]:
+    if abs(metric.value - known.value) > FIGURE_AGREEMENT * abs(known.value):
+        yield (
+            f"{shown(metric.name)} is {metric.value:.6g} {shown(metric.unit)}, and the runs "
+            f"give {known.value:.6g}."
+        )
+    for field in _READING:
+        told, meant = getattr(metric, field), getattr(known, field)
+        if told != meant:
+            yield f"The {field} of {shown(metric.name)} is {shown(told)}, not {shown(meant)}."
+
+
+@CHECKS.rule(
+    "E_OVERHEAD_MISMATCH",
+    "What profiling is said to cost recomputes from the runs.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _overhead_mismatch(case: Case) -> Iterator[str]:
+    # A profile that cost little is believed more.
+    profile = case.evidence.profile
+    if profile is None or profile.overhead_pct is None:
+        return
+    known = overhead_pct(case.evidence.runs, case.evidence.clock_scope)
+    if known is None:
+        return
+    if abs(profile.overhead_pct - known) > FIGURE_AGREEMENT * (100.0 + abs(known)):
+        yield (
+            f"Profiling is said to cost {profile.overhead_pct:.4g} %, and the runs give "
+            f"{known:.4g} %."
+        )
 
 
 def _generates(run: Run) -> bool:

@@ -49,9 +49,9 @@ def _hotspot_unseen(case: Case) -> Iterator[str]:
         if hotspot.name in told:
             yield f"The hotspot {shown(hotspot.name)} stands twice."
         told.add(hotspot.name)
-    for name, own in folded.self_samples.items():
+    for name, inclusive in folded.inclusive_samples.items():
         if name not in told:
-            yield f"The profile shows {own:,} own samples of {shown(name)}, which is no hotspot."
+            yield f"The profile shows {inclusive:,} samples of {shown(name)}, which is no hotspot."
 
 
 @CHECKS.rule(

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.case import Case
 
 WRITTEN_WITHIN_S = 24 * 3600
-CLOCK_SET_S = 300
-"""A wall clock may be set while a run lasts; the durations do not come from it."""
+
+_SCOPES = {"embedded": "sequence", "python": "sequence", "command": "process"}
+_COVERED = {"sequence": ("sequence",), "process": ("process", "decode")}
+_NEEDED = {"command": "command", "python": "target"}
+"""What the recipe of an engine says to run."""
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -58,6 +61,24 @@ def _engine_mismatch(case: Case) -> Iterator[str]:
 
 
 @CHECKS.rule(
+    "E_CLOCK_SCOPE",
+    "Clocks and profile of a program cover its process or decode, a served engine's a sequence.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _clock_scope(case: Case) -> Iterator[str]:
+    # An engine that was served may not pass for a program, whose kernel policy asks for less.
+    scope = case.evidence.clock_scope
+    engine = case.evidence.workload.get("engine")
+    meant = _SCOPES.get(engine) if isinstance(engine, str) else None
+    if meant is not None and scope != meant:
+        yield f"The engine {shown(engine)} is clocked by the {meant}, and this was by the {scope}."
+    profile = case.evidence.profile
+    if profile is not None and profile.covers not in _COVERED[scope]:
+        yield f"The profile covers the {profile.covers}, and the clocks the {scope}."
+
+
+@CHECKS.rule(
     "E_MODEL_CHANGED",
     "Receipt and evidence name the same model.",
     todo=_AGAIN,
@@ -67,6 +88,9 @@ def _engine_mismatch(case: Case) -> Iterator[str]:
 def _model_changed(case: Case) -> Iterator[str]:
     # By digest and path, and by all else that both state.
     seen = case.evidence
+    named = seen.model.get("sha256")
+    if named is not None and named != seen.model_sha256:
+        yield f"The evidence names two models, {shown(named)} and {shown(seen.model_sha256)}."
     claimed = case.claim.model.get("sha256")
     if claimed is not None and claimed != seen.model_sha256:
         yield (
@@ -139,22 +163,54 @@ def _commit_malformed(case: Case) -> Iterator[str]:
 
 @CHECKS.rule(
     "E_WRITTEN_APART",
-    "Receipt, evidence and runs are of one time.",
+    "Receipt and evidence are of one time.",
     todo=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"timestamp"},
 )
 def _written_apart(case: Case) -> Iterator[str]:
-    # Old evidence beside a new receipt, or runs that start after they were written down.
+    # Old evidence beside a new receipt.
     created = read_timestamp(case.evidence.created)
     age_s = (case.claim.now - created).total_seconds()
     apart_s = abs(case.claim.age_s - age_s)
     if apart_s > WRITTEN_WITHIN_S:
         yield f"Receipt and evidence were written {apart_s / 3600:,.1f} hours apart."
-    for run in case.evidence.runs:
-        late_s = (read_timestamp(run.started_at) - created).total_seconds()
-        if late_s > CLOCK_SET_S:
-            yield f"Process {run.pid} started {late_s:,.0f} s after the evidence was written."
+
+
+@CHECKS.rule(
+    "E_EVIDENCE_EXPIRED",
+    "Evidence and runs are no older than the reader allows.",
+    todo="Measure again.",
+    protects=None,
+)
+def _evidence_expired(case: Case) -> Iterator[str]:
+    # A receipt may be dated anew within the day that lies between it and its evidence.
+    most_s, now = case.claim.max_age_s, case.claim.now
+    if most_s is None:
+        return
+    stamps = {"The evidence was written": [case.evidence.created]}
+    stamps["The last run began"] = [run.started_at for run in case.evidence.runs]
+    for what, texts in stamps.items():
+        ages_s = [(now - read_timestamp(text)).total_seconds() for text in texts]
+        if ages_s and not min(ages_s) <= most_s:
+            yield (
+                f"{what} {min(ages_s) / 3600:,.1f} hours ago, more than the "
+                f"{most_s / 3600:,.1f} allowed."
+            )
+
+
+@SHORTFALLS.rule(
+    "W_RECIPE_INCOMPLETE",
+    "The evidence says what was run.",
+    todo="Measure again; a replay runs the recipe's command or target.",
+    protects=Grade.OBSERVED,
+)
+def _recipe_incomplete(case: Case) -> Iterator[str]:
+    # What nobody can run again was observed by nobody else.
+    recipe = case.evidence.workload
+    needed = _NEEDED.get(str(recipe.get("engine")))
+    if needed is not None and not recipe.get(needed):
+        yield f"The recipe of the engine {shown(recipe['engine'])} holds no {needed}."
 
 
 @SHORTFALLS.rule(

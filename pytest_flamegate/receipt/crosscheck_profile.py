@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.folded import Folded
 
 RATE_SLACK = 1.2
+COUNTED_EVENT = "Ir"
+"""Instructions, which are counted one by one; whatever else there is, is sampled."""
 SAMPLES_SLACK = 50
 """Samplers start and stop a little outside of the measured blocks."""
 
@@ -169,7 +171,11 @@ def _too_many_samples(case: Case) -> Iterator[str]:
     # Samples are taken of threads that run or wait to run, each thread by itself. A program's
     # children are sampled with it, and are not among its threads.
     profile = case.evidence.profile
-    if profile is None or profile.rate_hz <= 0:
+    if profile is None or profile.samples == 0:
+        return
+    if profile.rate_hz <= 0:
+        if profile.event != COUNTED_EVENT:
+            yield f"{profile.samples:,} samples of {shown(profile.event)} were taken at no rate."
         return
     seconds = 0.0
     for run in case.profiled:
@@ -207,15 +213,18 @@ def _no_profile(case: Case) -> Iterator[str]:
 
 @SHORTFALLS.rule(
     "W_KERNELS_FROM_ENGINE",
-    "One claimed kernel at least was seen in the profile.",
+    "Every claimed kernel was seen in the profile.",
     todo="Profile with a profiler that sees native code.",
     protects=Grade.OBSERVED,
     needs={"kernels"},
 )
 def _kernels_from_engine(case: Case) -> Iterator[str]:
     # What an engine says about itself is not an observation.
-    if not any(sighting.source == "profile" for sighting in case.evidence.kernels):
-        yield "Every claimed kernel was reported by the engine, and the profile shows none of them."
+    seen = {each.name for each in case.evidence.kernels if each.source == "profile"}
+    told = {each.name for each in case.evidence.kernels} - seen
+    for kernel in dict.fromkeys(case.claim.kernels):
+        if kernel in told:
+            yield f"The kernel {shown(kernel)} was reported by the engine, and by no profiler."
 
 
 @SHORTFALLS.rule(

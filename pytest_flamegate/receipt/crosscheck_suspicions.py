@@ -1,8 +1,8 @@
 """Suspicions: figures that are rarely seen in honest evidence, and prove nothing.
 
 None of them refuses a receipt or lowers its grade. Each is a reason to look at it before
-anything is gated on it. ``W_SAMPLES_MISSING`` alone lowers the grade: where a profiler saw
-next to nothing of the runs, what it saw is no observation of them.
+anything is gated on it. Two lower the grade: where a profiler saw next to nothing of the
+runs, or token times tell of a small part of them, that is no observation of them.
 """
 
 from __future__ import annotations
@@ -122,19 +122,24 @@ def _model_not_read(case: Case) -> Iterator[str]:
         )
 
 
-@SUSPICIONS.rule(
+@SHORTFALLS.rule(
     "W_TIME_UNACCOUNTED",
-    "A served engine's token times fill most of the time that its blocks took.",
+    "Token times fill most of the time that blocks, or a program's decode, took.",
     todo="See what the engine does after its last token: no figure by token counts it.",
-    protects=None,
+    protects=Grade.OBSERVED,
 )
 def _time_unaccounted(case: Case) -> Iterator[str]:
-    # Token times cut down, while clocks and costs were left as they were.
+    # Token times cut down, while clocks and costs were left as they were. A starved
+    # observer reads late, some blocks as one piece: only together do they tell.
     blocks = [block for run in case.timed for block in run.blocks if block.sequences_ns]
-    if case.evidence.clock_scope != "sequence" or not blocks:
-        return
-    told_ns = sum(sum(map(sum, block.sequences_ns)) for block in blocks)
-    wall_ns = sum(block.interval.wall_ns for block in blocks)
+    if case.evidence.clock_scope == "process":
+        blocks = [block for block in blocks if block.decode is not None]
+    told_ns = sum(
+        sum(gaps[0 if block.decode is None else 1 :])
+        for block in blocks
+        for gaps in block.sequences_ns
+    )
+    wall_ns = sum(block.judged.wall_ns for block in blocks)
     if told_ns < ACCOUNTED_AT_LEAST * wall_ns:
         yield f"{told_ns / 1e6:,.1f} ms of token times stand in {wall_ns / 1e6:,.1f} ms of blocks."
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_flamegate.profile.model import Covers
-    from pytest_flamegate.workload.observation import Block, ClockScope, Observation, Run
+    from pytest_flamegate.workload.observation import Block, ClockScope, Observation, Role, Run
 
 TOTAL = "tokens/total"
 DECODE = "decode-tokens/decode-time"
@@ -163,6 +163,25 @@ def cost_of(covers: Covers, found: Sequence[Metric]) -> float | None:
     """Return the CPU seconds per token of the phase that a profile covers."""
     whole = value_of(found, "process_cpu_s_per_token") if covers == "process" else None
     return value_of(found, "cpu_s_per_token") if whole is None else whole
+
+
+def overhead_pct(runs: Iterable[Run], clock_scope: ClockScope) -> float | None:
+    """Return the extra CPU time per token of profiled runs over timed ones, in percent.
+
+    None where nothing tells the program's time from that of the profiler around it, or
+    where there is no CPU time to compare.
+    """
+    by_role: dict[Role, list[float]] = {"timed": [], "profiled": []}
+    for run in runs:
+        tokens = sum(block.judged_tokens for block in run.blocks)
+        whole = clock_scope == "process" and any(block.decode is None for block in run.blocks)
+        if whole or tokens <= 0:
+            return None
+        by_role[run.role].append(sum(block.judged.cpu_ns for block in run.blocks) / tokens)
+    if not by_role["timed"] or not by_role["profiled"]:
+        return None
+    timed = statistics.median(by_role["timed"])
+    return 100.0 * (statistics.median(by_role["profiled"]) / timed - 1.0) if timed > 0 else None
 
 
 def _p95(count: int) -> int:

@@ -19,7 +19,16 @@ from typing import Any
 
 from pytest_flamegate.receipt import Verification
 from tests.receipt.forgeries.book import verify
-from tests.receipt.forgeries.draft import NAMES, Draft, blocks, hexadecimal, intervals, load, shift
+from tests.receipt.forgeries.draft import (
+    NAMES,
+    Draft,
+    blocks,
+    hexadecimal,
+    intervals,
+    load,
+    shift,
+    stamp,
+)
 from tests.receipt.weather import WEATHER, written
 
 
@@ -44,7 +53,7 @@ def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
     for weather in chosen:
         weather(draft, source)
     shift(draft, timedelta(days=source.uniform(-900, 0)))
-    draft.evidence["nonce"] = hexadecimal(source, 32)
+    draft.evidence["nonce"] = draft.profile["nonce"] = hexadecimal(source, 32)
     now = draft.created + timedelta(seconds=source.uniform(0, 1e6))
     draft.retime().recount()
     if "stamps" in {weather.__name__ for weather in chosen}:
@@ -89,6 +98,26 @@ def resample(draft: Draft, source: Random) -> None:
     draft.evidence["runs"] = [*timed, *profiled]
     for block in blocks(draft.timed):
         renoised(block, source)
+    dated(draft, source)
+
+
+def dated(draft: Draft, source: Random) -> None:
+    """Let the runs follow one another, with time to start and to end, up to the writing."""
+    at_s = 0.0
+    starts_s = []
+    for run in draft.runs:
+        starts_s.append(at_s)
+        spent = [i for block in run["blocks"] for i in intervals(block, reference=True)]
+        at_s += sum(i["wall_ns"] for i in spent) / 1e9 + (run["load_ns"] or 0) / 1e9
+        # Room for what the weather adds to a block, and for what no interval covers.
+        at_s += 0.3 + 0.1 * len(run["blocks"]) + source.random()
+    first = draft.runs[0]["started_ticks"]
+    dealt = {process["pid"]: process for process in draft.profile["processes"]}
+    for run, start_s in zip(draft.runs, starts_s, strict=True):
+        run["started_ticks"] = first + round(100 * start_s)
+        run["started_at"] = stamp(draft.created - timedelta(seconds=at_s - start_s))
+        if run["pid"] in dealt:
+            dealt[run["pid"]]["started_ticks"] = run["started_ticks"]
 
 
 def renoised(block: dict[str, Any], source: Random) -> None:

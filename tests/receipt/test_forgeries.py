@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, verify, verify_receipt
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
 from pytest_flamegate.receipt.registry import Rule, Rulebook
 from pytest_flamegate.receipt.rules import NOTICES, RULES
 from tests.receipt.forgeries import DETECTABLE, KINDS, PENDING, UNDETECTABLE
@@ -27,6 +27,7 @@ BOOKS: dict[str, Rulebook[Any]] = {
     "RULES": RULES,
     "NOTICES": NOTICES,
     "CHECKS": CHECKS,
+    "SUSPICIONS": SUSPICIONS,
     "SHORTFALLS": SHORTFALLS,
 }
 IMPLIED = {"E_ONLY_FALLBACK": "E_NO_COMPUTE_KERNEL"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pytest_flamegate.receipt import Grade
-from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
+from tests.receipt.forgeries.book import EMBEDDED, ONE, SERVED, Book, alone
 from tests.receipt.forgeries.draft import EVIDENCE, RECEIPT, Draft, Files, encode, hexadecimal, load
 
 BOOK = Book("binding")
@@ -36,7 +36,7 @@ def evidence_of_another_run(draft: Draft, source: Random) -> Files:
     return {**other.files(), RECEIPT: draft.files()[RECEIPT]}
 
 
-@BOOK.refused("E_MODEL_CHANGED", of=("embedded-10tok", "embedded-1tok"))
+@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
 def model_digest_swapped(draft: Draft, source: Random) -> Draft:
     """Names a larger model by its digest in the receipt; the evidence keeps the small one."""
     draft.receipt["model"]["sha256"] = hexadecimal(source, 64)
@@ -50,10 +50,7 @@ def model_path_swapped(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending(
-    "Receipt and evidence hold the same facts about the model.",
-    of=("embedded-10tok", "embedded-1tok"),
-)
+@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
 def model_facts_edited(draft: Draft, source: Random) -> Draft:
     """Says that the model has more parameters, or another quantisation, than its header does."""
     if source.random() < 0.5:
@@ -63,7 +60,7 @@ def model_facts_edited(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("The evidence names its model by one digest.", of=("embedded-10tok", "embedded-1tok"))
+@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
 def two_model_digests(draft: Draft, source: Random) -> Draft:
     """Keeps one digest in the evidence for the reader and another for the replay."""
     del draft.receipt["model"]["sha256"]
@@ -71,12 +68,13 @@ def two_model_digests(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.suspected("W_MODEL_NOT_HASHED", of=("embedded-10tok", "embedded-1tok"))
+@BOOK.suspected("W_MODEL_NOT_HASHED", of=EMBEDDED)
 def model_not_named(draft: Draft, source: Random) -> Draft:
     """Leaves the model's digest out of both."""
+    path = f"models/bitnet-{source.randint(2, 70)}b.gguf"
     for model in (draft.receipt["model"], draft.evidence["model"]):
         del model["sha256"]
-        model["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
+        model["path"] = path
     draft.evidence["model_sha256"] = None
     return draft.reseal()
 
@@ -89,7 +87,7 @@ def environment_edited(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("The receipt's OS and versions are those of the evidence.")
+@BOOK.refused("E_MACHINE_CHANGED")
 def other_system(draft: Draft, source: Random) -> Draft:
     """Names another system in the receipt than the machine's."""
     name, value = source.choice(
@@ -124,6 +122,34 @@ def evidence_that_is_none(draft: Draft, source: Random) -> Files:
         [b"", b"null", b"[]", evidence[: source.randrange(1, len(evidence) - 2)], encode(without)]
     )
     return {**whole, EVIDENCE: broken}
+
+
+@BOOK.refused("E_COMMIT_MALFORMED")
+def commit_that_is_a_name(draft: Draft, source: Random) -> Draft:
+    """Names a branch, or half a hash, which is other code tomorrow."""
+    name = source.choice(["main", "HEAD", "v1.0", draft.evidence["commit"]["revision"][:12]])
+    draft.evidence["commit"][source.choice(["revision", "tree"])] = name
+    return draft.reseal()
+
+
+@BOOK.suspected("W_MODEL_NOT_READ", of=EMBEDDED)
+def model_too_large_to_have_run(draft: Draft, source: Random) -> Draft:
+    """Says that the model is far larger than what any process held or read."""
+    size_bytes = source.randint(2, 100) * 10**9
+    for model in (draft.receipt["model"], draft.evidence["model"]):
+        model["size_bytes"] = size_bytes
+    return draft.reseal()
+
+
+@BOOK.suspected("W_FASTER_THAN_MEMORY", of=EMBEDDED)
+def model_faster_than_memory(draft: Draft, source: Random) -> Draft:
+    """Claims the rate of a small model for one that no memory can be read as fast."""
+    size_bytes = source.randint(100, 900) * 10**11
+    for model in (draft.receipt["model"], draft.evidence["model"]):
+        model["size_bytes"] = size_bytes
+    for run in draft.runs:
+        run["peak_rss_bytes"] = 10**14
+    return draft.reseal()
 
 
 @BOOK.passes("A signature of the observer, or a run that CI starts on its own checkout.")

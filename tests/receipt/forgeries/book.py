@@ -19,6 +19,8 @@ SERVED = ("embedded-10tok", "embedded-1tok", "callable")
 """Material of engines that are served: measured by the sequence."""
 LONG = ("embedded-10tok", "callable")
 """The same with more than one token a sequence."""
+EMBEDDED = ("embedded-10tok", "embedded-1tok")
+"""Those of an engine whose model file and tokenizer are at hand."""
 PROGRAM = ("program",)
 PAIR = ("pair-head",)
 ALL = (*SERVED, *PROGRAM)

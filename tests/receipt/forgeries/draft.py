@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pytest_flamegate.errors import ToolError
 from pytest_flamegate.profile import hotspots, unfold
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.metrics import cost_of, metrics, value_of
+from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct, value_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Observation
@@ -87,9 +86,7 @@ class Draft:
         assert rate is not None
         self.receipt["tokens_per_second"] = rate
         if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
-            timed = _cpu_per_token(self.timed)
-            extra = _cpu_per_token(self.profiled) / timed - 1.0 if timed else None
-            self.profile["overhead_pct"] = None if extra is None else 100.0 * extra
+            self.profile["overhead_pct"] = overhead_pct(seen.runs, seen.clock_scope)
         return self
 
     def recount(self) -> Draft:
@@ -240,18 +237,3 @@ def _observation(seen: Evidence) -> Observation:
         requested_environment=seen.requested_environment,
         effective_environment=seen.effective_environment,
     )
-
-
-def _cpu_per_token(runs: list[dict[str, Any]]) -> float:
-    spent = []
-    for run in runs:
-        tokens = sum(
-            len(gaps) - (block.get("decode") is not None)
-            for block in run["blocks"]
-            for gaps in block["sequences_ns"]
-        )
-        cpu_ns = sum(
-            (block.get("decode") or block["interval"])["cpu_ns"] for block in run["blocks"]
-        )
-        spent.append(cpu_ns / max(1, tokens))
-    return float(statistics.median(spent))

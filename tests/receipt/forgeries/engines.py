@@ -47,17 +47,15 @@ def engine_that_is_none(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("A program's clocks cover the process, and a served engine's the sequence.", of=ONE)
+@BOOK.refused("E_CLOCK_SCOPE", of=ONE)
 def engine_of_a_loose_policy(draft: Draft, source: Random) -> Draft:
     """Relabels an engine that was served as a program, whose policy asks for no matmul."""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "command"
-    draft.evidence["workload"]["engine"] = "command"
+    draft.evidence["workload"] |= {"engine": "command", "command": ["./engine"]}
     return draft.reseal()
 
 
-@BOOK.pending(
-    "A recipe has what its engine needs: a command, a target.", of=("program", "callable")
-)
+@BOOK.lowered("W_RECIPE_INCOMPLETE", of=("program", "callable"))
 def recipe_without_its_command(draft: Draft, source: Random) -> Draft:
     """Leaves out what was run, so that no replay can run it."""
     draft.evidence["workload"]["command"] = []

@@ -8,6 +8,8 @@ from tests.receipt.forgeries.book import LONG, SERVED, Book
 from tests.receipt.forgeries.draft import FOLDED, Draft, Files, sha256
 
 BOOK = Book("profile")
+SAMPLED = ("embedded-10tok", "program")
+"""Material whose profiled runs are long enough to say how many samples they should have."""
 
 
 def hottest(draft: Draft) -> str:
@@ -82,11 +84,25 @@ def samples_multiplied(draft: Draft, source: Random) -> Draft:
     return draft.recount().reseal()
 
 
-@BOOK.pending("A profiler that samples has a rate: a rate of 0 is of one that counts.")
+@BOOK.refused("E_TOO_MANY_SAMPLES")
 def samples_without_a_rate(draft: Draft, source: Random) -> Draft:
     """Multiplies every count and says that the profiler had no rate."""
     samples_multiplied(draft, source)
     draft.profile["rate_hz"] = 0
+    return draft.reseal()
+
+
+@BOOK.suspected("W_FEW_SAMPLES", of=SAMPLED)
+def rate_raised(draft: Draft, source: Random) -> Draft:
+    """Says that it sampled more often than it did, so that nothing short seems to be missing."""
+    draft.profile["rate_hz"] *= source.randint(6, 20)
+    return draft.reseal()
+
+
+@BOOK.lowered("W_SAMPLES_MISSING", of=SAMPLED)
+def rate_raised_beyond_measure(draft: Draft, source: Random) -> Draft:
+    """Says that it sampled a hundred times as often as it did."""
+    draft.profile["rate_hz"] *= source.randint(100, 1000)
     return draft.reseal()
 
 
@@ -132,7 +148,7 @@ def hotspot_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("Every function of the folded profile is among the hotspots, callers too.")
+@BOOK.refused("E_HOTSPOT_UNSEEN")
 def caller_left_out(draft: Draft, source: Random) -> Draft:
     """Leaves out a function that has samples only in what it calls."""
     spots = draft.profile["hotspots"]
@@ -288,7 +304,7 @@ def count_that_is_none(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("Only a program's profile covers decode alone, or a whole process.", of=SERVED)
+@BOOK.refused("E_CLOCK_SCOPE", of=SERVED)
 def other_phase(draft: Draft, source: Random) -> Draft:
     """Says that the profile covers another phase than was sampled."""
     draft.profile["covers"] = source.choice(["decode", "process"])

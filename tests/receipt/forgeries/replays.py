@@ -6,7 +6,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from tests.receipt.forgeries.book import Book, alone
+from tests.receipt.forgeries.book import EMBEDDED, Book, alone
 from tests.receipt.forgeries.draft import Draft, Files, hexadecimal, shift, stamp
 
 BOOK = Book("replays")
@@ -15,9 +15,10 @@ SHORT: dict[str, Any] = {"max_age_s": 1800.0}
 
 
 @BOOK.refused("E_EXPIRED", wishes=DAY)
-def old_receipt(draft: Draft, source: Random) -> Draft:
-    """Hands in the good measurement of last month once more."""
-    return shift(draft, -timedelta(hours=source.uniform(24, 20_000))).reseal()
+def old_receipt(draft: Draft, source: Random) -> Draft | Files:
+    """Hands in the good measurement of last month once more, with its evidence or without."""
+    old = shift(draft, -timedelta(hours=source.uniform(24, 20_000))).reseal()
+    return old if source.random() < 0.5 else alone(old)
 
 
 @BOOK.refused("E_WRITTEN_APART", wishes=DAY)
@@ -28,7 +29,7 @@ def receipt_freshened(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("The age of the evidence counts where an age is asked for.", wishes=SHORT)
+@BOOK.refused("E_EVIDENCE_EXPIRED", wishes=SHORT)
 def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
     """Freshens the receipt by less than the day that receipt and evidence may lie apart."""
     fresh = stamp(draft.created + timedelta(minutes=50))
@@ -36,7 +37,7 @@ def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.pending("Runs started no longer before the evidence than they lasted.", wishes=DAY)
+@BOOK.refused("E_RUN_AFTER_WRITING")
 def runs_of_last_month(draft: Draft, source: Random) -> Draft:
     """Freshens receipt and evidence, and forgets when the runs started."""
     by = timedelta(hours=source.uniform(24, 9000))
@@ -47,7 +48,7 @@ def runs_of_last_month(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_WRITTEN_APART")
+@BOOK.refused("E_RUN_AFTER_WRITING")
 def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
     """Adds a run to evidence that was written before it."""
     late = draft.created + timedelta(seconds=source.uniform(310, 3000))
@@ -58,7 +59,8 @@ def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
 @BOOK.refused("E_WRITTEN_APART")
 def evidence_of_next_week(draft: Draft, source: Random) -> Draft:
     """Seals evidence that was written long after the receipt under it."""
-    draft.evidence["created"] = stamp(draft.created + timedelta(days=source.uniform(1.1, 90)))
+    written = draft.receipt["timestamp"]
+    shift(draft, timedelta(days=source.uniform(1.1, 90))).receipt["timestamp"] = written
     return draft.reseal()
 
 
@@ -96,7 +98,7 @@ def date_that_is_none(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.pending("Runs' ticks since boot and their times of day tell the same intervals.")
+@BOOK.refused("E_CLOCKS_DISAGREE")
 def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
     """Gives a run the identity of a process of another day."""
     run = source.choice(draft.timed)
@@ -104,10 +106,31 @@ def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
+@BOOK.refused("E_CLOCKS_DISAGREE", of=EMBEDDED)
+def runs_of_many_days(draft: Draft, source: Random) -> Draft:
+    """Gathers runs of several mornings, each with the time of day that it should have had."""
+    for day, run in enumerate(draft.runs):
+        run["started_ticks"] += day * source.randint(2 * 8_640_000, 3 * 8_640_000)
+        for process in draft.profile["processes"]:
+            if process["pid"] == run["pid"]:
+                process["started_ticks"] = run["started_ticks"]
+    return draft.reseal()
+
+
+@BOOK.refused("E_RUNS_OVERLAP")
+def runs_side_by_side(draft: Draft, source: Random) -> Draft:
+    """Runs several processes at once and hands them in as one after another."""
+    first, *rest = draft.timed
+    for number, run in enumerate(rest, 1):
+        run["started_ticks"] = first["started_ticks"] + number
+        run["started_at"] = first["started_at"]
+    return draft.reseal()
+
+
 @BOOK.passes("A ledger of nonces, a signature with its own time, or a run that CI starts.")
 def everything_freshened(draft: Draft, source: Random) -> Draft:
     """Moves every time of an old measurement to today, and gives it a new nonce."""
-    draft.evidence["nonce"] = hexadecimal(source, 32)
+    draft.evidence["nonce"] = draft.profile["nonce"] = hexadecimal(source, 32)
     return shift(draft, timedelta(minutes=source.uniform(1, 50))).reseal()
 
 

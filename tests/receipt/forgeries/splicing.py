@@ -63,7 +63,7 @@ def block_repeated(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
-@BOOK.pending("No sequence of several tokens occurs twice, to the nanosecond.", of=LONG)
+@BOOK.refused("E_COPIED_RUNS", of=LONG)
 def sequences_repeated(draft: Draft, source: Random) -> Draft:
     """Fills the runs with copies of good sequences, each block with its own wall time."""
     good = source.choice(blocks(draft.timed))["sequences_ns"]
@@ -74,7 +74,7 @@ def sequences_repeated(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
-@BOOK.pending("No run is another one times a factor.", of=LONG)
+@BOOK.refused("E_COPIED_RUNS", of=LONG)
 def run_copied_and_scaled(draft: Draft, source: Random) -> Draft:
     """Makes the other runs from one by factors near 1, as noise would."""
     first, *rest = draft.timed
@@ -89,7 +89,7 @@ def run_copied_and_scaled(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
-@BOOK.pending("No run is another one plus a constant.", of=LONG)
+@BOOK.refused("E_COPIED_RUNS", of=LONG)
 def run_copied_and_shifted(draft: Draft, source: Random) -> Draft:
     """Makes the other runs from one by a few nanoseconds more in each gap."""
     first, *rest = draft.timed
@@ -122,7 +122,7 @@ def profile_under_other_processes(draft: Draft, source: Random) -> Draft:
     """Relabels the processes of a second measurement's profile as the runs of the first."""
     adopt_profile(draft)
     draft.profile["nonce"] = load(AGAIN).evidence["nonce"]
-    return draft.recount().reseal()
+    return draft.retime().recount().reseal()
 
 
 def adopt_profile(draft: Draft) -> None:
@@ -141,7 +141,7 @@ def profile_under_another_nonce(draft: Draft, source: Random) -> Draft:
     """Relabels the nonce as well: the profile of another measurement fits entirely."""
     adopt_profile(draft)
     draft.profile["nonce"] = draft.evidence["nonce"]
-    return draft.recount().reseal()
+    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT", of=ONE)
@@ -176,6 +176,14 @@ def profiled_run_as_timed(draft: Draft, source: Random) -> Draft:
 def best_of_two_measurements(draft: Draft, source: Random) -> Draft:
     """Takes the timed runs of a second, luckier measurement of the same workload."""
     other = load(AGAIN)
+    # Dated as if the first one's profiled runs had come when the second one's did.
+    dates = [(each["started_ticks"], each["started_at"]) for each in other.profiled]
+    dealt = {process["pid"]: process for process in draft.profile["processes"]}
+    for run, (ticks, at) in zip(draft.profiled, dates, strict=True):
+        run |= {"started_ticks": ticks, "started_at": at}
+        if run["pid"] in dealt:
+            dealt[run["pid"]]["started_ticks"] = ticks
+    draft.profile["nonce"] = other.evidence["nonce"]
     draft.evidence["runs"] = [*other.timed, *draft.profiled]
     for name in ("created", "nonce"):
         draft.evidence[name] = other.evidence[name]
