@@ -36,6 +36,7 @@ SUSPICIONS: Rulebook[Case] = Rulebook(crosscheck_suspicions.SUSPICIONS)
 SHORTFALLS: Rulebook[Case] = Rulebook(
     crosscheck_origin.SHORTFALLS,
     crosscheck_runs.SHORTFALLS,
+    crosscheck_figures.SHORTFALLS,
     crosscheck_profile.SHORTFALLS,
     crosscheck_device.SHORTFALLS,
     crosscheck_suspicions.SHORTFALLS,

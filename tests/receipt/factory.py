@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.metrics import cost_of, figures, metrics
+from pytest_flamegate.receipt.metrics import cost_of, figures, metrics, overhead_pct
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
@@ -98,7 +98,8 @@ class Triple:
         if profile is not None:
             cost_s = cost_of(profile.covers, found)
             spots = (_costing(spot, cost_s) for spot in profile.hotspots)
-            profile = replace(profile, hotspots=tuple(spots))
+            extra_pct = overhead_pct(seen.runs, seen.clock_scope)
+            profile = replace(profile, hotspots=tuple(spots), overhead_pct=extra_pct)
         evidence = replace(seen, metrics=found, profile=profile)
         receipt = replace(self.receipt, tokens_per_second=found[0].value)
         return Triple(receipt, evidence, self.folded).sealed()
@@ -113,7 +114,7 @@ class Triple:
 
 def build(
     *,
-    engine: str = "embedded",
+    engine: str | None = None,
     token_ns: int = 1_950_000,
     tokens: tuple[str, ...] = ("32", "52", "46", "10"),
     timed: int = 3,
@@ -129,9 +130,13 @@ def build(
 ) -> Triple:
     """Return a consistent measurement that verifies as OBSERVED.
 
+    ``engine`` is by default one that is clocked as ``clock_scope`` says.
+
     ``token_ns`` is the mean gap between tokens in nanoseconds, ``jitter`` its relative
     spread, ``shares`` the self share of each function (module ``kernels.py``).
     """
+    program = clock_scope == "process"
+    engine = engine or ("command" if program else "embedded")
     source = random.Random(seed)
     length = len(tokens)
     per_profiled = max(1, math.ceil(PROFILED_S * 1e9 / (token_ns * (length + 2))))
@@ -153,7 +158,7 @@ def build(
                     token_ns,
                     jitter,
                     reference=role == "timed",
-                    program=clock_scope == "process",
+                    program=program,
                 )
                 for _ in range(repeats)
             ),
@@ -185,13 +190,20 @@ def build(
         effective_environment=environment,
     )
     found = metrics(observation, PROMPT_TOKENS)
-    profile, folded = _profile(runs, shares, observation.nonce)
+    profile, folded = _profile(runs, shares, observation.nonce, program=program)
     evidence = Evidence(
         nonce=observation.nonce,
         created=created,
         flamegate_version="0.1.0",
         receipt_sha256="",
-        workload={"name": "4tok", "engine": engine, "prompt": "2+2=", "max_tokens": length},
+        workload={
+            "name": "4tok",
+            "engine": engine,
+            "prompt": "2+2=",
+            "max_tokens": length,
+            "command": ["./engine"] if program else [],
+            "target": "toy:generate",
+        },
         model_sha256=MODEL_SHA256,
         model={"path": "models/tiny.gguf", "sha256": MODEL_SHA256, "size_bytes": 454_000},
         machine={"cpu_model": "AMD EPYC", "cpu_cores": "2", "os": "linux"},
@@ -207,7 +219,9 @@ def build(
         metrics=found,
         profile=profile,
         kernels=tuple(
-            KernelSighting(spot.name, "profile", spot.self_samples) for spot in profile.hotspots
+            KernelSighting(spot.name, "profile", spot.self_samples)
+            for spot in profile.hotspots
+            if spot.self_samples
         ),
     )
     receipt = Receipt(
@@ -217,7 +231,7 @@ def build(
         tokens_requested=length,
         tokens_generated=length,
         tokens_per_second=found[0].value,
-        kernels=tuple(spot.name for spot in profile.hotspots),
+        kernels=tuple(sighting.name for sighting in evidence.kernels),
         environment={
             **environment,
             "FLAMEGATE_ENGINE": engine,
@@ -279,8 +293,22 @@ def _block(
     return Block(spent, sequences, kernel, decode)
 
 
+def _spot(name: str, module: str, own: int, inclusive: int, samples: int) -> Hotspot:
+    return Hotspot(
+        name=name,
+        module=module,
+        kind="python",
+        category="other",
+        self_samples=own,
+        inclusive_samples=inclusive,
+        self_share=own / samples,
+        inclusive_share=inclusive / samples,
+        cpu_s_per_token=None,
+    )
+
+
 def _profile(
-    runs: tuple[Run, ...], shares: Mapping[str, float], nonce: str
+    runs: tuple[Run, ...], shares: Mapping[str, float], nonce: str, *, program: bool
 ) -> tuple[ProfileRecord, bytes]:
     processes = []
     pooled: dict[str, int] = dict.fromkeys(shares, 0)
@@ -296,20 +324,11 @@ def _profile(
         for name, count in pooled.items()
         if count
     )
-    hotspots = tuple(
-        Hotspot(
-            name=name,
-            module="kernels.py",
-            kind="python",
-            category="other",
-            self_samples=count,
-            inclusive_samples=count,
-            self_share=count / samples,
-            inclusive_share=count / samples,
-            cpu_s_per_token=None,
-        )
-        for name, count in sorted(pooled.items(), key=lambda entry: -entry[1])
-        if count
+    counted = sorted(pooled.items(), key=lambda entry: -entry[1])
+    hotspots = (
+        *(_spot(name, "kernels.py", count, count, samples) for name, count in counted if count),
+        _spot("decode_step", "transformer.py", 0, samples, samples),
+        _spot("main", "serving.py", 0, samples, samples),
     )
     record = ProfileRecord(
         profiler="py-spy",
@@ -318,12 +337,12 @@ def _profile(
         rate_hz=RATE_HZ,
         call_graph="python",
         python="3.11",
-        covers="sequence",
+        covers="process" if program else "sequence",
         samples=samples,
         errors=0,
         lost=0,
         completeness=1.0,
-        overhead_pct=0.5,
+        overhead_pct=None,
         degraded=(),
         folded_sha256="",
         processes=tuple(processes),

@@ -42,7 +42,7 @@ def seen(triple: Triple, **changes: Any) -> DevicesSeen:
 def gpu_run(backend: str = "cuda", **changes: Any) -> Triple:
     """An honest receipt of a program that computed on a GPU, its evidence changed."""
     shares = GPU_KERNELS if backend == "cuda" else {"matmul": 0.9, "main_loop": 0.1}
-    triple = build(engine="command", shares=shares).with_receipt(backend=backend)
+    triple = build(clock_scope="process", shares=shares).with_receipt(backend=backend)
     return triple.with_evidence(device=seen(triple, **changes))
 
 

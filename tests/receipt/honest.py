@@ -31,6 +31,9 @@ from tests.receipt.forgeries.draft import (
 )
 from tests.receipt.weather import WEATHER, written
 
+WAKING_NS = 20_000
+"""How much sooner or later the observer wakes up for a token."""
+
 
 @dataclass
 class Tally:
@@ -127,7 +130,7 @@ def renoised(block: dict[str, Any], source: Random) -> None:
     spread = source.choice([0.002, 0.03, 0.3])
     block["sequences_ns"] = [
         [
-            max(0, round(gap * source.lognormvariate(0, spread))) + source.randrange(200)
+            max(0, round(gap * source.lognormvariate(0, spread))) + source.randrange(WAKING_NS)
             for gap in gaps
         ]
         for gaps in block["sequences_ns"]

@@ -265,7 +265,11 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_COMMIT_MALFORMED", lambda: honest().with_evidence(commit=Commit("main", "main", 0))),
     ("E_COMMIT_MALFORMED", lambda: honest().with_evidence(commit=Commit("a" * 40, "", 0, "b"))),
     ("E_WRITTEN_APART", lambda: honest().with_receipt(timestamp="2025-10-11T12:00:00Z")),
-    ("E_WRITTEN_APART", lambda: honest().with_run(0, started_at="2025-10-13T12:30:00Z")),
+    ("E_RUN_AFTER_WRITING", lambda: honest().with_run(0, started_at="2025-10-13T12:30:00Z")),
+    ("E_OVERHEAD_MISMATCH", lambda: honest().with_profile(overhead_pct=99.0)),
+    ("E_CLOCK_SCOPE", lambda: honest().with_profile(covers="decode")),
+    ("E_CLOCK_SCOPE", lambda: honest(engine="command")),
+    ("E_TOO_MANY_SAMPLES", lambda: honest().with_profile(rate_hz=0)),
     ("E_RUNS_OVERLAP", lambda: at_once(honest())),
     ("E_RUNS_OVERLAP", lambda: at_once(without_ticks(long_run(honest())))),
     ("E_RUNS_OVERLAP", lambda: long_run(honest())),
@@ -327,6 +331,11 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_MODEL_NOT_HASHED", lambda: _model_not_hashed()),
     ("W_NO_PROFILE", lambda: honest().with_evidence(profile=None)),
     ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest())),
+    ("W_KERNELS_FROM_ENGINE", lambda: sighted(honest(), 1, source="engine")),
+    ("W_TIME_UNACCOUNTED", lambda: unaccounted(honest())),
+    ("W_METRIC_MISSING", lambda: first_metrics(honest(), 3)),
+    ("W_RECIPE_INCOMPLETE", lambda: recipe(honest(clock_scope="process"), command=[])),
+    ("W_WAITS_EXCEED_WALL", lambda: waiting(honest())),
     ("W_SAMPLES_MISSING", lambda: honest().with_profile(rate_hz=10_000)),
     ("W_PROFILE_DEGRADED", lambda: honest().with_profile(degraded=("nonblocking",))),
 ]
@@ -365,15 +374,45 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ),
     ("a profile that does not say when", lambda: process(honest(), started_ticks=None)),
     ("a profiled run that does not say when", lambda: honest().with_run(4, started_ticks=None)),
-    ("counts instead of samples", lambda: crowded(honest()).with_profile(rate_hz=0)),
+    ("counts instead of samples", lambda: crowded(honest()).with_profile(rate_hz=0, event="Ir")),
     ("figures rounded to four digits", lambda: metric(honest(), "load_ms", value=1.00005)),
     ("a metric that was counted", lambda: counted(honest())),
-    ("metrics that an older version did not write", lambda: first_metrics(honest(), 3)),
     ("a profile from before its nonce was kept", lambda: honest().with_profile(nonce=None)),
     ("costs unknown", lambda: hotspot(honest(), cpu_s_per_token=None)),
     *gpu.HONEST,
-    ("kernels that the engine saw too", lambda: sighted(honest(), 1, source="engine")),
 ]
+
+
+def recipe(triple: Triple, **changes: Any) -> Triple:
+    return triple.with_evidence(workload={**triple.evidence.workload, **changes})
+
+
+def unaccounted(triple: Triple) -> Triple:
+    """Token times fill a third of their blocks."""
+    for index, run in enumerate(triple.evidence.runs):
+        blocks = tuple(
+            replace(
+                block,
+                sequences_ns=tuple(tuple(gap // 3 for gap in gaps) for gaps in block.sequences_ns),
+            )
+            for block in run.blocks
+        )
+        triple = triple.with_run(index, blocks=blocks)
+    return triple.remeasured()
+
+
+def waiting(triple: Triple) -> Triple:
+    """Every timed block of one thread waits three times as long as it took."""
+    for index, run in enumerate(triple.evidence.runs):
+        blocks = tuple(
+            replace(
+                block,
+                interval=replace(block.interval, run_delay_ns=3 * block.interval.wall_ns),
+            )
+            for block in run.blocks
+        )
+        triple = triple.with_run(index, blocks=blocks)
+    return triple.remeasured()
 
 
 def of_size(triple: Triple, size_bytes: int) -> Triple:

@@ -75,23 +75,12 @@ def rounded(triple: Triple) -> Triple:
     )
 
 
-def unaccounted(triple: Triple) -> Triple:
-    return each_block(
-        triple,
-        lambda block: replace(
-            block,
-            sequences_ns=tuple(tuple(gap // 3 for gap in gaps) for gaps in block.sequences_ns),
-        ),
-    )
-
-
 SUSPECT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_TOO_ROUND", lambda: rounded(build(timed=6))),
     ("W_TOO_ROUND", lambda: same_clocks(build())),
     ("W_TOO_ROUND", lambda: whole_rate(build())),
     ("W_FASTER_THAN_MEMORY", lambda: model(build(token_ns=100_000), 400 << 30)),
     ("W_MODEL_NOT_READ", lambda: model(build(), 4 << 30)),
-    ("W_TIME_UNACCOUNTED", lambda: unaccounted(build())),
     ("W_FEW_SAMPLES", lambda: build().with_profile(rate_hz=1000)),
 ]
 

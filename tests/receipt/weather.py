@@ -187,9 +187,9 @@ def gpu_idle(draft: Draft, source: Random) -> None:
 
 
 def rounded(draft: Draft, source: Random) -> None:
-    """The clock ticks in microseconds, or in milliseconds."""
-    step = source.choice([1000, 1_000_000])
-    for block in blocks(draft.timed):
+    """The clock ticks in tenths of a microsecond, or in whole ones."""
+    step = source.choice([100, 1000])
+    for block in blocks(draft.runs):
         for gaps in block["sequences_ns"]:
             gaps[:] = [gap // step * step for gap in gaps]
 

@@ -134,7 +134,7 @@ def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     plain = clocks.read
-    looks: list[int] = []
+    looks: list[clocks.Reading] = []
 
     def slow(pid: int) -> clocks.Reading:
         first = not looks

@@ -75,6 +75,8 @@ class Draft:
     def retime(self) -> Draft:
         """Compute every figure anew from the runs, and the rate that the receipt claims."""
         seen = from_plain(Evidence, self.evidence)
+        if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
+            self.profile["overhead_pct"] = overhead_pct(seen.runs, seen.clock_scope)
         counted = [to_plain(each) for each in seen.metrics if each.provenance != "measured"]
         prompt_tokens = self._prompt_tokens(seen)
         try:
@@ -85,8 +87,6 @@ class Draft:
         rate = value_of(found, "tokens_per_second")
         assert rate is not None
         self.receipt["tokens_per_second"] = rate
-        if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
-            self.profile["overhead_pct"] = overhead_pct(seen.runs, seen.clock_scope)
         return self
 
     def recount(self) -> Draft:
