@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import math
 import sys
 import time
 from collections import Counter
@@ -76,8 +77,8 @@ def pace(draft: Draft, source: Random) -> None:
             for interval in intervals(block):
                 for name, spent in interval.items():
                     interval[name] = None if spent is None else round(spent * factor)
-    if factor < 1:  # as many samples in less time were taken at a higher rate
-        draft.profile["rate_hz"] = round(draft.profile["rate_hz"] / factor)
+    # As many samples in less time were taken at a higher rate, and in more at a lower one.
+    draft.profile["rate_hz"] = math.ceil(draft.profile["rate_hz"] / factor)
 
 
 def resample(draft: Draft, source: Random) -> None:
