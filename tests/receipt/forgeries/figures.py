@@ -171,7 +171,7 @@ def metric_that_is_no_number(draft: Draft, source: Random) -> Files:
 def metric_edited(draft: Draft, source: Random) -> Draft:
     """Edits one figure of the evidence that the gate judges, and leaves the rate alone."""
     metric = source.choice(
-        [m for m in draft.evidence["metrics"] if m["name"] != "tokens_per_second"]
+        [m for m in draft.evidence["metrics"] if m["name"] != "tokens_per_second" and m["value"]]
     )
     metric["value"] *= source.choice([source.uniform(0.1, 0.95), source.uniform(1.06, 9)])
     return draft.reseal()
