@@ -105,9 +105,9 @@ class Measuring:
     def first(self) -> None:
         """Measure what every verdict needs."""
         self.observer.warm_up()
-        self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE)
+        self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
         if self.profiler is not None:
-            self._profiled_until(self.spent + PROFILED_SHARE, self.profiler)
+            self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
 
     def more(self, *, timed: bool, profiled: bool) -> None:
         """Spend the rest of the budget where it can settle something."""
@@ -129,7 +129,7 @@ class Measuring:
     def _served(self) -> bool:
         return isinstance(self.plan, Served)
 
-    def _timed_until(self, spent: float, at_least: int = MIN_TIMED) -> None:
+    def _timed_until(self, spent: float, at_least: int) -> None:
         done = self.count("timed")
         wanted = done + at_least
         while done < MAX_TIMED and (done < wanted or self.spent < spent):
@@ -137,9 +137,7 @@ class Measuring:
             done += 1
             self._tell()
 
-    def _profiled_until(
-        self, spent: float, profiler: Profiler, at_least: int = MIN_PROFILED
-    ) -> None:
+    def _profiled_until(self, spent: float, profiler: Profiler, at_least: int) -> None:
         wanted = self.count("profiled") + at_least
         while True:
             done, few = self.count("profiled"), self.few_samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 QUIET: Mapping[str, frozenset[str]] = {
     "benchmarks": frozenset(),
     "doors": frozenset(
-        ["batching", "calibrated", "ini", "instruments", "keys", "marker", "names", "opening"]
+        ["batching", "calibrated", "ini", "instruments", "marker", "names", "opening"]
     ),
     "embedded": frozenset(["inject", "kernels", "model", "tokenizer", "transformer", "weights"]),
     "profile": frozenset(
@@ -59,6 +60,36 @@ QUIET: Mapping[str, frozenset[str]] = {
 A module that is not known here counts as one that measures.
 """
 
+STEADY: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "doors": frozenset(
+            [
+                "calibrate",
+                "cli",
+                "collect",
+                "confinement",
+                "counted",
+                "diff",
+                "doctor",
+                "faults",
+                "hostile_words",
+                "import_export",
+                "keeping",
+                "keys",
+                "litter",
+                "off",
+                "sealing",
+                "secrets",
+                "settings",
+                "shown",
+                "signing",
+            ]
+        ),
+        "profile": frozenset(["failing_tools", "speedscope", "speedscope_profile", "tachyon"]),
+    }
+)
+"""The modules of these rooms that do start them, and ask nothing of how fast anything was."""
+
 
 def together(nodeid: str) -> str:
     """Return the name of what a test shares a worker with: all that measures, or its module.
@@ -67,5 +98,6 @@ def together(nodeid: str) -> str:
     """
     module = nodeid.partition("::")[0]
     room, stem = PurePath(module).parts[-2:]
-    measures = room in QUIET and stem.removeprefix("test_").removesuffix(".py") not in QUIET[room]
-    return "measuring" if measures else module
+    name = stem.removeprefix("test_").removesuffix(".py")
+    alone = QUIET.get(room, frozenset()) | STEADY.get(room, frozenset())
+    return "measuring" if room in QUIET and name not in alone else module

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.knobs import KNOBS
 from tests.doors.project import Project, workload
+from tests.profile.fake_valgrind import FakeValgrind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 KEYS: Mapping[str, object] = {
     "flamegate": True,
@@ -67,9 +70,14 @@ def test_there_is_no_other_key() -> None:
         ("pyproject.toml", "[tool.pytest]\n" + TOML),
     ],
 )
-def test_every_key_takes_effect(project: Project, name: str, text: str) -> None:
+def test_every_key_takes_effect(
+    project: Project, name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name == "pyproject.toml" and pytest.version_tuple < (9,):
         pytest.skip("[tool.pytest] came with pytest 9")
+    # A stand-in counts at once; the real one takes half a minute (tests/profile has it).
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    counting = FakeValgrind(tmp_path)
     project.write(name, text)
     project.write("loads.toml", workload("toy"))
     project.write("conftest.py", WATCHES)
@@ -86,6 +94,7 @@ def test_every_key_takes_effect(project: Project, name: str, text: str) -> None:
         "profiler": None,
         "budget": 1.5,
     }
+    assert counting.seen
     assert (project.path / "artifacts" / "latest" / "toy" / "verdict.json").is_file()
     assert not project.artifacts.exists()
 

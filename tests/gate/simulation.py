@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ class Machine:
         return [level + self.process(random) for _ in range(count)]
 
 
+@cache  # the same trials answer several questions
 def rate_outcomes(
     machine: Machine, slowdown: float, trials: int, *, seed: int = 1, drop_pct: float = 5.0
 ) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 import pytest
@@ -59,6 +60,7 @@ PLACED = Machine(0.015, misplaced=0.06)
 WANDERING = Machine(0.015, memory=0.1)
 
 
+@cache  # the same trials answer several questions
 def outcomes(machine: Machine, drop_pct: float, slowdown: float, seed: int = 3) -> dict[str, float]:
     random = Random(seed)
     rates = pair_rates(FIRST_LOOKS)

@@ -39,7 +39,7 @@ def listed(prompt, max_tokens):
 def late(prompt, max_tokens):
     import helper
     for i in range(max_tokens):
-        yield helper.softmax(hot(i))
+        yield helper.softmax(hot(i)) if i % 8 == 7 else hot(i)
 
 def warm(prompt, max_tokens):
     for i in range(max_tokens):
