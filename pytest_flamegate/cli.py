@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import __version__
@@ -38,6 +40,10 @@ _COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for name in ("stdout", "stderr"):
+        # Closed by whoever started it: nobody listens, and the exit code says it all.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     parsed = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a terminal's encoding lacks, or a file's name that is no text, is escaped.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common, keygen
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.errors import ReceiptError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -121,7 +121,15 @@ def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
 def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
     from pytest_flamegate.receipt import statement, store
+    from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 
+    stands = output.parent.resolve() == receipt.parent.resolve()
+    if stands and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:
+        raise UsageError(
+            "E_PREDICATE_PLACE",
+            f"{str(output)!a} is what the predicate is about, and is not overwritten.",
+            "Name another file: --predicate predicate.json.",
+        )
     store.write_atomic(output, statement.predicate(files) + b"\n")
     # A receipt may go by another name; the others stand beside it under their own.
     names = [receipt, *(receipt.with_name(name) for name, _ in statement.digests(files)[1:])]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.commands.replay import Answer
     from pytest_flamegate.receipt import Verification
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

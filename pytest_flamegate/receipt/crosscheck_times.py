@@ -96,7 +96,7 @@ def _clocks_disagree(case: Case) -> Iterator[str]:
     offsets_s = [
         (run.pid, _started_s(run) - run.started_ticks / TICKS_PER_S)
         for run in case.evidence.runs
-        if run.started_ticks is not None
+        if run.started_ticks is not None and not _is_wrapped(run)
     ]
     steps = [
         (pid, after_s - before_s)
@@ -108,6 +108,11 @@ def _clocks_disagree(case: Case) -> Iterator[str]:
             yield f"By the wall clock process {pid} began {step_s:+,.0f} s from what ticks tell."
     if len(steps) > MOST_STEPS:
         yield f"The wall clock would have been set {len(steps)} times while the runs lasted."
+
+
+def _is_wrapped(run: Run) -> bool:
+    """Whether a profiler began the program, which may take seconds before it does."""
+    return run.role == "profiled" and run.load_ns is None
 
 
 def _started_s(run: Run) -> float:
@@ -125,9 +130,9 @@ def _lasted_s(run: Run) -> float:
 def _after_start_s(run: Run) -> float:
     """Return what it took at least from the start of the process.
 
-    A profiled program is begun by its profiler, whose own time is part of the interval: only
-    what followed the first token was certainly after the program's start.
+    A profiler's own time is part of the interval where it began the program: only what followed
+    the first token was certainly after the program's start.
     """
-    if run.role == "profiled" and run.load_ns is None:
+    if _is_wrapped(run):
         return sum(sum(gaps[1:]) for block in run.blocks for gaps in block.sequences_ns) / 1e9
     return _lasted_s(run)

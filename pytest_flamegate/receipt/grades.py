@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from pytest_flamegate.errors import UsageError
 
+_NOTHING = "nothing, for it breaks a rule or cannot be read"
 _OWN_WORD = (
     "this receipt is well-formed and does not contradict itself; its figures are the word of "
     "whoever wrote it"
@@ -50,7 +51,9 @@ class Grade(IntEnum):
     @property
     def ceiling(self) -> str:
         """One sentence: what a green answer at this grade would prove, and no more."""
-        if self <= Grade.CONSISTENT:
+        if self is Grade.SELF_REPORTED:
+            proof = _NOTHING
+        elif self is Grade.CONSISTENT:
             proof = _OWN_WORD
         elif self is Grade.OBSERVED:
             proof = _SEEN

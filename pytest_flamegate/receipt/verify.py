@@ -110,15 +110,12 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
                 _replayed(crosscheck_replay.Replay(found.case, wishes.replay), malformed, found)
     obtained_again = found.grade is Grade.REPLAYED
     signed_by = _attest(sources, wishes, found)
-    if wishes.require_grade is not None and found.grade < wishes.require_grade:
-        found.refuse(
-            Refusal(
-                "E_GRADE",
-                f"The grade is {found.grade.name}, wanted {wishes.require_grade.name}.",
-                wishes.require_grade.todo,
-            ),
-            None,
-        )
+    # ATTESTED stands above REPLAYED, and does not say that anything was run again.
+    unseen = wishes.require_grade is Grade.REPLAYED and not obtained_again
+    if wishes.require_grade is not None and (unseen or found.grade < wishes.require_grade):
+        wanted = wishes.require_grade
+        message = f"The grade is {found.grade.name}, wanted {wanted.name}."
+        found.refuse(Refusal("E_GRADE", message, wanted.todo), None)
     return Verification(
         ok=not found.refusals,
         grade=found.grade,

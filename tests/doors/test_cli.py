@@ -634,3 +634,14 @@ def test_doctor_where_no_profiler_works(tmp_path: Path) -> None:
     assert done.returncode == 5, done.stderr
     assert "--flamegate-profiler=none" in done.stdout.splitlines()[-2]
     assert "E_NO_PROFILER" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("name", "code"), [("receipt.json", 0), ("nothing.json", 3)])
+def test_nobody_listens(shelf: Path, name: str, code: int) -> None:
+    # As python starts where both are closed: flamegate ... >&- 2>&-
+    script = (
+        "import sys; sys.stdout = sys.stderr = None; from pytest_flamegate.cli import main; "
+        f"sys.exit(main(['verify-receipt', {name!r}]))"
+    )
+    left = subprocess.run([sys.executable, "-c", script], cwd=shelf, check=False)
+    assert left.returncode == code

@@ -294,6 +294,14 @@ def test_the_predicate_for_another_signer(shelf: Path, capsys: Told, output: str
     assert not (shelf / "attestation.dsse.json").exists()
 
 
+@pytest.mark.parametrize("name", ["receipt.json", "evidence.json", "attestation.dsse.json"])
+def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Told, name: str) -> None:
+    before = {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()}
+    assert ask("sign", "receipt.json", "--predicate", str(signed / name)) == 2
+    refused(capsys, "E_PREDICATE_PLACE")
+    assert {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()} == before
+
+
 @pytest.mark.parametrize("arguments", [(), ("--key", "k", "--predicate", "p"), ("--key",)])
 def test_sign_wants_to_know_what_with(shelf: Path, arguments: tuple[str, ...]) -> None:
     assert ask("sign", "receipt.json", *arguments) == 2

@@ -201,7 +201,7 @@ def build(
             "engine": engine,
             "prompt": "2+2=",
             "max_tokens": length,
-            "command": ["./engine"] if program else [],
+            "command": ("./engine",) if program else (),
             "target": "toy:generate",
         },
         model_sha256=MODEL_SHA256,

@@ -70,6 +70,32 @@ def test_signed_and_observed_is_attested() -> None:
     assert "--max-age" in answer.ceiling
 
 
+def test_a_signature_is_no_replay() -> None:
+    answer = verified(SIGNED, A, require_grade=Grade.REPLAYED)
+    assert answer.grade is Grade.ATTESTED
+    assert codes(answer) == ["E_GRADE"]
+    assert "--replay" in (answer.refusals[0].todo or "")
+
+
+@pytest.mark.parametrize(
+    ("attestation", "trusted", "code", "honest"),
+    [
+        (None, A, "E_SIGNATURE_MISSING", True),
+        (SIGNED, B, "E_SIGNATURE_UNTRUSTED", True),
+        (SIGNED, b"no key", "E_BAD_KEY", True),
+        (SIGNED, A, "E_SIGNATURE_SUBJECT", False),
+    ],
+)
+def test_whose_name_is_wanted_is_no_matter_of_honesty(
+    attestation: bytes | None, trusted: bytes, code: str, honest: bool
+) -> None:
+    files = FILES if honest else {**FILES, "receipt.json": FILES["receipt.json"] + b"\n"}
+    answer = verified(attestation, trusted, files=files)
+    assert not answer.ok
+    assert code in codes(answer)
+    assert answer.honest is honest
+
+
 def test_files_that_stand_together(tmp_path: Path) -> None:
     path = build().write(tmp_path)
     (tmp_path / ATTESTATION_NAME).write_bytes(sign(build().files, ALICE))

@@ -90,6 +90,6 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", crowd.KINDS)
 def test_no_writer_loses_an_update(tmp_path: Path, kind: str) -> None:
     writers, times = (2, 20) if kind == "jobs" else (8, 50)
-    came = crowd.together(kind, tmp_path, writers, times)
+    came = crowd.together(kind, tmp_path / "place", writers, times)
     assert (came.lost, came.corrupt, came.failed) == (0, 0, 0)
     assert came.updates == writers * times
