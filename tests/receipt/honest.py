@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import dropwhile
 from random import Random
 from typing import Any
 
@@ -56,6 +57,11 @@ def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
     chosen = [weather for weather in WEATHER if source.random() < 0.25]
     for weather in chosen:
         weather(draft, source)
+    for block in blocks(draft.runs):
+        if block.get("decode") is not None:
+            # The observer counts what came after its first look, at which several may have come.
+            later = [dropwhile(lambda gap: not gap, gaps[1:]) for gaps in block["sequences_ns"]]
+            block["decode_tokens"] = sum(1 for gaps in later for _ in gaps)
     shift(draft, timedelta(days=source.uniform(-900, 0)))
     draft.evidence["nonce"] = draft.profile["nonce"] = hexadecimal(source, 32)
     now = draft.created + timedelta(seconds=source.uniform(0, 1e6))

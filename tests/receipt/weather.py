@@ -82,7 +82,7 @@ def single_token(draft: Draft, source: Random) -> None:
                 [max(1, sum(gaps) if run["role"] == "timed" else 0)]
                 for gaps in block["sequences_ns"]
             ]
-            block["decode"] = None
+            block["decode"] = block["decode_tokens"] = None
 
 
 def ends_early(draft: Draft, source: Random) -> None:
