@@ -172,11 +172,11 @@ def test_nothing_sampled_is_a_refusal() -> None:
         (b'{"a": 1}', "no speedscope file"),
         (b"\x00\x01 12\n", "binary"),
         ("a;b 12\n".encode("utf-16"), "binary"),
-        (gzip.compress(b"a 1\n")[:-9], "cut off"),
+        (gzip.compress(b"a 1\n", mtime=0)[:-9], "cut off"),
         (b"\x1f\x8bxxxx", "damaged"),
-        (gzip.compress(b"a 1\n") + b"b 2\n", "damaged"),
-        (gzip.compress(b"a 1\n")[:-8] + b"\0" * 8, "damaged"),
-        (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00"), "binary"),
+        (gzip.compress(b"a 1\n", mtime=0) + b"b 2\n", "damaged"),
+        (gzip.compress(b"a 1\n", mtime=0)[:-8] + b"\0" * 8, "damaged"),
+        (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00", mtime=0), "binary"),
     ],
 )
 def test_what_is_no_profile_is_told_what_it_looks_like(data: bytes, words: str) -> None:
@@ -186,12 +186,12 @@ def test_what_is_no_profile_is_told_what_it_looks_like(data: bytes, words: str) 
 
 def test_a_compressed_profile_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.folded.gz"
-    path.write_bytes(gzip.compress(b"a;b 3\n"))
+    path.write_bytes(gzip.compress(b"a;b 3\n", mtime=0))
     assert read_profile(path).stacks == {(plain("a"), plain("b")): 3}
 
 
 def test_a_profile_compressed_in_parts_is_read_whole() -> None:
-    data = gzip.compress(b"a;b 3\n") + gzip.compress(b"a 2\n")
+    data = gzip.compress(b"a;b 3\n", mtime=0) + gzip.compress(b"a 2\n")
     assert parse_profile(data).stacks == {(plain("a"), plain("b")): 3, (plain("a"),): 2}
 
 

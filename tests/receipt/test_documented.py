@@ -9,6 +9,8 @@ import pytest
 
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import policy_for
+from tests.receipt.forgeries.__main__ import DOCUMENT as PAGE
+from tests.receipt.forgeries.__main__ import listed
 from tests.receipt.rules_table import BOOKS, DOCUMENT, ROOT, codes_of_readers, filled
 
 TEXT = DOCUMENT.read_text("utf-8")
@@ -23,6 +25,10 @@ def test_every_rule_is_in_them() -> None:
     for book, _ in BOOKS:
         for rule in book:
             assert f"| `{rule.code}` |" in TEXT
+
+
+def test_every_kind_of_forgery_is_told() -> None:
+    assert PAGE.read_text("utf-8") == listed(), "run python -m tests.receipt.forgeries --list"
 
 
 def test_a_missing_rule_would_be_seen() -> None:

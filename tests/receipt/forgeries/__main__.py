@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from tests.receipt.forgeries import DETECTABLE, KINDS, PENDING, UNDETECTABLE
 from tests.receipt.forgeries.book import FATES, Kind
@@ -17,10 +18,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--variations", type=int, default=100, help="of each kind")
     parser.add_argument("--only", nargs="+", metavar="KIND", help="these kinds alone")
-    parser.add_argument("--list", action="store_true", help="print the kinds as Markdown")
+    parser.add_argument("--list", action="store_true", help="write docs/forgeries.md")
     given = parser.parse_args()
     if given.list:
-        print(listed())
+        DOCUMENT.write_text(listed(), "utf-8")
         return 0
     began = time.monotonic()
     kinds = [kind for kind in KINDS if not given.only or kind.name in given.only]
@@ -42,20 +43,33 @@ def main() -> int:
     return int(bool(failed))
 
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "forgeries.md"
+_HEAD = """\
+# Forgeries
+
+What a forger may try, and what comes of it. Each kind starts from a receipt, evidence and profile
+that flamegate measured; the forger puts right every digest and every figure that one recomputation
+puts right, unless the kind is about a broken seal. `tests/receipt/test_forgeries.py` tries a slice
+of each kind, and shows for every single rule that without it one of them gets through;
+`python -m tests.receipt.forgeries --variations 1000` tries them at length. (This page is written by
+`python -m tests.receipt.forgeries --list`.)
+"""
+
+
 def listed() -> str:
-    """Return every kind as Markdown: what is found, what waits for a rule, what passes."""
-    return "\n\n".join(
-        (
-            f"{len(DETECTABLE)} kinds that are found:",
-            _table(DETECTABLE, ("group", "forgery", "what the forger does", "what comes of it")),
-            f"{len(PENDING)} kinds that a rule could find, and none does:",
-            _table(PENDING, ("group", "forgery", "what the forger does", "the rule")),
-            f"{len(UNDETECTABLE)} kinds that no verifier of files can find:",
-            _table(
-                UNDETECTABLE, ("group", "forgery", "what the forger does", "what would find it")
-            ),
-        )
-    )
+    """Return every kind as a page: what is found, what waits for a rule, what passes."""
+    does = ("group", "forgery", "what the forger does")
+    parts = [
+        (DETECTABLE, "kinds that are found", "what comes of it"),
+        (PENDING, "kinds that a rule could find, and none does", "the rule"),
+        (UNDETECTABLE, "kinds that no verifier of files can find", "what would find it"),
+    ]
+    told = [
+        f"## {len(kinds)} {title}\n\n{_table(kinds, (*does, last))}\n"
+        for kinds, title, last in parts
+        if kinds
+    ]
+    return "\n".join([_HEAD, *told])
 
 
 def _table(kinds: Iterable[Kind], head: tuple[str, ...]) -> str:
