@@ -71,8 +71,10 @@ def repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
             flat = [*chain.from_iterable(sequences)]
             left -= len(flat)
             gaps.add((index, number), *_long_gaps(flat, lengths))
-            ratios.add((index, number), *_ratios(flat, lengths))
-            steps.add((index, number), *_steps(flat, lengths))
+            if run.role == "timed":
+                # Figures are made of these alone: nobody gains by others multiplied or raised.
+                ratios.add((index, number), *_ratios(flat, lengths))
+                steps.add((index, number), *_steps(flat, lengths))
     told = set()
     for times, crowding in (
         (gaps, lambda: _crowding(gaps.different)),

@@ -6,12 +6,11 @@ Gates and reports read the metrics, so an edit of one is an edit of the verdict.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.metrics import figures, overhead_pct, rate_of, value_of
+from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.registry import Rulebook
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _expected(case: Case) -> dict[str, Metric]:
     """Return the metrics that the timed runs give, none where they hold no rate."""
     if rate_of(case.evidence.runs) is None or not all(map(_generates, case.timed)):
         return {}
-    return {metric.name: metric for metric in _recomputed(case)}
+    return {metric.name: metric for metric in case.recomputed}
 
 
 def _departures(metric: Metric, known: Metric) -> Iterator[str]:
@@ -120,18 +119,3 @@ def _generates(run: Run) -> bool:
     sequences = [gaps for block in run.blocks for gaps in block.sequences_ns]
     judged = sum(block.judged_tokens for block in run.blocks)
     return judged > 0 and all(sequences)
-
-
-def _recomputed(case: Case) -> tuple[Metric, ...]:
-    # Nothing else says how long the prompt was; but it is a whole number of tokens.
-    scope = case.evidence.clock_scope
-    stated = value_of(case.evidence.metrics, _PREFILL)
-    found = figures(case.timed, scope, None if stated is None else 1, unseen=True)
-    one = value_of(found, _PREFILL)
-    if stated is None or one is None:
-        return found
-    tokens = max(1, round(stated / one))
-    return tuple(
-        replace(metric, value=metric.value * tokens) if metric.name == _PREFILL else metric
-        for metric in found
-    )

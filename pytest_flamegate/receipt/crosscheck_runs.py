@@ -147,8 +147,10 @@ def _clock_contradiction(case: Case) -> Iterator[str]:
                         f"The run of process {run.pid} has {inner_ns / 1e6:.1f} ms of token "
                         f"times in {what} of {outer_ns / 1e6:.1f} ms."
                     )
+            if block.decode_tokens is None:
+                continue
             after = _after_first_look(block)
-            if block.decode_tokens is not None and block.decode_tokens > after:
+            if block.decode_tokens > after:
                 yield (
                     f"The run of process {run.pid} counts {block.decode_tokens} tokens into a "
                     f"decode in which {after} came."
