@@ -19,7 +19,7 @@ from pytest_flamegate.errors import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_flamegate.receipt import Verification
     from pytest_flamegate.receipt.replayed import Replayed
@@ -81,8 +81,8 @@ def checked(parsed: argparse.Namespace) -> None:
 
 def answers(
     parsed: argparse.Namespace, verify: Callable[..., Verification]
-) -> list[tuple[Path, Answer]]:
-    """Verify each receipt, and run those again that are honest.
+) -> Iterator[tuple[Path, Answer]]:
+    """Verify each receipt, run it again if it is honest, and yield the answer at once.
 
     ``verify(data, **parts)`` asks for all that the reader wants but for ``require_grade``,
     which is among the parts.
@@ -103,7 +103,8 @@ def answers(
         untrusted=parsed.replay_untrusted,
     )
     try:
-        return [(path, _answer(path, verify, replaying)) for path in parsed.paths]
+        for path in parsed.paths:
+            yield path, _answer(path, verify, replaying)
     finally:
         line.end()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common, replay
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.errors import ReceiptError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -76,15 +76,12 @@ def run(parsed: argparse.Namespace) -> int:
         }
         return verify_receipt(data, **{**asked, **parts})
 
-    if parsed.replay:
-        results = replay.answers(parsed, verify)
-    else:
-        results = [(path, replay.Answer(verify(path))) for path in parsed.paths]
-    if parsed.format == "json":
-        told = [{"path": str(path), **_document(each)} for path, each in results]
-        common.say(json.dumps(told, indent=2))
-    else:
-        for path, each in results:
+    plain = ((path, replay.Answer(verify(path))) for path in parsed.paths)
+    results = []
+    # Each is told at once: who interrupts this keeps the answers that there are.
+    for path, each in replay.answers(parsed, verify) if parsed.replay else plain:
+        results.append((path, each))
+        if parsed.format == "text":
             common.say(
                 verification_text(
                     each.verification,
@@ -94,6 +91,15 @@ def run(parsed: argparse.Namespace) -> int:
                     error=each.error,
                 )
             )
+    if parsed.format == "json":
+        told = [{"path": str(path), **_document(each)} for path, each in results]
+        common.say(json.dumps(told, indent=2))
+    elif len(results) > 1:
+        codes = [each.exit_code(replay=parsed.replay) for _, each in results]
+        refused = codes.count(ReceiptError.exit_code)
+        undecided = len(codes) - codes.count(0) - refused
+        open_ones = f", {undecided} not replayed" if undecided else ""
+        common.say(f"{codes.count(0)} accepted, {refused} refused{open_ones}")
     return replay.worst([each for _, each in results], replay=parsed.replay)
 
 

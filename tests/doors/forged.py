@@ -12,7 +12,7 @@ from pytest_flamegate.receipt.build import (
     encode_evidence,
     encode_receipt,
 )
-from pytest_flamegate.receipt.metrics import cost_of, metrics
+from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct
 from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Interval, Observation
 
@@ -44,7 +44,7 @@ def scaled(thing: Any, factor: float, *, reference: bool = False) -> Any:
         }
         if hasattr(thing, "sequences_ns"):
             changed["sequences_ns"] = tuple(
-                tuple(max(1, round(gap / factor)) for gap in gaps) for gaps in thing.sequences_ns
+                tuple(round(gap / factor) for gap in gaps) for gaps in thing.sequences_ns
             )
         return replace(thing, **changed)
     return thing
@@ -78,7 +78,10 @@ def faster(evidence: Evidence, factor: float, *, reference: bool = False) -> Evi
         hotspots = tuple(
             replace(spot, cpu_s_per_token=spot.self_share * cost) for spot in profile.hotspots
         )
-        profile = replace(profile, hotspots=hotspots)
+        overhead = overhead_pct(runs, evidence.clock_scope)
+        if profile.overhead_pct is None:
+            overhead = None
+        profile = replace(profile, hotspots=hotspots, overhead_pct=overhead)
     return replace(evidence, runs=runs, metrics=told, profile=profile)
 
 

@@ -394,6 +394,12 @@ def test_an_honest_receipt(shelf: Path, capsys: Told) -> None:
     assert told.startswith("receipt.json: accepted (grade OBSERVED)")
 
 
+def test_of_several_receipts_the_sum_is_told(measured: Path, tmp_path: Path, capsys: Told) -> None:
+    path = measured / ".flamegate" / "latest" / "toy" / "receipt.json"
+    assert ask("verify-receipt", str(path), str(tmp_path / "none.json"), str(path)) == 3
+    assert capsys.readouterr().out.endswith("\n2 accepted, 1 refused\n")
+
+
 def test_a_receipt_of_a_run(measured: Path, capsys: Told) -> None:
     path = measured / ".flamegate" / "latest" / "toy" / "receipt.json"
     assert ask("verify-receipt", str(path), "--require-grade=observed", "--max-age=1d") == 0

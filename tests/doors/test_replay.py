@@ -27,11 +27,11 @@ from pytest_flamegate.workload.declare import read_file
 from tests.doors.forged import evidence_in, faster, other_tokens, reseal
 from tests.doors.project import workload, write_toy
 from tests.doors.test_cli import run
+from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.types import Evidence
 
 EMBEDDED = '[workloads.emb]\nprompt = "2+2="\nmax_tokens = 1\n'
 PROGRAM = """\
@@ -160,27 +160,16 @@ def test_a_dishonest_receipt_is_not_run(home: Path) -> None:
     assert "not_replayed" not in answer
 
 
-def program(home: Path, **changes: Any) -> Evidence:
-    """Make the receipt of ``toy`` one of a program, as far as its recipe goes."""
+def program(home: Path, **changes: Any) -> None:
+    """Let the receipt of ``toy`` be one of a program, made up to agree with itself."""
     (home / "prog.py").write_text(PROGRAM)
     (home / "other.toml").write_text(COMMAND)
     (declared,) = read_file(home / "other.toml")
-    directory = latest(home, "toy")
-    told = {**recipe(declared), **changes}
-    found = replace(evidence_in(directory), workload={**told, "max_tokens": 4})
-    reseal(directory, found)
-    return found
-
-
-def engine_of(home: Path, name: str) -> None:
-    """Let the receipt name the engine that its evidence names."""
-    directory = latest(home, "toy")
-    document = json.loads((directory / "receipt.json").read_text())
-    reseal(
-        directory,
-        evidence_in(directory),
-        environment={**document["environment"], "FLAMEGATE_ENGINE": name},
-    )
+    told = {**recipe(declared), **changes, "max_tokens": 4}
+    model = {"path": "prog.py"}
+    made = build(clock_scope="process").with_receipt(model=model)
+    made = made.with_evidence(workload=told, model=model, model_sha256=None)
+    made.write(latest(home, "toy"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +181,6 @@ def test_what_is_not_declared_here_does_not_run(home: Path, command: list[str]) 
     mark.mkdir()
     told = [part.replace("MARK", str(mark)) for part in command]
     program(home, command=told)
-    engine_of(home, "command")
     code, answer = asked(home, "toy")
     assert code == 4, answer
     assert answer["not_replayed"]["code"] == "E_REPLAY_UNTRUSTED"
@@ -205,7 +193,6 @@ def test_what_is_not_declared_here_does_not_run(home: Path, command: list[str]) 
 
 def test_an_undeclared_program_runs_where_that_is_allowed(home: Path) -> None:
     program(home)
-    engine_of(home, "command")
     code, answer = replay(home, "toy", "--replay-untrusted")
     # It ran; its tokens are not those of the function whose evidence was borrowed.
     assert code == 3
@@ -264,7 +251,6 @@ def test_what_cannot_be_run_again_is_said(home: Path, case: str) -> None:
 
 def test_a_foreign_value_that_was_redacted_cannot_run(home: Path) -> None:
     program(home, env={"HF_TOKEN": "redacted"})
-    engine_of(home, "command")
     code, answer = asked(home, "toy", "--replay-untrusted")
     assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_REDACTED")
 

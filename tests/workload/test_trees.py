@@ -91,7 +91,7 @@ def test_what_is_known_of_a_process_and_a_signal() -> None:
     while held.stdout_bytes() != b"ready\n":
         time.sleep(0.01)
     assert tree.ignores(held.pid, signal.SIGTERM)
-    assert not tree.ignores(held.pid, signal.SIGHUP)
+    assert not tree.ignores(held.pid, signal.SIGUSR2)
     assert tree.members(held.pid, "none") == {held.pid}
     held.end()
     assert not tree.ignores(held.pid, signal.SIGTERM)
