@@ -133,8 +133,16 @@ class _Times(Generic[_Time]):
             if shared >= _FEWEST and 2 * shared >= of:
                 alike.append((one, other, shared, of))
         chance = _CAUTION * self._chance(crowding) if alike else 0.0
+        repeats: dict[int, float] = {}
         for one, other, shared, of in alike:
-            expected = chance * max(sizes[one], sizes[other])
+            likely = chance
+            if one[0] != other[0]:
+                # How often each run meets its own times bounds how often two of them meet.
+                for run in (one[0], other[0]):
+                    if run not in repeats:
+                        repeats[run] = self._repeats(run)
+                likely = max(chance, _CAUTION * math.sqrt(repeats[one[0]] * repeats[other[0]]))
+            expected = likely * max(sizes[one], sizes[other])
             if _surprise(shared, of, expected) > SURPRISE:
                 yield Repetition(one[0], other[0], shared, of, self.what)
 
@@ -148,6 +156,15 @@ class _Times(Generic[_Time]):
                     within += sum(n * (n - 1) // 2 for n in Counter(row).values())
         steadiness = within / pairs if pairs else 0.0
         return max(steadiness, crowding() / max(1, len(self.different)))
+
+    def _repeats(self, run: int) -> float:
+        """Return the chance that two times of one ``run`` agree."""
+        counted: Counter[_Time] = Counter()
+        for place, times, _ in self._blocks:
+            if place[0] == run:
+                counted.update(times)
+        pairs = counted.total() * (counted.total() - 1) // 2
+        return sum(n * (n - 1) // 2 for n in counted.values()) / pairs if pairs else 0.0
 
     def _seen_at(self, wanted: Container[_Time]) -> Iterator[tuple[_Levels, _Time]]:
         """Yield where each of the times ``wanted`` was seen, in order."""
