@@ -58,7 +58,7 @@ class Instruments:
         ``ToolError`` with each profiler's own words where none can be used.
         """
         asked = workload.sampling
-        key = engine(workload.engine).python_frames, project or self.root, comparing, asked
+        key = engine(workload.engine).sees_python(workload), project or self.root, comparing, asked
         if key not in self._profilers:
             setup = Setup(
                 python_engine=key[0],
@@ -108,7 +108,9 @@ class Instruments:
         if self.requested not in ("auto", COUNTER):
             return []
         profiler = self.profiler(workload)
-        setup = Setup(python_engine=engine(workload.engine).python_frames, project=self.root)
+        setup = Setup(
+            python_engine=engine(workload.engine).sees_python(workload), project=self.root
+        )
         return (
             []
             if profiler is None

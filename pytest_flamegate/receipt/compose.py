@@ -125,6 +125,7 @@ def recipe(workload: Workload) -> dict[str, object]:
     for name in ("target", "model", "tokenizer"):
         if (value := getattr(workload, name)) is not None:
             told[name] = value
+    told |= workload.options
     if workload.injection is not None:
         told["injection"] = f"{workload.injection.frame}:+{workload.injection.extra_pct:g}%"
     return told

@@ -14,7 +14,7 @@ from pytest_flamegate.errors import ReceiptError, UsageError
 from pytest_flamegate.receipt.codec import to_plain
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.workload.declare import from_table
-from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines import OPTIONS, engine
 from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 from pytest_flamegate.workload.injection import parse_injection
 from pytest_flamegate.workload.redaction import REDACTED
@@ -38,6 +38,7 @@ RUNS = (
     "threads",
     "token_unit",
     "tokenizer",
+    *OPTIONS,
 )
 """The parts of a recipe that decide what runs and what it is told.
 

@@ -97,11 +97,15 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelSighting:
-    """Where a claimed kernel was seen: ``profile`` or ``engine``, and how often."""
+    """Where a kernel was seen: ``profile`` or ``engine``, and how often.
+
+    ``told_by`` names the engine's report that it stands in, empty for the profile.
+    """
 
     name: str
     source: Literal["profile", "engine"]
     count: int
+    told_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

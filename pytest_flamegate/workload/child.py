@@ -35,9 +35,16 @@ def measured_sequences(
     began: Callable[[], None],
     token: Callable[[Any], None],
 ) -> None:
-    """Generate ``times`` sequences and hand on each token: the root frame of every profile."""
+    """Generate ``times`` sequences and hand on each token: the root frame of every profile.
+
+    An engine that calls back has ``stream(prompt, max_tokens, token)`` and is spared a thread.
+    """
+    stream = getattr(generate, "stream", None)
     for _ in range(times):
         began()
+        if stream is not None:
+            stream(prompt, max_tokens, token)
+            continue
         for each in generate(prompt, max_tokens):
             token(each)
 
@@ -65,12 +72,15 @@ class _Server:
             self._run_reference(value)
         elif command == wire.WARM:
             self._sequences(min(value, self._max_tokens), 1, self._began, self._token)
+            self._reports()
         elif command == wire.PART:
             self._part(value)
         elif command == wire.PROFILE:
             self._told_at_the_end(value)
         else:
             self._sequences(self._max_tokens, value, self._began, self._token)
+            for report in self._reports():
+                wire.send_text(self._fd, wire.REPORT, json.dumps(report))
 
     def _sequences(
         self, max_tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
@@ -104,6 +114,11 @@ class _Server:
             self._began()
             for each in kept[start:end]:
                 self._token(each)
+
+    def _reports(self) -> list[dict[str, Any]]:
+        """Take what the engine has to say of its last sequences, where it says anything."""
+        reports = getattr(self._generate, "reports", None)
+        return [] if reports is None else list(reports())
 
     def _began(self) -> None:
         wire.send(self._fd, wire.SEQUENCE)

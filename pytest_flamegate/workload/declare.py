@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.paths import is_file
-from pytest_flamegate.workload.engines import ENGINES, engine
+from pytest_flamegate.workload.engines import ENGINES, OPTIONS, engine
 from pytest_flamegate.workload.engines.base import ENGINE_KEYS
 from pytest_flamegate.workload.sampling import sampling
 from pytest_flamegate.workload.spec import Workload
 from pytest_flamegate.workload.thresholds import DEFAULTS, thresholds
-from pytest_flamegate.workload.toml_file import known, parse, read_bytes, told
+from pytest_flamegate.workload.toml_file import frozen, known, parse, read_bytes, told
 from pytest_flamegate.workload.variants import KEY as VARIANTS
 from pytest_flamegate.workload.variants import Declared, expand, split
 
@@ -49,6 +49,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "hotspots": (dict,),
     "profile": (dict,),
     "decode_profile": (bool,),
+    **OPTIONS,
 }
 _FOR_THE_SYSTEM = ("command", "build", "target", "model", "tokenizer")
 _REQUIRED = ("prompt", "max_tokens")
@@ -205,11 +206,16 @@ def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
         ),
         sampling=sampling(table.get("profile", {}), where),
         decode_profile=_decode_profile(table, where),
+        options=_options(table, chosen),
         family=declared.family,
         variant=declared.variant,
     )
     chosen.validate(workload)
     return workload
+
+
+def _options(table: Mapping[str, Any], chosen: Engine) -> Mapping[str, object]:
+    return MappingProxyType({key: frozen(table[key]) for key in chosen.options if key in table})
 
 
 def _decode_profile(table: Mapping[str, Any], where: str) -> bool:
@@ -263,8 +269,10 @@ def _kinds(table: Mapping[str, Any], where: str) -> None:
 def _suits(table: Mapping[str, Any], chosen: Engine, where: str) -> None:
     """Refuse a key that the engine would silently ignore."""
     for key in table:
-        if key in ENGINE_KEYS - chosen.keys:
-            takers = " or ".join(name for name, each in ENGINES.items() if key in each.keys)
+        if key in {*ENGINE_KEYS, *OPTIONS} - chosen.keys - chosen.options.keys():
+            takers = " or ".join(
+                name for name, each in ENGINES.items() if key in {*each.keys, *each.options}
+            )
             raise UsageError(
                 "E_WRONG_KEY",
                 f"{where} has the engine {chosen.name}, which takes no {key}.",

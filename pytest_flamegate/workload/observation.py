@@ -1,7 +1,7 @@
 """What was seen: runs of a workload as the observer clocked them.
 
-Every time is in nanoseconds of the observer's own monotonic clock. Nothing in
-here was reported by the engine, except the tokens themselves.
+Every time is in nanoseconds of the observer's own monotonic clock. Nothing in here was
+reported by the engine, except the tokens themselves and what stands under ``reported``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.workload.device import DevicesSeen
+    from pytest_flamegate.workload.reported import Report
 
 Role = Literal["timed", "profiled"]
 ClockScope = Literal["sequence", "process"]
@@ -108,7 +109,8 @@ class Run:
     prefill together. ``peak_rss_bytes`` is the peak of a served process before the
     reference kernel allocates its matrices, of a program up to its first token.
     ``pair`` is the number, from 0, of the pair it ran in beside a process of the other
-    side; ``cpu`` the one core that it was bound to.
+    side; ``cpu`` the one core that it was bound to. ``reported`` is what the engine said of
+    itself, one entry for each source and sequence that said something.
     """
 
     role: Role
@@ -127,6 +129,7 @@ class Run:
     cpu_pressure_pct: float | None
     pair: int | None = None
     cpu: int | None = None
+    reported: tuple[Report, ...] = ()
 
     @property
     def tokens(self) -> int:

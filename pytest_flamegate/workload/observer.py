@@ -143,6 +143,7 @@ class Observer:
             blocks=tuple(blocks),
             pair=place.pair,
             cpu=place.cpu,
+            reported=served.reports(),
             **self._last(counted),
         )
         self._runs.append(run)

@@ -14,6 +14,7 @@ from pytest_flamegate.workload import clocks, determinism, process, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import check_count, check_output, died, timed_out, told
+from pytest_flamegate.workload.reported import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,7 @@ class ServedProcess:
         self._deadline_s = 0.0
         self._allow()
         self._parser = wire.Parser()
+        self._reports: list[Report] = []
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
         self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags, cpu)
@@ -116,6 +118,10 @@ class ServedProcess:
         """Run the reference kernel ``times`` times; return what it took."""
         return self._command(wire.REFERENCE, times)[0]
 
+    def reports(self) -> tuple[Report, ...]:
+        """Return what the engine said of its measured sequences so far."""
+        return tuple(self._reports)
+
     def counters(self) -> clocks.Counters:
         """Read the process's counters."""
         return clocks.counters(self.pid)
@@ -150,6 +156,8 @@ class ServedProcess:
                 elif record == wire.SEQUENCE:
                     taken.begin()
                     self._allow()
+                elif record == wire.REPORT:
+                    self._reports.append(Report(**json.loads(text)))
                 elif record == wire.ENDED:
                     taken.ended = True
                 elif record == wire.DONE:

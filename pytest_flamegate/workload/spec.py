@@ -63,7 +63,8 @@ class Workload:
     ``source`` says where it was declared (a file's name, ``embedded``, or a test's
     node id); ``directory`` is where commands run and patterns are resolved.
     ``target`` is ``module:function`` for the python engine. ``decode_profile`` asks for
-    a profile of decode alone, by subtraction. ``family`` is the template
+    a profile of decode alone, by subtraction. ``options`` are the keys that its engine alone
+    understands, as they were declared: immutable, lists as tuples. ``family`` is the template
     that it is the ``variant`` of, both None where it is declared by itself.
     """
 
@@ -87,6 +88,7 @@ class Workload:
     injection: Injection | None = None
     sampling: Sampling = field(default_factory=Sampling)
     decode_profile: bool = False
+    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     family: str | None = None
     variant: str | None = None
 

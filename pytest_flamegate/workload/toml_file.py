@@ -6,6 +6,7 @@ import difflib
 import os
 import stat
 import tomllib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import UsageError
@@ -40,6 +41,15 @@ def _unreadable(path: Path, why: str) -> UsageError:
     return UsageError(
         "E_BAD_TOML", f"{path} cannot be read: {why}.", "Make it a file that this user may read."
     )
+
+
+def frozen(value: object) -> object:
+    """Return the value with lists as tuples and tables as read-only views, all the way down."""
+    if isinstance(value, list):
+        return tuple(map(frozen, value))
+    if isinstance(value, dict):
+        return MappingProxyType({key: frozen(each) for key, each in value.items()})
+    return value
 
 
 def parse(path: Path, data: bytes) -> dict[str, Any]:

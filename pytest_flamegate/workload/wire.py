@@ -25,10 +25,11 @@ SEQUENCE = b"s"  # a sequence was requested
 ENDED = b"e"  # the sequence that PART goes on with is complete
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
+REPORT = b"i"  # `value` bytes of JSON follow: what the engine says of the sequence
 DONE = b"d"  # the command is finished
 FAILED = b"x"  # `value` bytes of UTF-8 follow: what went wrong
 
-WITH_PAYLOAD = frozenset({TEXT, FAILED})
+WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT})
 _INT32 = range(-(2**31), 2**31)
 
 

@@ -20,6 +20,12 @@ ENGINES: dict[str, Engine] = {
 }
 
 
+OPTIONS: dict[str, tuple[type, ...]] = {
+    key: kinds for each in ENGINES.values() for key, kinds in each.options.items()
+}
+"""The keys that one engine alone understands, with the types of their values."""
+
+
 def engine(name: str) -> Engine:
     """Return the engine called ``name``; ``UsageError`` ``E_UNKNOWN_ENGINE`` if there is none."""
     try:

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 ENGINE_KEYS = frozenset({"command", "target", "model", "tokenizer", "token_unit"})
-"""The keys of a declaration that mean something to some engines only."""
+"""The keys of a declaration that mean something to some engines only.
+
+What one engine alone understands stands in its ``options``.
+"""
+
+Kinds = tuple[type, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,13 @@ class Engine(Protocol):
     """One way to run a model. Implementations hold no state."""
 
     name: str
-    python_frames: bool
-    """Whether the frames worth seeing are Python's."""
     keys: frozenset[str]
     """Which of ``ENGINE_KEYS`` a declaration for it may hold."""
+    options: Mapping[str, Kinds]
+    """Further keys of a declaration, with the types of their values: ``Workload.options``."""
+
+    def sees_python(self, workload: Workload) -> bool:
+        """Return whether the frames worth seeing are Python's."""
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` where the declaration lacks or contradicts something."""

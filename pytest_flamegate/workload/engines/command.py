@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
@@ -10,8 +11,10 @@ from pytest_flamegate.workload.discover import find_model
 from pytest_flamegate.workload.engines.base import Plan, Streamed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_flamegate.workload.engines.base import Kinds
     from pytest_flamegate.workload.spec import Workload
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
@@ -23,8 +26,12 @@ class Command:
     """Runs ``command`` once for each measurement; no shell ever sees it."""
 
     name = "command"
-    python_frames = False
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
+    options: Mapping[str, Kinds] = MappingProxyType({})
+
+    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
 
     def validate(self, workload: Workload) -> None:
         """Refuse an empty command, an unknown placeholder and an unknown token unit."""

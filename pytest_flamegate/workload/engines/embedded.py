@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.workload.discover import find_model
 from pytest_flamegate.workload.engines.base import Plan, Served
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.workload.engines.base import Kinds
     from pytest_flamegate.workload.spec import Workload
 
 FACTORY = "pytest_flamegate.embedded.serving:load_engine"
@@ -19,8 +23,12 @@ class Embedded:
     """Runs a ternary GGUF of architecture ``bitnet``: the shipped one unless told otherwise."""
 
     name = "embedded"
-    python_frames = True
     keys = frozenset({"model"})
+    options: Mapping[str, Kinds] = MappingProxyType({})
+
+    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
     def validate(self, workload: Workload) -> None:
         """Take every workload: there is nothing to lack."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import ToolError, UsageError
@@ -12,10 +13,11 @@ from pytest_flamegate.workload.discover import find_model
 from pytest_flamegate.workload.engines.base import Plan, Served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from pytest_flamegate.workload.engines.base import Kinds
     from pytest_flamegate.workload.spec import Workload
 
     Generate = Callable[[str, int], Iterable[Any]]
@@ -27,8 +29,12 @@ class Python:
     """Imports the target in a fresh child process and calls it with prompt and max_tokens."""
 
     name = "python"
-    python_frames = True
     keys = frozenset({"target", "model"})
+    options: Mapping[str, Kinds] = MappingProxyType({})
+
+    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
     def validate(self, workload: Workload) -> None:
         """Refuse a missing or misspelt target."""
