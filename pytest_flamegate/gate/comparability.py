@@ -172,18 +172,11 @@ def _some_all_none(seen: set[bool]) -> str:
 
 def _formulas(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     """Compare how figures of the same name were computed."""
-    old = {metric.name: metric for metric in baseline.metrics}
-    for metric in current.metrics:
-        before = old.get(metric.name)
-        if before is None:
-            continue
-        for name in ("direction", "formula", "unit", "clock"):
-            yield from _field(
-                f"{name} of {metric.name}",
-                getattr(before, name),
-                getattr(metric, name),
-                "E_DIRECTION_DIFFERS" if name == "direction" else "E_FORMULA_DIFFERS",
-            )
+    # The gate alone is imported without the verifier, which the receipts' package brings along.
+    from pytest_flamegate.receipt.formulas import differing_formulas
+
+    for each in differing_formulas(baseline.metrics, current.metrics):
+        yield from _field(f"{each.field} of {each.second.name}", *each.values, each.code)
 
 
 def _profiler(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
