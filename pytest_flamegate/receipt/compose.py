@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.profile import fold, hotspots
 from pytest_flamegate.receipt.backend import backend_of
 from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
+from pytest_flamegate.receipt.policies import policy_of_engine
+from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -58,7 +60,8 @@ def compose(
 ) -> tuple[Receipt | None, Evidence]:
     """Return the receipt and its evidence (``receipt_sha256`` still empty).
 
-    Without a profile no kernel was seen, and there is no receipt to write.
+    Without a profile no kernel was seen, and there is no receipt to write: an engine's own
+    word alone makes none.
     """
     found = metrics(seen, subject.prompt_tokens)
     record = None
@@ -67,6 +70,7 @@ def compose(
         spots = hotspots(pooled, cost_of(pooled.covers, found))
         record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
         sightings = kernels(spots)
+    told = engine_kernels(seen.runs, {sighting.name for sighting in sightings})
     model_sha256 = subject.model.get("sha256")
     evidence = Evidence(
         nonce=seen.nonce,
@@ -88,7 +92,7 @@ def compose(
         runs=seen.runs,
         metrics=(*found, *subject.counted),
         profile=record,
-        kernels=sightings,
+        kernels=(*sightings, *told),
         side=subject.side,
         device=seen.device,
     )
@@ -99,11 +103,14 @@ def compose(
 
 def kernels(spots: Sequence[Hotspot]) -> tuple[KernelSighting, ...]:
     """Return the frames that compute, as seen in the profile; the hottest ones if none is known."""
-    known = [s for s in spots if s.category in KERNEL_CATEGORIES and s.self_share >= KERNEL_FLOOR]
-    chosen = known or [s for s in spots if s.self_samples > 0]
+    chosen = _known(spots) or [s for s in spots if s.self_samples > 0]
     return tuple(
         KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:_MAX_KERNELS]
     )
+
+
+def _known(spots: Sequence[Hotspot]) -> list[Hotspot]:
+    return [s for s in spots if s.category in KERNEL_CATEGORIES and s.self_share >= KERNEL_FLOOR]
 
 
 def recipe(workload: Workload) -> dict[str, object]:
@@ -133,6 +140,7 @@ def recipe(workload: Workload) -> dict[str, object]:
 
 def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
     rate = tokens_per_second(seen)
+    backend = backend_of(evidence)
     environment = {
         **seen.effective_environment,
         "FLAMEGATE_ENGINE": subject.workload.engine,
@@ -143,12 +151,18 @@ def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt
         environment["PYTHON_VERSION"] = subject.machine["python"]
     return Receipt(
         timestamp=evidence.created,
-        backend=backend_of(evidence),
+        backend=backend,
         deterministic=seen.differs_at is None and len(seen.runs) > 1,
         tokens_requested=subject.workload.max_tokens,
         tokens_generated=len(seen.tokens),
         tokens_per_second=rate.value,
-        kernels=tuple(sighting.name for sighting in evidence.kernels),
+        kernels=claimed_kernels(
+            evidence.kernels,
+            named_by_profile=evidence.profile is not None
+            and bool(_known(evidence.profile.hotspots)),
+            backend=backend,
+            policy=policy_of_engine(subject.workload.engine),
+        ),
         environment=dict(sorted(environment.items())),
         model=subject.model,
     )

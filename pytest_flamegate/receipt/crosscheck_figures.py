@@ -12,6 +12,7 @@ from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.reported import AT_LEAST, engine_metrics, of_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,16 +40,33 @@ _READING = ("formula", "unit", "direction", "clock", "samples", "provenance")
 )
 def _metric_mismatch(case: Case) -> Iterator[str]:
     # Not its value alone: a flipped direction turns a loss into a gain.
-    for name, times in Counter(metric.name for metric in case.evidence.metrics).items():
+    for (name, _), times in Counter(map(_known_by, case.evidence.metrics)).items():
         if times > 1:
             yield f"The metric {shown(name)} stands {times} times."
+    yield from _told_by_nobody(case)
     silent = [run.pid for run in case.timed if not _generates(run)]
     if silent and rate_of(case.evidence.runs) is not None:
         yield f"The timed run of process {silent[0]} holds no tokens that a metric could be of."
     expected = _expected(case)
     for metric in case.evidence.metrics:
-        if metric.name in expected:
-            yield from _departures(metric, expected[metric.name])
+        if (known := expected.get(_known_by(metric))) is not None:
+            yield from _departures(metric, known)
+
+
+def _told_by_nobody(case: Case) -> Iterator[str]:
+    # Where nothing ran, figures are ingested from elsewhere, and nothing here vouches for them.
+    told = {_known_by(metric) for metric in engine_metrics(case.timed)}
+    for metric in case.evidence.metrics:
+        if case.timed and of_engine(metric) and _known_by(metric) not in told:
+            yield (
+                f"{shown(metric.name)} is said to be the engine's own ({shown(metric.formula)}), "
+                f"and not {AT_LEAST} reports of the timed runs give it."
+            )
+
+
+def _known_by(metric: Metric) -> tuple[str, str]:
+    """Return what a metric is known by: its name, and of the engine's own also who told it."""
+    return metric.name, metric.formula if of_engine(metric) else ""
 
 
 _GOES_BY = {
@@ -66,20 +84,20 @@ _GOES_BY = {
 )
 def _metric_missing(case: Case) -> Iterator[str]:
     # A figure that is not there cannot have got worse.
-    told = {metric.name for metric in case.evidence.metrics}
+    told = set(map(_known_by, case.evidence.metrics))
     expected = _expected(case)
-    for name in expected:
+    for metric in expected.values():
         # A time that nobody saw is left out, and what goes by it too.
-        seen = expected[_GOES_BY.get(name, name)].value > 0
-        if name not in told and seen:
-            yield f"The runs give {shown(name)}, and no metric is called so."
+        behind = expected.get((_GOES_BY.get(metric.name, ""), ""), metric)
+        if _known_by(metric) not in told and (behind.value > 0 or of_engine(metric)):
+            yield f"The runs give {shown(metric.name)}, and no metric is called so."
 
 
-def _expected(case: Case) -> dict[str, Metric]:
+def _expected(case: Case) -> dict[tuple[str, str], Metric]:
     """Return the metrics that the timed runs give, none where they hold no rate."""
     if rate_of(case.evidence.runs) is None or not all(map(_generates, case.timed)):
         return {}
-    return {metric.name: metric for metric in case.recomputed}
+    return {_known_by(metric): metric for metric in case.recomputed}
 
 
 def _departures(metric: Metric, known: Metric) -> Iterator[str]:

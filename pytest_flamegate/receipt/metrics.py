@@ -15,6 +15,12 @@ its own:
 - ``(latency-ttft)/(n-1)``: time per output token, of one sequence; where decode was told
   apart, over the tokens that it covers.
 - ``token-gap``: time between two tokens.
+- ``SOURCE:FIGURE/median``: what an engine says of itself, see ``reported.py``; of the rates that
+  follow from it ``SOURCE:n/decode-time/median`` and ``SOURCE:(n-1)/decode-time/median``, by
+  whether the engine counts its first token into its decode, and
+  ``SOURCE:prompt-tokens/prefill-time/median``.
+
+What each means in words stands in ``formulas.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.errors import ToolError
+from pytest_flamegate.receipt.reported import engine_metrics
 from pytest_flamegate.receipt.types import Metric
 
 if TYPE_CHECKING:
@@ -116,6 +123,8 @@ def figures(
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, each of which has generated tokens.
 
+    The observer's come first, then those that the engine told.
+
     A time whose median is nought is left out, and its rate with it: most of those tokens were
     seen at the same moment as what came before them, so nobody saw what they took. With
     ``unseen`` it stays, as older evidence has it.
@@ -151,7 +160,7 @@ def figures(
                 _time("inter_token_latency_ms", "token-gap", gaps),
                 replace(p95, samples=len(gaps)),
             ]
-    return tuple(found)
+    return (*found, *engine_metrics(timed))
 
 
 def value_of(found: Sequence[Metric], name: str) -> float | None:

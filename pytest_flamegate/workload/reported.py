@@ -6,12 +6,15 @@ the two can be compared they have to agree.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pytest_flamegate.errors import ToolError
+
+_LONGEST = 256
+_MOST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,50 @@ class Report:
     source: str
     figures: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def read_report(told: object) -> Report:
+    """Return the report that plain data describes: ``source``, ``figures`` and ``kernels``.
+
+    ``ToolError`` ``E_BAD_REPORT`` for another shape, a nameless source, a figure that is no
+    finite number from 0 up, or a count that is no whole one.
+    """
+    if not isinstance(told, Mapping) or not told.keys() <= {"source", "figures", "kernels"}:
+        raise _bad("it is no object of source, figures and kernels")
+    source = told.get("source")
+    if not _is_name(source):
+        raise _bad(f"its source is {_shown(source)}")
+    figures, kernels = (told.get(name) or {} for name in ("figures", "kernels"))
+    for part in (figures, kernels):
+        if not isinstance(part, Mapping) or len(part) > _MOST or not all(map(_is_name, part)):
+            raise _bad("its figures and kernels are not values by name")
+    for name, value in figures.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 2**63:
+            raise _bad(f"the figure {_shown(name)} is {_shown(value)}")
+    for name, value in kernels.items():
+        if type(value) is not int or not 0 <= value <= 2**63:
+            raise _bad(f"the kernel {_shown(name)} ran {_shown(value)} times")
+    return Report(
+        str(source),
+        MappingProxyType({name: float(value) for name, value in figures.items()}),
+        MappingProxyType(dict(kernels)),
+    )
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= _LONGEST
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "not finite"
+    return ascii(value)[:80]
+
+
+def _bad(why: str) -> ToolError:
+    return ToolError(
+        "E_BAD_REPORT",
+        f"What the engine reports of itself cannot be read: {why}.",
+        "Have it report a source, figures that are finite numbers from 0 up, and whole counts.",
+    )

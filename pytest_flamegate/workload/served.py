@@ -14,13 +14,14 @@ from pytest_flamegate.workload import clocks, determinism, process, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import check_count, check_output, died, timed_out, told
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.workload.reported import read_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_flamegate.errors import ToolError
     from pytest_flamegate.workload.engines.base import Served
+    from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
 
 _READ_BYTES = 65536
@@ -157,7 +158,7 @@ class ServedProcess:
                     taken.begin()
                     self._allow()
                 elif record == wire.REPORT:
-                    self._reports.append(Report(**json.loads(text)))
+                    self._reports.append(read_report(json.loads(text)))
                 elif record == wire.ENDED:
                     taken.ended = True
                 elif record == wire.DONE:

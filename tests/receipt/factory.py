@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, figures, metrics, overhead_pct
+from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
@@ -25,9 +26,10 @@ from pytest_flamegate.receipt.types import (
 )
 from pytest_flamegate.workload.digest import token_digest
 from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
+from pytest_flamegate.workload.reported import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 CREATED = "2025-10-13T12:00:00Z"
@@ -103,6 +105,39 @@ class Triple:
         evidence = replace(seen, metrics=found, profile=profile)
         receipt = replace(self.receipt, tokens_per_second=found[0].value)
         return Triple(receipt, evidence, self.folded).sealed()
+
+    def telling(
+        self,
+        source: str = "llama.cpp:perf",
+        *,
+        kernels: Mapping[str, int] | None = None,
+        counted: int = -1,
+        **figures: float,
+    ) -> Triple:
+        """Return a sealed copy whose engine reports on every timed sequence, as it was.
+
+        It counts ``counted`` tokens more than were observed; ``figures`` stand beside or in place
+        of what follows from the token times. ``kernels`` ran as often in each sequence.
+        """
+        runs = tuple(
+            replace(
+                run,
+                reported=(
+                    *run.reported,
+                    *(
+                        Report(source, {**_figures(gaps, counted), **figures}, kernels or {})
+                        for block in run.blocks
+                        for gaps in block.sequences_ns
+                    ),
+                ),
+            )
+            if run.role == "timed"
+            else run
+            for run in self.evidence.runs
+        )
+        shown = tuple(each for each in self.evidence.kernels if each.source == "profile")
+        told = engine_kernels(runs, {each.name for each in shown})
+        return self.with_evidence(runs=runs, kernels=(*shown, *told)).remeasured()
 
     def write(self, directory: Path) -> Path:
         """Write the three files into ``directory``; return the receipt's path."""
@@ -183,7 +218,7 @@ def build(
         runs=runs,
         tokens=tokens,
         token_digest=token_digest(tokens),
-        token_source="yielded",
+        token_source="yielded:byte",
         differs_at=None,
         clock_scope=clock_scope,
         requested_environment=environment,
@@ -241,6 +276,18 @@ def build(
         model=evidence.model,
     )
     return Triple(receipt, evidence, folded).remeasured()
+
+
+def _figures(gaps: Sequence[int], counted: int) -> dict[str, float]:
+    """Return what an engine that computed these token times would print, to the microsecond."""
+    prefill_ms, decode_ms = (round(sum(part) / 1e6, 3) for part in (gaps[:1], gaps[1:]))
+    return {
+        "tokens": len(gaps) + counted,
+        "prompt_tokens": PROMPT_TOKENS,
+        "prefill_ms": prefill_ms,
+        "decode_ms": decode_ms,
+        "total_ms": prefill_ms + decode_ms,
+    }
 
 
 def _one_after_another(runs: tuple[Run, ...], created: str) -> tuple[Run, ...]:

@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.findings import Finding
-from pytest_flamegate.receipt.types import Commit, KernelSighting, Metric
+from pytest_flamegate.receipt.types import Commit, Metric
 from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt import gpu
 from tests.receipt.factory import BOOT_TICKS, Triple, build
@@ -194,9 +194,11 @@ def crowded(triple: Triple, times: int = 100) -> Triple:
     return replace(changed, folded=folded.encode()).sealed()
 
 
-def on_engine_word(triple: Triple) -> Triple:
-    kernels = tuple(KernelSighting(name, "engine", 5) for name in triple.receipt.kernels)
-    return triple.with_evidence(kernels=kernels)
+def on_engine_word(triple: Triple, *names: str) -> Triple:
+    """Take the profile's word for ``names``, or for every kernel, and let the engine give its."""
+    told = names or triple.receipt.kernels
+    left = tuple(each for each in triple.evidence.kernels if each.name not in told)
+    return triple.with_evidence(kernels=left).telling(kernels=dict.fromkeys(told, 5))
 
 
 def profile_of_another(triple: Triple) -> Triple:
@@ -331,7 +333,7 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_MODEL_NOT_HASHED", lambda: _model_not_hashed()),
     ("W_NO_PROFILE", lambda: honest().with_evidence(profile=None)),
     ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest())),
-    ("W_KERNELS_FROM_ENGINE", lambda: sighted(honest(), 1, source="engine")),
+    ("W_KERNELS_FROM_ENGINE", lambda: on_engine_word(honest(), "rms_norm")),
     ("W_TIME_UNACCOUNTED", lambda: unaccounted(honest())),
     ("W_METRIC_MISSING", lambda: first_metrics(honest(), 3)),
     ("W_RECIPE_INCOMPLETE", lambda: recipe(honest(clock_scope="process"), command=[])),

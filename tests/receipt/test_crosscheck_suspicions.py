@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt.crosscheck import SUSPICIONS
 from pytest_flamegate.receipt.fitness import REASONS
-from pytest_flamegate.receipt.types import Commit, KernelSighting
+from pytest_flamegate.receipt.types import Commit
 from tests.receipt.factory import Triple, build
 from tests.receipt.test_crosscheck import NOW, OTHER_SHA256, asleep, slow, verify
 
@@ -58,8 +58,8 @@ def pressed(triple: Triple) -> Triple:
 
 
 def by_engine(triple: Triple) -> Triple:
-    kernels = tuple(KernelSighting(name, "engine", 5) for name in triple.receipt.kernels)
-    return triple.with_evidence(kernels=kernels)
+    names = dict.fromkeys(triple.receipt.kernels, 5)
+    return triple.with_evidence(kernels=()).telling(kernels=names)
 
 
 def rounded(triple: Triple) -> Triple:

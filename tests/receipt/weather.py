@@ -6,8 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.reported import engine_kernels
+from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.devices import see_gpu
 from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal, intervals, shift
+from tests.receipt.forgeries.reports import tell
 
 TICK_NS = 10_000_000
 Weather = Callable[[Draft, Random], None]
@@ -194,8 +198,21 @@ def rounded(draft: Draft, source: Random) -> None:
             gaps[:] = [gap // step * step for gap in gaps]
 
 
+def told_by_the_engine(draft: Draft, source: Random) -> None:
+    """The engine reports on itself, by clocks and counts of its own, and names its kernels."""
+    for report in tell(draft, source):
+        report["kernels"] = {"MUL_MAT": source.randint(1, 900), "ROPE": source.randint(0, 9)}
+        if source.random() < 0.3:
+            report["figures"]["spec_accept_pct"] = source.uniform(0, 100)
+    told = engine_kernels(
+        from_plain(Evidence, draft.evidence).runs,
+        {sighting["name"] for sighting in draft.evidence["kernels"]},
+    )
+    draft.evidence["kernels"] += map(to_plain, told)
+
+
 WEATHER: tuple[Weather, ...] = (
     preempted, observer_late, no_run_delay, threaded, cpu_in_ticks, one_thread_counted,
     single_token, ends_early, not_deterministic, lossy, no_profile_overhead, unknown_starts,
-    commits, stamps, clock_set, rounded, gpu_idle,
+    commits, stamps, clock_set, rounded, gpu_idle, told_by_the_engine,
 )  # fmt: skip

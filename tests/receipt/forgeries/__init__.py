@@ -18,6 +18,7 @@ from tests.receipt.forgeries import (
     kernels,
     profile,
     replays,
+    reports,
     splicing,
     tokens,
 )
@@ -25,7 +26,7 @@ from tests.receipt.forgeries.book import Kind
 
 _GROUPS = (
     *(figures, tokens, clocks, profile, kernels, binding),
-    *(splicing, replays, engines, documents, devices, conduct),
+    *(splicing, replays, engines, documents, devices, conduct, reports),
 )
 
 KINDS: tuple[Kind, ...] = tuple(kind for group in _GROUPS for kind in group.BOOK)

@@ -77,7 +77,7 @@ class Draft:
         seen = from_plain(Evidence, self.evidence)
         if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
             self.profile["overhead_pct"] = overhead_pct(seen.runs, seen.clock_scope)
-        counted = [to_plain(each) for each in seen.metrics if each.provenance != "measured"]
+        counted = [to_plain(each) for each in seen.metrics if each.provenance == "counted"]
         prompt_tokens = self._prompt_tokens(seen)
         try:
             found = metrics(_observation(seen), prompt_tokens)

@@ -6,6 +6,7 @@ from random import Random
 
 from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
 from tests.receipt.forgeries.draft import Draft, Files
+from tests.receipt.forgeries.reports import by_word
 
 BOOK = Book("kernels")
 
@@ -57,10 +58,8 @@ def kernels_by_hearsay(draft: Draft, source: Random) -> Draft:
     """Lets the engine vouch for kernels that no stack shows."""
     names = [f"matmul_avx_{source.randrange(1000)}", "gemv_fused"]
     draft.receipt["kernels"] = names
-    draft.evidence["kernels"] = [
-        {"name": name, "source": "engine", "count": source.randint(1, 10**6)} for name in names
-    ]
-    return draft.reseal()
+    draft.evidence["kernels"] = []
+    return by_word(draft, {name: source.randint(1, 10**6) for name in names}).reseal()
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
@@ -68,8 +67,7 @@ def hearsay_behind_a_fig_leaf(draft: Draft, source: Random) -> Draft:
     """Adds a kernel by the engine's word alone to those that the profile shows."""
     name = f"matmul_avx_{source.randrange(1000)}"
     draft.receipt["kernels"].append(name)
-    draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 1000})
-    return draft.reseal()
+    return by_word(draft, {name: 1000}).reseal()
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
@@ -77,8 +75,7 @@ def hearsay_behind_an_unclaimed_kernel(draft: Draft, source: Random) -> Draft:
     """Claims kernels by hearsay alone, and keeps the sightings of others that are not claimed."""
     name = f"matmul_avx_{source.randrange(1000)}"
     draft.receipt["kernels"] = [name]
-    draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 1000})
-    return draft.reseal()
+    return by_word(draft, {name: 1000}).reseal()
 
 
 @BOOK.refused("E_MOCK_KERNEL")

@@ -6,6 +6,7 @@ from random import Random
 
 from tests.receipt.forgeries.book import LONG, SERVED, Book
 from tests.receipt.forgeries.draft import FOLDED, Draft, Files, sha256
+from tests.receipt.forgeries.reports import by_word
 
 BOOK = Book("profile")
 SAMPLED = ("embedded-10tok", "program")
@@ -290,9 +291,9 @@ def profile_emptied(draft: Draft, source: Random) -> Draft:
     """Empties the profile consistently; the engine vouches for its kernels."""
     draft.stacks = {}
     draft.profile.update(samples=0, processes=[], hotspots=[])
-    for sighting in draft.evidence["kernels"]:
-        sighting |= {"source": "engine", "count": source.randint(1, 99)}
-    draft.evidence["kernels"].append({"name": "unclaimed", "source": "profile", "count": 1})
+    names = [sighting["name"] for sighting in draft.evidence["kernels"]]
+    draft.evidence["kernels"] = [{"name": "unclaimed", "source": "profile", "count": 1}]
+    by_word(draft, {name: source.randint(1, 99) for name in names})
     return draft.reseal()
 
 

@@ -1,0 +1,209 @@
+"""Cross-checks over what the engine said of itself: within its runs, and within a report.
+
+Nothing here makes an engine's word an observation. It may be incomplete and count in its own
+way; it may not contradict what was observed beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from itertools import product
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.receipt.findings import shown
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.reported import engine_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_flamegate.receipt.case import Case
+    from pytest_flamegate.workload.observation import Run
+    from pytest_flamegate.workload.reported import Report
+
+TIME_SLACK = 0.05
+TIME_SLACK_MS = 20.0
+"""The engine's clock and the observer's begin and end at different moments."""
+RATE_AGREEMENT = 0.01
+OFF_BY_ONE = 1
+"""Engines count the first token into their prefill, or the end of the text into their decode."""
+ENGINES_TOKENS = "yielded:"
+"""The token source whose unit is the engine's own token; elsewhere bytes or words were counted."""
+
+CHECKS: Rulebook[Case] = Rulebook()
+
+_LOOK = "Look at what the engine prints of itself and how it is read; it contradicts what was seen."
+_STEPS = ("embed_us", "forward_us", "logits_us", "sample_us")
+
+
+@CHECKS.rule(
+    "E_REPORTED_TOKENS",
+    "The engine counts as many tokens as were observed, or one more or less for each sequence.",
+    todo=_LOOK,
+    protects=Grade.OBSERVED,
+)
+def _reported_tokens(case: Case) -> Iterator[str]:
+    # More tokens in the same time are a higher rate, and fewer are less work.
+    if not case.evidence.token_source.startswith(ENGINES_TOKENS):
+        return
+    for run in case.evidence.runs:
+        lengths = [[len(gaps) for gaps in block.sequences_ns] for block in run.blocks]
+        every = [length for block in lengths for length in block]
+        # A report is of a sequence, of a block, or of all that the run generated.
+        spans = {(length, 1) for length in every} | {(sum(s), len(s)) for s in (*lengths, every)}
+        for report in run.reported:
+            told = report.figures.get("tokens")
+            if told is None or not every:
+                continue
+            if not any(abs(told - total) <= OFF_BY_ONE * count for total, count in spans):
+                yield (
+                    f"The engine ({shown(report.source)}) counts {told:g} tokens in process "
+                    f"{run.pid}, and {_range(every)} a sequence were observed."
+                )
+
+
+@CHECKS.rule(
+    "E_REPORTED_TIME",
+    "No time that the engine tells is longer than the run that it is of.",
+    todo=_LOOK,
+    protects=Grade.OBSERVED,
+)
+def _reported_time(case: Case) -> Iterator[str]:
+    # The engine computes within its run, whatever its own clock says.
+    for run in case.evidence.runs:
+        ran_ms = sum(block.interval.wall_ns for block in run.blocks) / 1e6
+        load_ms = (run.load_ns or 0) / 1e6
+        sequences = sum(len(block.sequences_ns) for block in run.blocks)
+        for source, reports in _by_source(run).items():
+            spent = [_spent_ms(report) for report in reports]
+            # One report for each sequence at most: then they follow one another.
+            in_all = sum(spent) if len(spent) <= sequences else max(spent)
+            totals = [report.figures.get("total_ms", 0.0) for report in reports]
+            for told_ms, most_ms, what in (
+                (in_all, ran_ms, "prefill and decode"),
+                (max(totals), ran_ms + load_ms, "in total"),
+            ):
+                if told_ms > most_ms * (1 + TIME_SLACK) + TIME_SLACK_MS:
+                    yield (
+                        f"The engine ({shown(source)}) tells of {told_ms:,.1f} ms of {what} in the "
+                        f"run of process {run.pid}, which took {most_ms:,.1f} ms."
+                    )
+            loads = [report.figures.get("load_ms", 0.0) for report in reports]
+            told = run.load_ns is not None or case.evidence.clock_scope == "process"
+            if told and max(loads) > (load_ms + ran_ms) * (1 + TIME_SLACK) + TIME_SLACK_MS:
+                yield (
+                    f"The engine ({shown(source)}) tells of {max(loads):,.1f} ms of loading, and "
+                    f"process {run.pid} took {load_ms + ran_ms:,.1f} ms."
+                )
+
+
+@CHECKS.rule(
+    "E_REPORTED_RATE",
+    "A rate that the engine tells follows from the tokens and the time of the same report.",
+    todo=_LOOK,
+    protects=Grade.OBSERVED,
+)
+def _reported_rate(case: Case) -> Iterator[str]:
+    # By which of its times, and with or without the first token, differs between engines.
+    for run, report in _reports(case):
+        for name, count, times in (
+            ("tokens_per_second", "tokens", _times_ms(report)),
+            ("decode_tokens_per_second", "tokens", _times_ms(report)),
+            ("prefill_tokens_per_second", "prompt_tokens", _prefills_ms(report)),
+        ):
+            rate, tokens = report.figures.get(name), report.figures.get(count)
+            # A rate of 0 was none.
+            if not rate or tokens is None or not times:
+                continue
+            counts = [tokens - OFF_BY_ONE, tokens, tokens + OFF_BY_ONE]
+            if not any(_follows(rate, each, time) for each, time in product(counts, times)):
+                yield (
+                    f"The engine ({shown(report.source)}) tells of {rate:.6g} tok/s in process "
+                    f"{run.pid}, and of {tokens:g} tokens in {max(t for t, _ in times):.6g} ms."
+                )
+
+
+@CHECKS.rule(
+    "E_KERNEL_UNTOLD",
+    "Every kernel by the engine's word stands in the reports of its runs, as often as they say.",
+    todo="Measure again; kernels and reports are written together and changed by nobody.",
+    protects=Grade.OBSERVED,
+)
+def _kernel_untold(case: Case) -> Iterator[str]:
+    # A name that somebody added, or hearsay that was left out because it tells of a fallback.
+    kernels = case.evidence.kernels
+    seen = {each.name for each in kernels if each.source == "profile"}
+    told = {
+        (each.name, each.told_by): each.count for each in engine_kernels(case.evidence.runs, seen)
+    }
+    written = Counter((each.name, each.told_by) for each in kernels if each.source == "engine")
+    for each in kernels:
+        if each.source == "engine" and told.get((each.name, each.told_by)) != each.count:
+            said = told.get((each.name, each.told_by), 0)
+            yield (
+                f"The kernel {shown(each.name)} is said to have run {each.count:,} times by the "
+                f"word of {shown(each.told_by)}, and the reports of the runs say {said:,}."
+            )
+    for name, source in told:
+        if written[name, source] != 1:
+            yield (
+                f"The reports of {shown(source)} tell of the kernel {shown(name)}, and it stands "
+                f"{written[name, source]} times among the kernels."
+            )
+
+
+def _reports(case: Case) -> Iterator[tuple[Run, Report]]:
+    return ((run, report) for run in case.evidence.runs for report in run.reported)
+
+
+def _by_source(run: Run) -> dict[str, list[Report]]:
+    found: dict[str, list[Report]] = {}
+    for report in run.reported:
+        found.setdefault(report.source, []).append(report)
+    return found
+
+
+def _spent_ms(report: Report) -> float:
+    """Return what the report tells of computing: its phases, or its steps where they are longer."""
+    phases = sum(report.figures.get(name, 0.0) for name in ("prefill_ms", "decode_ms"))
+    return max(phases, sum(report.figures.get(name, 0.0) for name in _STEPS) / 1e3)
+
+
+def _range(lengths: Sequence[int]) -> str:
+    low, high = min(lengths), max(lengths)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _times_ms(report: Report) -> list[tuple[float, float]]:
+    """Return every time that a rate of generated tokens may be over, with its last digit."""
+    figure = report.figures.get
+    load, prefill, decode, total = (
+        figure(name, 0.0) for name in ("load_ms", "prefill_ms", "decode_ms", "total_ms")
+    )
+    step = max(_step(value) for value in (load, prefill, decode, total))
+    steps = sum(figure(name, 0.0) for name in _STEPS) / 1e3
+    times = {decode, total, prefill + decode, load + prefill + decode, total - load,
+             total - prefill, steps, steps - figure("embed_us", 0.0) / 1e3}  # fmt: skip
+    return [(time, step) for time in sorted(times) if time > 0] if decode or total or steps else []
+
+
+def _prefills_ms(report: Report) -> list[tuple[float, float]]:
+    prefill = report.figures.get("prefill_ms", 0.0)
+    return [(prefill, _step(prefill))] if prefill > 0 else []
+
+
+def _follows(rate: float, tokens: float, time: tuple[float, float]) -> bool:
+    """Whether a rate is ``tokens`` over a time in milliseconds, each as exact as it was written."""
+    spent_ms, step_ms = time
+    least = 1e3 * tokens / (spent_ms + step_ms)
+    most = 1e3 * tokens / max(spent_ms - step_ms, 1e-9)
+    slack = RATE_AGREEMENT * rate + _step(rate)
+    return least - slack <= rate <= most + slack
+
+
+def _step(value: float) -> float:
+    """Return the unit of the last digit of a value as it was printed: 0.1 of 81.2, 1 of 81."""
+    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    return 10.0 ** min(0, int(exponent))

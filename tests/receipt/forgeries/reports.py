@@ -1,0 +1,180 @@
+"""Forged words of the engine about itself: figures and kernels that nobody observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from tests.receipt.forgeries.book import LONG, Book
+from tests.receipt.forgeries.draft import Draft
+
+BOOK = Book("reports")
+SOURCE = "llama.cpp:perf"
+
+
+def tell(draft: Draft, source: Random) -> list[dict[str, Any]]:
+    """Let the engine report on every timed sequence, honestly; return its reports."""
+    counted = source.choice([-1, 0, 1])
+    digits = source.choice([2, 3, 6])
+    told = []
+    for run in draft.timed:
+        run["reported"] = [
+            _report([gap / 1e6 for gap in gaps], counted, digits)
+            for block in run["blocks"]
+            for gaps in block["sequences_ns"]
+        ]
+        told += run["reported"]
+    return told
+
+
+def _report(gaps_ms: list[float], counted: int, digits: int) -> dict[str, Any]:
+    decode_ms = round(sum(gaps_ms[1:]), digits)
+    prefill_ms = round(gaps_ms[0], digits)
+    figures = {
+        "tokens": float(len(gaps_ms) + counted),
+        "prompt_tokens": 5.0,
+        "prefill_ms": prefill_ms,
+        "decode_ms": decode_ms,
+        "total_ms": round(prefill_ms + decode_ms, digits),
+    }
+    if decode_ms > 0:
+        figures["tokens_per_second"] = 1e3 * figures["tokens"] / decode_ms
+    return {"source": SOURCE, "figures": figures, "kernels": {}}
+
+
+def by_word(draft: Draft, kernels: Mapping[str, int]) -> Draft:
+    """Let the engine's report of one run name ``kernels``, and the evidence with it."""
+    run = draft.runs[0]
+    run["reported"] = [{"source": SOURCE, "figures": {}, "kernels": dict(kernels)}]
+    draft.evidence["kernels"] += [
+        {"name": name, "source": "engine", "count": count, "told_by": SOURCE}
+        for name, count in kernels.items()
+    ]
+    return draft
+
+
+@BOOK.refused("E_METRIC_MISMATCH")
+def figure_of_nobody(draft: Draft, source: Random) -> Draft:
+    """Adds a figure as the engine's own, which no report gives."""
+    name = source.choice(["engine_decode_tokens_per_second", "engine_tokens_per_second"])
+    draft.evidence["metrics"].append(
+        {
+            "name": name,
+            "value": source.uniform(100, 10_000),
+            "formula": f"{SOURCE}:tokens_per_second/median",
+            "unit": "tokens/s",
+            "direction": "higher_is_better",
+            "clock": "wall",
+            "samples": source.randint(3, 30),
+            "provenance": source.choice(["ingested", "derived", "measured"]),
+        }
+    )
+    return draft.reseal()
+
+
+@BOOK.refused("E_METRIC_MISMATCH")
+def figure_unlike_its_reports(draft: Draft, source: Random) -> Draft:
+    """Raises the engine's own rate, and leaves its reports as they were."""
+    tell(draft, source)
+    draft.retime()
+    draft.metric("engine_prefill_tokens_per_second")["value"] *= source.uniform(1.01, 3)
+    return draft.reseal()
+
+
+@BOOK.lowered("W_METRIC_MISSING")
+def figure_left_out(draft: Draft, source: Random) -> Draft:
+    """Leaves out a figure of the engine's, which tells of something slower."""
+    tell(draft, source)
+    draft.retime()
+    gone = source.choice(["engine_total_ms", "engine_prefill_ms"])
+    draft.evidence["metrics"] = [m for m in draft.evidence["metrics"] if m["name"] != gone]
+    return draft.reseal()
+
+
+@BOOK.refused("E_REPORTED_TOKENS", of=LONG)
+def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
+    """Lets the engine count more tokens than came, and its rate follow."""
+    for report in tell(draft, source):
+        figures = report["figures"]
+        figures["tokens"] += source.randint(3, 50) + 0.5 * source.choice([0, 1])
+        del figures["tokens_per_second"]
+    return draft.retime().reseal()
+
+
+@BOOK.refused("E_REPORTED_TIME")
+def longer_than_its_run(draft: Draft, source: Random) -> Draft:
+    """Lets the engine tell of more time than its whole run took."""
+    tell(draft, source)
+    name = source.choice(["prefill_ms", "decode_ms", "total_ms", "load_ms", "forward_us"])
+    run = source.choice(draft.timed)
+    wall_ms = sum(block["interval"]["wall_ns"] for block in run["blocks"]) / 1e6
+    longer_ms = (wall_ms + (run["load_ns"] or 0) / 1e6) * source.uniform(1.2, 9) + 50
+    report = source.choice(run["reported"])
+    # No rate, so that nothing within the report contradicts the time.
+    report["figures"].pop("tokens_per_second", None)
+    report["figures"][name] = longer_ms * (1e3 if name == "forward_us" else 1)
+    return draft.retime().reseal()
+
+
+@BOOK.refused("E_REPORTED_RATE", of=LONG)
+def rate_of_no_time(draft: Draft, source: Random) -> Draft:
+    """Raises the rate in every report, and the figure made of them with it."""
+    factor = source.uniform(2, 20)
+    for report in tell(draft, source):
+        report["figures"]["tokens_per_second"] *= factor
+    return draft.retime().reseal()
+
+
+@BOOK.refused("E_REPORTED_RATE")
+def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
+    """Tells of a prefill faster than its prompt and its time give."""
+    for report in tell(draft, source):
+        figures = report["figures"]
+        rate = 1e3 * figures["prompt_tokens"] / max(figures["prefill_ms"], 1e-3)
+        figures["prefill_tokens_per_second"] = rate * source.uniform(3, 30)
+    return draft.retime().reseal()
+
+
+@BOOK.refused("E_KERNEL_UNTOLD")
+def hearsay_of_nobody(draft: Draft, source: Random) -> Draft:
+    """Adds a kernel by the word of an engine that never said so, and claims nothing by it."""
+    sighting = {"name": f"tl2_gemm_{source.randrange(1000)}", "source": "engine", "count": 9}
+    sighting["told_by"] = source.choice(["", SOURCE, "timing-lines"])
+    draft.evidence["kernels"].append(sighting)
+    return draft.reseal()
+
+
+@BOOK.refused("E_KERNEL_UNTOLD")
+def hearsay_multiplied(draft: Draft, source: Random) -> Draft:
+    """Says that a kernel ran more often than the engine does."""
+    by_word(draft, {"i2s_gemv": source.randint(1, 500)})
+    draft.evidence["kernels"][-1]["count"] *= source.randint(2, 100)
+    return draft.reseal()
+
+
+@BOOK.refused("E_KERNEL_UNTOLD")
+def hearsay_left_out(draft: Draft, source: Random) -> Draft:
+    """Keeps quiet about a fallback that the engine itself reports."""
+    by_word(draft, {f"fp32_matmul_{source.randrange(1000)}": source.randint(1, 500)})
+    draft.evidence["kernels"].pop()
+    return draft.reseal()
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_NUMBER")
+def figure_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Reports a negative time, or one that is no number."""
+    report = source.choice(tell(draft, source))
+    report["figures"]["decode_ms"] = source.choice([-1.0, -0.001, "81", None, True, float("inf")])
+    return draft.reseal()
+
+
+@BOOK.passes("Nothing: the engine's word is shown as its own, and never gated.", of=LONG)
+def faster_by_its_own_word(draft: Draft, source: Random) -> Draft:
+    """Lets the engine tell of half the time that its tokens took."""
+    for report in tell(draft, source):
+        figures = report["figures"]
+        figures["decode_ms"] = round(figures["decode_ms"] / 2, 6)
+        figures["total_ms"] = round(figures["prefill_ms"] + figures["decode_ms"], 6)
+        figures["tokens_per_second"] = 1e3 * figures["tokens"] / figures["decode_ms"]
+    return draft.retime().reseal()
