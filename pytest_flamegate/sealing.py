@@ -88,7 +88,8 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     redactor = Redactor.of(os.environ, subject.workload.env)
     pool = [withholding.of_profile(each, redactor) for each in measuring.pool]
     pooled = pooled and withholding.of_profile(pooled, redactor)
-    told = compose(subject, measuring.observation, pool, pooled, measuring.overhead_pct())
+    seen = withholding.of_reports(measuring.observation, redactor)
+    told = compose(subject, seen, pool, pooled, measuring.overhead_pct())
     receipt, evidence = withholding.of_claim(*told, redactor)
     files: dict[str, bytes] = {}
     if receipt is not None:

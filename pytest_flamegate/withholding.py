@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.profile import Frame, Profile, Stack
     from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.workload.observation import Observation
+    from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
 
 
@@ -41,6 +43,31 @@ def of_profile(profile: Profile, redactor: Redactor) -> Profile:
 def _frame(frame: Frame, redactor: Redactor) -> Frame:
     name, module = (redactor.surely(each, "profile") for each in (frame.name, frame.module))
     return frame._replace(name=name, module=module)
+
+
+def of_reports(seen: Observation, redactor: Redactor) -> Observation:
+    """Return ``seen`` without secrets in what engines say of themselves: names, all of it.
+
+    Two names that are the same without their secrets count together, of figures the last stays.
+    """
+    runs = tuple(
+        replace(run, reported=tuple(_report(report, redactor) for report in run.reported))
+        if run.reported
+        else run
+        for run in seen.runs
+    )
+    return seen if runs == seen.runs else replace(seen, runs=runs)
+
+
+def _report(report: Report, redactor: Redactor) -> Report:
+    def clean(name: str) -> str:
+        return redactor.surely(name, "evidence.runs.reported")
+
+    kernels: Counter[str] = Counter()
+    for name, count in report.kernels.items():
+        kernels[clean(name)] += count
+    figures = {clean(name): value for name, value in report.figures.items()}
+    return replace(report, source=clean(report.source), figures=figures, kernels=dict(kernels))
 
 
 def of_claim(

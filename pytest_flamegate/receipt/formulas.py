@@ -35,6 +35,13 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "(n-1)/decode-time": "tokens but the first ÷ the engine's decode time",
         "(n+1)/decode-time": "all tokens and the end's ÷ the engine's decode time",
         "predicted-tokens/decode-time": "tokens by the engine's count ÷ its decode time",
+        "load_ms": "what the engine calls its load",
+        "prefill_ms": "what the engine took for the prompt",
+        "decode_ms": "what the engine took after the prompt",
+        "total_ms": "what the engine took in all",
+        "tokens_per_second": "a rate by the engine's own formula",
+        "prefill_tokens_per_second": "a rate of prompt tokens by the engine's own formula",
+        "decode_tokens_per_second": "a rate of its decode by the engine's own formula",
         "prompt-tokens/prefill-time": "prompt tokens ÷ the engine's prefill time",
     }
 )

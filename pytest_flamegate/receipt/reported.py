@@ -62,6 +62,13 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
 )
 """The figures that become metrics. Others stay in the report, where whoever reads it finds them."""
 
+_OBSERVED_AS = {
+    "engine_load_ms": "load_ms",
+    "engine_prefill_ms": "time_to_first_token_ms",
+    "engine_tokens_per_second": "tokens_per_second",
+    "engine_prefill_tokens_per_second": "prefill_tokens_per_second",
+    "engine_decode_tokens_per_second": "decode_tokens_per_second",
+}
 _RATES = frozenset(name for name, figure in FIGURES.items() if figure.unit == "tokens/s")
 _COUNTED: Mapping[float, str] = {0: "n", -1: "(n-1)", 1: "(n+1)"}
 
@@ -132,6 +139,17 @@ def _metric(told: Sequence[Told]) -> Metric:
 def of_engine(metric: Metric) -> bool:
     """Whether a metric is said to be the engine's own word, or to follow from it."""
     return metric.provenance == "ingested" or metric.name.startswith(PREFIX)
+
+
+def source_of(metric: Metric) -> str:
+    """Return who told a figure of the engine's own."""
+    return metric.formula.removesuffix("/median").rpartition(":")[0]
+
+
+def observed_as(metric: Metric, found: Iterable[Metric]) -> Metric | None:
+    """Return the observer's figure to hold an engine's against; None where it has none of it."""
+    wanted = _OBSERVED_AS.get(metric.name)
+    return next((each for each in found if each.name == wanted), None)
 
 
 def engine_kernels(runs: Iterable[Run], seen: Collection[str]) -> tuple[KernelSighting, ...]:

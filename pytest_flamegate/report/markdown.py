@@ -14,6 +14,8 @@ from pytest_flamegate.report.decode import decode_section
 from pytest_flamegate.report.guide import READING
 from pytest_flamegate.report.insights import by_self_share, insights
 from pytest_flamegate.report.markup import block, code, escape, link, table
+from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
+from pytest_flamegate.report.own_word import TITLE as OWN_WORD
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
 from pytest_flamegate.workload.digest import generated
 
@@ -55,6 +57,7 @@ def flamegraph_markdown(
         *(_section(DECODE_ALONE, decode_section(decode, decode_picture)) if decode else []),
         *_section("What stands out", "\n".join(f"- {each}" for each in insights(evidence))),
         *_section("Throughput and latency", _metrics(evidence)),
+        *_section(OWN_WORD, _own_word(evidence)),
         *_section("Against the baseline", _comparison(verdict, name, difference)),
         *_section("What ran", _what_ran(evidence, receipt)),
         *_section("Hardware", _mapping(evidence.machine)),
@@ -141,10 +144,18 @@ def _metrics(evidence: Evidence) -> str:
             figures.count(metric.samples),
             metric.provenance,
         ]
-        for metric in evidence.metrics
+        for metric in observed(evidence)
     ]
     head = ["figure", "value", "formula", "clock", "samples", "provenance"]
     return table(head, rows, right=(1, 4)) if rows else ""
+
+
+def _own_word(evidence: Evidence) -> str:
+    rows = [list(map(escape, row)) for row in own_rows(evidence)]
+    said = (
+        "Medians of what the engine reports on itself; shown beside what was observed, never gated."
+    )
+    return f"{said}\n\n{table(list(HEAD), rows, right=RIGHT)}" if rows else ""
 
 
 def _comparison(verdict: Verdict | None, name: str, difference: str | None) -> str:
@@ -244,7 +255,7 @@ def _profiler(profile: ProfileRecord | None) -> str:
 
 def _evidence(evidence: Evidence, receipt: Receipt, verdict: Verdict | None) -> str:
     kernels = [
-        f"{code(seen.name)} ({escape(seen.source)}, {figures.count(seen.count)})"
+        f"{code(seen.name)} ({escape(seen.told_by or seen.source)}, {figures.count(seen.count)})"
         for seen in evidence.kernels
     ]
     told: dict[str, str] = {

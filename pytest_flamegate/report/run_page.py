@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.report import figures, page
 from pytest_flamegate.report.families_shown import family_pages, speed_cells
 from pytest_flamegate.report.flamegraph_html import Drawn, flame
+from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
+from pytest_flamegate.report.own_word import TITLE as OWN_WORD
 from pytest_flamegate.report.provenance import hardware, picture_subtitle, revision, what_ran
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
 from pytest_flamegate.report.text import visible
@@ -140,6 +142,7 @@ def _workload(reported: Reported, number: int) -> str:
         *_titled("Where it went", _costs(reported)),
         *_titled("Where the time goes", _flame(reported, number)),
         _more("Metrics", _metrics(evidence)),
+        _more(OWN_WORD, _own_word(evidence)),
         _more("How sure", page.lines("p", _sureness(reported))),
         _more("What ran, and on what", _what_ran(evidence)),
         _more("What to do next", _next(reported)),
@@ -185,7 +188,7 @@ def _flame(reported: Reported, number: int) -> str:
 
 
 def _metrics(evidence: Evidence | None) -> str:
-    found = evidence.metrics if evidence is not None else ()
+    found = observed(evidence) if evidence is not None else ()
     rows = [
         [metric_title(each), metric_value(each), each.clock, figures.count(each.samples),
          each.provenance]
@@ -194,6 +197,12 @@ def _metrics(evidence: Evidence | None) -> str:
     head = ["figure", "value", "clock", "samples", "provenance"]
     cells = [list(map(page.text, row)) for row in rows]
     return page.table(head, cells, right=(1, 3)) if rows else ""
+
+
+def _own_word(evidence: Evidence | None) -> str:
+    rows = own_rows(evidence) if evidence is not None else []
+    cells = [list(map(page.text, row)) for row in rows]
+    return page.table(list(HEAD), cells, right=RIGHT) if rows else ""
 
 
 def _sureness(reported: Reported) -> Iterable[str]:

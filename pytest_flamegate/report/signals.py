@@ -40,6 +40,8 @@ def metric_value(metric: Metric) -> str:
         return figures.seconds(metric.value)
     if metric.unit == "ms":
         return figures.seconds(metric.value / 1e3)
+    if metric.unit == "us":
+        return figures.seconds(metric.value / 1e6)
     return f"{figures.significant(metric.value)} {metric.unit}"
 
 

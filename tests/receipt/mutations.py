@@ -75,6 +75,13 @@ FIELDS = (
     ),
     *(b'"test_results":{"failed":1,"total":2,"passed":-3}', b'"parity":[{"mse":1,"tolerance":0}]'),
     *(b'"quantization":{"fallback_count":0,"types_used":["i2_s"]}', b'"quantization":[]', b'"":0'),
+    *(
+        b'"tokens":1e300',
+        b'"load_ms":1e300',
+        b'"sample_us":-1',
+        b'"told_by":"x"',
+        b'"reported":[{}]',
+    ),
     *(b'"BITNET_SEED":"x"', b'"X_DETERMINISTIC":"0"', b'"run_delay_ns":null', b'"decode":null'),
 )
 _FOLDED = (
@@ -161,6 +168,9 @@ def triples() -> tuple[_Triple, ...]:
         build(**small, clock_scope="process", engine="command", seed=1),  # type: ignore[arg-type]
         build(timed=2, profiled=1, token_ns=100_000_000, seed=2),
         build(**small).with_evidence(profile=None),  # type: ignore[arg-type]
+        build(timed=2, profiled=1, token_ns=100_000_000, blocks=1, sequences=2, seed=3).telling(
+            kernels={"MUL_MAT": 9}, counted=0, tokens_per_second=10.0, forward_us=90_000.0
+        ),
     ]
     return tuple(
         _Triple(*(Sample.of(_SPACE.sub(b"\n", data)) for data in kind.files.values()))

@@ -1,0 +1,173 @@
+"""Rules over what the engine says of itself, one refusal each; and honest words of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.schema import validate
+from pytest_flamegate.receipt.strict_json import loads
+from pytest_flamegate.receipt.types import KernelSighting
+from pytest_flamegate.workload.reported import Report
+from tests.receipt.factory import Triple, build
+from tests.receipt.test_crosscheck import metric
+
+NOBODYS = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
+
+
+def verify(triple: Triple) -> Verification:
+    files = triple.files
+    return verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+    )
+
+
+def only(**figures: float) -> Triple:
+    """A report of these figures alone, on every timed run."""
+    triple = build()
+    for index, run in enumerate(triple.evidence.runs):
+        if run.role == "timed":
+            triple = triple.with_run(index, reported=(Report("log", figures),))
+    return triple.remeasured()
+
+
+HONEST: dict[str, Callable[[], Triple]] = {
+    "n-1": lambda: build().telling(),
+    "n": lambda: build().telling(counted=0),
+    "the end counted": lambda: build().telling(counted=1),
+    "two sources": lambda: build().telling().telling("server", counted=0),
+    "a program": lambda: build(clock_scope="process").telling(load_ms=20.0),
+    "bytes were counted": lambda: (
+        build().telling(counted=30).with_evidence(token_source="stdout:byte")
+    ),
+    "a load before it was ready": lambda: build().telling(load_ms=29.5),
+    "one token": lambda: build(tokens=("52",)).telling(counted=0),
+    "its own rate": lambda: build(jitter=0.0).telling(tokens_per_second=512.8),
+    "a rate in whole numbers": lambda: build(jitter=0.0).telling(tokens_per_second=513.0),
+    "a rate of nothing": lambda: build().telling(tokens_per_second=0.0),
+    "a rate and no time": lambda: only(tokens=4.0, tokens_per_second=9e9),
+    "times in whole milliseconds": lambda: only(
+        tokens=3.0, decode_ms=6.0, tokens_per_second=512.82
+    ),
+    "steps": lambda: only(embed_us=9.0, forward_us=1800.0, logits_us=40.5, sample_us=3.0),
+    "a total of the whole run": lambda: only(tokens=24.0, total_ms=90.0),
+    "figures of its own": lambda: only(spec_accept_pct=41.5, n_reused=0.0),
+    "kernels": lambda: build().telling(kernels={"MUL_MAT": 211, "ROPE": 60}),
+    "kernels that never ran": lambda: build().telling(kernels={"TL2": 0}),
+    "kernels that the profile shows": lambda: build().telling(kernels={"ternary_gemv": 210}),
+    "kernels of strange names": lambda: build().telling(kernels={"a\u202eb": 3, "x" * 500: 1}),
+}
+
+REFUSED: list[tuple[str, Callable[[], Triple]]] = [
+    ("E_REPORTED_TOKENS", lambda: build().telling(counted=2)),
+    ("E_REPORTED_TOKENS", lambda: build().telling(counted=-2)),
+    ("E_REPORTED_TOKENS", lambda: only(tokens=0.0)),
+    ("E_REPORTED_TOKENS", lambda: only(tokens=3.5e9)),
+    ("E_REPORTED_TIME", lambda: only(decode_ms=110.0)),
+    ("E_REPORTED_TIME", lambda: only(prefill_ms=60.0, decode_ms=60.0)),
+    ("E_REPORTED_TIME", lambda: only(total_ms=200.0)),
+    ("E_REPORTED_TIME", lambda: only(load_ms=200.0)),
+    ("E_REPORTED_TIME", lambda: only(forward_us=150_000.0)),
+    ("E_REPORTED_TIME", lambda: build().telling(decode_ms=30.0)),
+    ("E_REPORTED_TIME", lambda: build(clock_scope="process").telling(load_ms=500.0)),
+    ("E_REPORTED_RATE", lambda: build().telling(tokens_per_second=5130.0)),
+    ("E_REPORTED_RATE", lambda: build().telling(tokens_per_second=51.3)),
+    ("E_REPORTED_RATE", lambda: build().telling(decode_tokens_per_second=5130.0)),
+    ("E_REPORTED_RATE", lambda: build().telling(prefill_tokens_per_second=9000.0)),
+    ("E_KERNEL_UNTOLD", lambda: kernels(build(), NOBODYS)),
+    ("E_KERNEL_UNTOLD", lambda: kernels(build().telling(kernels={"other": 9}), NOBODYS)),
+    ("E_KERNEL_UNTOLD", lambda: kernels(build().telling(), replace(NOBODYS, told_by=""))),
+    ("E_KERNEL_UNTOLD", lambda: kernels(told(), replace(told_kernel(), count=10**6))),
+    ("E_KERNEL_UNTOLD", lambda: kernels(told(), replace(told_kernel(), told_by="log"))),
+    ("E_KERNEL_UNTOLD", lambda: kernels(told(), told_kernel(), told_kernel())),
+    ("E_KERNEL_UNTOLD", lambda: kernels(told())),
+    ("E_METRIC_MISMATCH", lambda: metric(build().telling(), "engine_decode_ms", value=1.0)),
+    ("E_METRIC_MISMATCH", lambda: metric(build().telling(), "engine_decode_ms", samples=99)),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: metric(build().telling(), "engine_decode_ms", direction="higher_is_better"),
+    ),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: metric(build().telling(), "engine_decode_ms", provenance="measured"),
+    ),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: metric(build().telling(), "engine_decode_ms", formula="log:decode_ms/median"),
+    ),
+    ("E_METRIC_MISMATCH", lambda: metric(build(), "load_ms", provenance="ingested")),
+    ("E_METRIC_MISMATCH", lambda: metric(build(), "load_ms", name="engine_load_ms")),
+]
+
+
+def kernels(triple: Triple, *by_engine: KernelSighting) -> Triple:
+    shown = [each for each in triple.evidence.kernels if each.source == "profile"]
+    return triple.with_evidence(kernels=(*shown, *by_engine))
+
+
+def told() -> Triple:
+    return build().telling(kernels={"i2s_gemv": 2})
+
+
+def told_kernel() -> KernelSighting:
+    return told().evidence.kernels[-1]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_words_take_nothing_from_what_was_observed(name: str) -> None:
+    answer = verify(HONEST[name]())
+    assert answer.refusals == ()
+    assert answer.grade is Grade.OBSERVED
+
+
+@pytest.mark.parametrize(("code", "make"), REFUSED, ids=[str(n) for n in range(len(REFUSED))])
+def test_what_contradicts_is_refused(code: str, make: Callable[[], Triple]) -> None:
+    answer = verify(make())
+    assert {refusal.code for refusal in answer.refusals} == {code}
+    assert all(refusal.todo for refusal in answer.refusals)
+
+
+def test_a_kernel_by_the_engines_word_alone_keeps_a_claim_below_observed() -> None:
+    triple = told()
+    claimed = triple.with_receipt(kernels=(*triple.receipt.kernels, "i2s_gemv"))
+    answer = verify(claimed)
+    assert answer.ok
+    assert answer.grade is Grade.CONSISTENT
+    assert "W_KERNELS_FROM_ENGINE" in {notice.code for notice in answer.warnings}
+
+
+def test_where_nothing_ran_figures_are_ingested_from_elsewhere() -> None:
+    """What another tool measured has no runs; nothing here says that it is untrue."""
+    triple = metric(build(), "load_ms", provenance="ingested").with_evidence(runs=(), profile=None)
+    assert "E_METRIC_MISMATCH" not in {refusal.code for refusal in verify(triple).refusals}
+
+
+@pytest.mark.parametrize(
+    ("report", "valid"),
+    [
+        ({"source": "x", "figures": {}, "kernels": {}}, True),
+        ({"source": "x", "figures": {"tokens": 0, "n": 1e-9}, "kernels": {"k": 0}}, True),
+        ({"source": "", "figures": {}, "kernels": {}}, False),
+        ({"source": 1, "figures": {}, "kernels": {}}, False),
+        ({"source": "x", "figures": {}}, False),
+        ({"figures": {}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": -1}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": float("nan")}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": "9"}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": True}, "kernels": {}}, False),
+        ({"source": "x", "figures": {}, "kernels": {"k": -1}}, False),
+        ({"source": "x", "figures": {}, "kernels": {"k": 1.5}}, False),
+        ([], False),
+    ],
+    ids=range(13),
+)
+def test_the_schema_of_a_report(report: Any, valid: bool) -> None:
+    document: Any = loads(build().telling().files["evidence.json"], kind="evidence")
+    document["runs"][0]["reported"] = [report]
+    assert (validate(document, "evidence") == []) is valid

@@ -1,0 +1,61 @@
+"""What an engine reports of itself is read strictly: it is foreign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload.reported import Report, read_report
+
+
+def test_a_report_is_read() -> None:
+    told = read_report(
+        {"source": "cb_eval", "figures": {"tokens": 9, "decode_ms": 81.25}, "kernels": {"ROPE": 3}}
+    )
+    assert told == Report("cb_eval", {"tokens": 9.0, "decode_ms": 81.25}, {"ROPE": 3})
+    assert type(told.figures["tokens"]) is float
+    with pytest.raises(TypeError):
+        told.figures["tokens"] = 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("told", [{"source": "x"}, {"source": "x", "figures": {}, "kernels": None}])
+def test_what_it_does_not_tell_is_empty(told: dict[str, Any]) -> None:
+    assert read_report(told) == Report("x")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"source": ""},
+        {"source": " "},
+        {"source": 7},
+        {"source": "x" * 300},
+        {"source": "x", "rate": 3},
+        {"source": "x", "figures": [1]},
+        {"source": "x", "figures": {"": 1.0}},
+        {"source": "x", "figures": {"decode_ms": float("inf")}},
+        {"source": "x", "figures": {"decode_ms": float("nan")}},
+        {"source": "x", "figures": {"decode_ms": -0.1}},
+        {"source": "x", "figures": {"decode_ms": 10**400}},
+        {"source": "x", "figures": {"decode_ms": "81"}},
+        {"source": "x", "figures": {"decode_ms": None}},
+        {"source": "x", "figures": {"tokens": True}},
+        {"source": "x", "kernels": {"gemv": -1}},
+        {"source": "x", "kernels": {"gemv": 1.5}},
+        {"source": "x", "kernels": {"gemv": True}},
+        {"source": "x", "kernels": {"g" * 300: 1}},
+        {"source": "x", "kernels": {f"k{n}": 1 for n in range(5000)}},
+    ],
+    ids=range(23),
+)
+def test_what_is_none_is_refused_by_code(told: object) -> None:
+    with pytest.raises(ToolError) as error:
+        read_report(told)
+    assert error.value.code == "E_BAD_REPORT"
+    assert len(error.value.what) < 300
