@@ -184,20 +184,22 @@ def claimed_kernels(
 ) -> tuple[str, ...]:
     """Return the names that a receipt claims: the profile's, then what else must be said.
 
-    An engine's word is claimed where the profile names no function that is known to compute, and
-    where it names the GPU kernels that a profiler of the CPU cannot see; such a receipt stays
-    below OBSERVED (``W_KERNELS_FROM_ENGINE``). A mock is claimed whatever else was seen, so that
-    it is refused. Elsewhere the engine's word stays in the evidence, and takes nothing from what
-    was observed; so does a GPU kernel where no device was seen to compute.
+    An engine's word is claimed where the profile names no function that is known to compute, or
+    none that the engine's kernel policy asks for, and where it names the GPU kernels that a
+    profiler of the CPU cannot see; such a receipt stays below OBSERVED
+    (``W_KERNELS_FROM_ENGINE``). A mock is claimed whatever else was seen, so that it is refused.
+    Elsewhere the engine's word stays in the evidence, and takes nothing from what was observed; so
+    does a GPU kernel where no device was seen to compute.
     """
     shown = [each.name for each in sightings if each.source == "profile"]
+    enough = named_by_profile and any(map(policy.shows_cpu_compute, shown))
     for each in sightings:
         if each.source == "profile" or each.name in shown:
             continue
         if backend == "cuda":
-            wanted = not named_by_profile or policy.shows_gpu_compute(each.name)
+            wanted = not enough or policy.shows_gpu_compute(each.name)
         else:
-            wanted = not named_by_profile and not policy.names_gpu(each.name)
+            wanted = not enough and not policy.names_gpu(each.name)
         if wanted or "mock" in each.name.casefold():
             shown.append(each.name)
     return tuple(shown)

@@ -19,6 +19,21 @@ HEAD = ("figure", "told by", "engine", "observer", "what the two are")
 RIGHT = (2, 3)
 _TOLD = ("engine_decode_tokens_per_second", "engine_tokens_per_second")
 _KERNELS = 4
+_TITLES = {
+    "engine_tokens": "tokens generated",
+    "engine_prompt_tokens": "tokens of the prompt",
+    "engine_load_ms": "load",
+    "engine_prefill_ms": "prefill",
+    "engine_decode_ms": "decode, in all",
+    "engine_total_ms": "total",
+    "engine_embed_us": "embedding",
+    "engine_forward_us": "forward pass",
+    "engine_logits_us": "logits",
+    "engine_sample_us": "sampling",
+    "engine_tokens_per_second": "throughput",
+    "engine_prefill_tokens_per_second": "prefill rate",
+    "engine_decode_tokens_per_second": "decode rate",
+}
 
 
 def observed(evidence: Evidence) -> list[Metric]:
@@ -30,7 +45,7 @@ def own_rows(evidence: Evidence) -> list[tuple[str, str, str, str, str]]:
     """Return five cells for each figure of the engine's own; no rows where it told none."""
     return [
         (
-            metric_title(metric).removeprefix("engine "),
+            _TITLES.get(metric.name, metric_title(metric)),
             visible(source_of(metric), 80),
             metric_value(metric),
             NONE if beside is None else metric_value(beside),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from pytest_flamegate import withholding
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.measuring import Measuring
 from pytest_flamegate.profile import Profile, Stack
@@ -15,8 +17,19 @@ from pytest_flamegate.profile.none import NoProfiler
 from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.sealing import seal
 from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observation import Run
+from pytest_flamegate.workload.redaction import Redactor
+from pytest_flamegate.workload.reported import Report
 from pytest_flamegate.workload.spec import Workload
 from tests.profile.profiles import profile, python
+from tests.receipt.factory import build
+
+
+@dataclass(frozen=True)
+class Seen:
+    """As much of an observation as is looked through."""
+
+    runs: tuple[Run, ...]
 
 
 def pooled(samples: int, **changes: Any) -> Profile:
@@ -58,3 +71,35 @@ def test_stacks_that_were_cut() -> None:
     taken = pooled(1000, complete=499)
     with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
         seal(cast(Any, None), cast(Any, SimpleNamespace(profile=taken)))
+
+
+def test_reports_hold_no_secret() -> None:
+    secret = "k3-9fQ7xW2mVb8Rt5"
+    told = Report(f"log {secret}", {"tokens": 4.0, f"{secret}_ms": 1.0}, {f"a_{secret}": 2, "b": 1})
+    triple = build()
+    runs = (replace(triple.evidence.runs[0], reported=(told,)), *triple.evidence.runs[1:])
+    seen = cast(Any, Seen(runs))
+    redactor = Redactor.of({"API_TOKEN": secret})
+    clean = withholding.of_reports(seen, redactor)
+    (report,) = clean.runs[0].reported
+    assert report == Report(
+        "log redacted", {"tokens": 4.0, "redacted_ms": 1.0}, {"a_redacted": 2, "b": 1}
+    )
+    assert redactor.places == ["evidence.runs.reported"]
+    assert clean.runs[1:] == runs[1:]
+
+
+def test_reports_without_a_secret_stay_the_very_same() -> None:
+    seen = cast(Any, Seen(build().telling(kernels={"MUL_MAT": 3}).evidence.runs))
+    redactor = Redactor.of({"API_TOKEN": "k3-9fQ7xW2mVb8Rt5"})
+    assert withholding.of_reports(seen, redactor) is seen
+    assert redactor.places == []
+
+
+def test_kernels_that_differ_in_a_secret_alone_count_together() -> None:
+    secrets = ("k3-9fQ7xW2mVb8Rt5", "Zz81-kLmPq04-77tY")
+    told = Report("log", {}, {f"gemv_{secret}": 2 for secret in secrets})
+    run = replace(build().evidence.runs[0], reported=(told,))
+    redactor = Redactor.of(dict(zip(("A_TOKEN", "B_TOKEN"), secrets, strict=True)))
+    clean = withholding.of_reports(cast(Any, Seen((run,))), redactor)
+    assert clean.runs[0].reported[0].kernels == {"gemv_redacted": 4}

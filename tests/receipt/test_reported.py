@@ -198,6 +198,19 @@ def test_what_is_claimed_by_the_engines_word(
     assert found == claimed
 
 
+def test_where_the_profile_shows_nothing_of_the_engines_policy_its_word_is_claimed() -> None:
+    """Else a receipt of a real engine would be refused, because its profiler sees Python alone."""
+    told = KernelSighting("MUL_MAT", "engine", 9, "cb_eval")
+    for seen, claimed in (("ggml_vec_dot_q4_1_q8_1", ()), ("attention", ("MUL_MAT",))):
+        found = claimed_kernels(
+            [KernelSighting(seen, "profile", 5), told],
+            named_by_profile=True,
+            backend="cpu",
+            policy=policy_for("ggml"),
+        )
+        assert found == (seen, *claimed)
+
+
 def test_a_name_that_two_sources_tell_is_claimed_once() -> None:
     twice = [KernelSighting("gemv", "engine", 1, source) for source in ("a", "b")]
     found = claimed_kernels(
