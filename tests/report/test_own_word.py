@@ -83,7 +83,7 @@ def test_the_page_of_the_run_has_a_table() -> None:
         )
         for each in (TOLD, SILENT)
     ]
-    assert ["own figures" in page for page in pages] == [True, False]
+    assert ["what the two are" in page for page in pages] == [True, False]
     assert "llama.cpp:perf" in pages[0]
 
 
