@@ -47,6 +47,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "nvml",
             "observation",
             "redaction",
+            "reported",
             "sampling",
             "slowing",
             "split",

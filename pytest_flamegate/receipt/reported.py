@@ -96,7 +96,8 @@ def engine_metrics(timed: Iterable[Run]) -> tuple[Metric, ...]:
                 values.setdefault((told.name, told.source), []).append(told)
     known = list(FIGURES)
     ordered = sorted(values.items(), key=lambda entry: (known.index(entry[0][0]), entry[0][1]))
-    return tuple(_metric(told) for _, told in ordered if len(told) >= AT_LEAST)
+    found = (_metric(told) for _, told in ordered if len(told) >= AT_LEAST)
+    return tuple(metric for metric in found if math.isfinite(metric.value))
 
 
 def _told(report: Report, observed: int) -> Iterator[Told]:

@@ -138,6 +138,10 @@ def test_no_time_gives_no_rate(spent_ms: float) -> None:
     assert all(math.isfinite(metric.value) for metric in found)
 
 
+def test_a_median_beyond_all_numbers_is_none() -> None:
+    assert engine_metrics(told(1.7e308, 1.7e308, 1.7e308, 1.7e308)) == ()
+
+
 def test_figures_stand_behind_those_of_the_observer() -> None:
     triple = build().telling(counted=-1)
     names = [metric.name for metric in triple.evidence.metrics]
