@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.commands import common
+from pytest_flamegate.commands import common, diff_figures
 from pytest_flamegate.errors import UndecidedError
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.differing import compared, other_work
     from pytest_flamegate.report.difference_text import difference_document, difference_text
 
+    if diff_figures.wanted(parsed.before, parsed.after):
+        return diff_figures.run(parsed)
     base, head = _seen(parsed.before), _seen(parsed.after)
     found, note = compared(base, head), other_work(base, head)
     if found.mismatches and not parsed.anyway:

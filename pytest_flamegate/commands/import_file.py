@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.commands import common
+from pytest_flamegate.commands import common, import_results
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile import Profile
 
 _HOTTEST = 10
-_ENDS = (".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw")
+_ENDS = (
+    *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
+    *(".jsonl", ".csv", ".md"),
+)
 
 
 def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "import",
-        help="read a profile that another tool recorded",
+        help="read a profile or a benchmark's result that another tool wrote",
         description="Reads folded stacks or a speedscope file, recognised by what is in it, and "
         "writes profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. "
-        "What the file does not tell stays unknown; nothing is gated by it.",
+        "Or reads results of llama-bench (JSON, JSON lines, CSV, markdown), vLLM bench, GuideLLM, "
+        "inference-perf, AIPerf or GenAI-Perf, and writes a document of grade SELF_REPORTED for "
+        "each. What the file does not tell stays unknown; nothing is gated by it.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="what to call it (default: as the file)")
@@ -89,7 +94,14 @@ def _profile(data: bytes, parsed: argparse.Namespace) -> int:
     return 0
 
 
-IMPORTERS = (Importer(_is_profile, _profile),)
+def _results(data: bytes, parsed: argparse.Namespace) -> int:
+    return import_results.run(data, parsed, _name(parsed), _write)
+
+
+IMPORTERS = (
+    Importer(import_results.recognises, _results),
+    Importer(_is_profile, _profile),
+)
 
 
 def _name(parsed: argparse.Namespace) -> str:
@@ -101,7 +113,7 @@ def _name(parsed: argparse.Namespace) -> str:
     if not NAME.fullmatch(name):
         raise UsageError(
             "E_BAD_NAME",
-            f"{name!a} is no name for a profile.",
+            f"{name!a} is no name for what is imported.",
             "Say --name NAME: letters, digits, dots, dashes and underscores.",
         )
     return name

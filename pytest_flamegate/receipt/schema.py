@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-Kind = Literal["receipt", "evidence", "verdict", "baseline", "history"]
+Kind = Literal["receipt", "evidence", "verdict", "baseline", "history", "imported"]
 VERSION = "1.0.0"
 _REPORTED_PER_LIST = 8
 
@@ -50,6 +50,7 @@ _OTHER_CODES: Mapping[Kind, str] = {
     "verdict": "E_VERDICT_SCHEMA",
     "baseline": "E_BASELINE_SCHEMA",
     "history": "E_HISTORY_SCHEMA",
+    "imported": "E_IMPORTED_SCHEMA",
 }
 
 

@@ -45,6 +45,14 @@ class Wishes:
     replay: Replayed | None = None
 
 
+_FOREIGN = Refusal(
+    "E_IMPORTED",
+    "It is another tool's result and no receipt: nobody here saw it measured, and it tells neither "
+    "that a real model ran nor with which kernels.",
+    "Measure with flamegate where a figure is to be believed.",
+)
+
+
 def verify_receipt(
     data: bytes | Path,
     *,
@@ -157,6 +165,11 @@ def _read_receipt(
     )
     if isinstance(parsed, Refusal):
         found.refuse(parsed, Grade.CONSISTENT)
+        return None, frozenset()
+    if isinstance(parsed, dict) and parsed.get("kind") == "imported":
+        found.refuse(_FOREIGN, Grade.CONSISTENT)
+        for refusal in schema.validate(parsed, "imported"):
+            found.refuse(refusal, Grade.CONSISTENT)
         return None, frozenset()
     faults = schema.faults(parsed, "receipt")
     for fault in faults:

@@ -1,4 +1,4 @@
-"""Every parser of a profiler's output, as a function of bytes: one entry of ``PARSERS`` each."""
+"""Every parser of another tool's output, as a function of bytes: one entry of ``PARSERS`` each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from pytest_flamegate.profile.perf_script import parse_script
 from pytest_flamegate.profile.perf_words import KNOWN
 from pytest_flamegate.profile.speedscope import parse_speedscope
 from pytest_flamegate.profile.text import decode
+from pytest_flamegate.receipt.imports import FORMATS, format_of
 from tests.profile.profiles import DATA
 
 LIMIT_S = 0.050
+RESULTS = Path(__file__).parent.parent / "receipt" / "imports" / "data"
 
 
 class Parser(NamedTuple):
@@ -46,6 +48,12 @@ def _scrub(data: bytes) -> None:
 
 def _callgrind(data: bytes) -> object:
     return parse_callgrind(io.TextIOWrapper(io.BytesIO(data), "utf-8", "surrogateescape"))
+
+
+def _result(data: bytes) -> object:
+    """Any of the readers that knows the bytes, or the one of JSON that looks into most."""
+    found = format_of(data)
+    return (found or FORMATS[0]).read(data)
 
 
 def _said(data: bytes) -> str:
@@ -227,6 +235,29 @@ PARSERS: dict[str, Parser] = {
         ((b"", b" 1\n"), (b"a;", b" 1\n")),
         0.200,  # 64 KiB hold 9,000 new names in lines of seven bytes, at 9 µs each
     ),
+    **{
+        f"import {path.name}": Parser(
+            _result,
+            (path.read_bytes(),),
+            (
+                *_JSON,
+                b"|",
+                b" | ",
+                b"\n",
+                b"\r\n",
+                b'","',
+                b"\t",
+                b" \xc2\xb1 ",
+                b"tg1",
+                b"0",
+                b"inf",
+            ),
+            ((b'{"avg_ts":1,"n_gen":1,"n_prompt":', b"}"), (b"n_prompt,n_gen,avg_ts\n1,1,", b"\n")),
+            1.0,
+        )
+        for path in sorted(RESULTS.glob("*.*"))
+        if path.suffix == ".csv" or path.stem in ("llama-bench", "vllm-serve", "aiperf")
+    },
     "sidecar": Parser(
         lambda data: sidecar.parse(data, "perf"),
         (
