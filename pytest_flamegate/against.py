@@ -18,6 +18,7 @@ from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.checkout import Checkout, open_checkout
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.model_files import stamps
 from pytest_flamegate.workload.revision import revision, tree
 from pytest_flamegate.workload.sides import UNDER_TEST, Sides
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.model_files import Stamp
     from pytest_flamegate.workload.spec import Workload
 
 
@@ -81,7 +83,8 @@ class Bases:
 class Prepared:
     """One side, ready to run. ``told`` is the workload as it is written down.
 
-    ``moved`` are the tree that its code lies in and the project's own, where the two differ.
+    ``moved`` are the tree that its code lies in and the project's own, where the two differ;
+    ``stamps`` the model's files as they were before anything ran.
     """
 
     side: Literal["base", "head"]
@@ -91,6 +94,7 @@ class Prepared:
     model: Mapping[str, str | int]
     commit: Commit | None
     moved: tuple[Path, Path] | None = None
+    stamps: tuple[Stamp, ...] = ()
 
 
 def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepared, Prepared]:
@@ -115,6 +119,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         told=unchanged,
         workload=based,
         plan=_in(plan, own),
+        stamps=stamps(base_model),
         model=model_facts(base_model, based),
         commit=Commit(checkout.commit, "HEAD", 0, tree(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
@@ -124,6 +129,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         told=workload,
         workload=workload,
         plan=_in(_at_head(chosen.plan(workload, model), checkout), own and _environment(workload)),
+        stamps=stamps(model),
         model=model_facts(model, workload),
         commit=commit_at(workload.directory),
     )

@@ -66,6 +66,7 @@ def measured(
     told = prepared.told
     subject = Subject(
         workload=told,
+        stamps=prepared.stamps,
         model=prepared.model,
         machine=machine,
         commit=prepared.commit,

@@ -18,6 +18,11 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def shown(path: Path | str) -> str:
+    """Return a path as text that can be written down, whatever bytes its name holds."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def real(path: Path) -> Path:
     """Return ``path`` with every link followed; a loop of links stays as it is.
 

@@ -29,6 +29,7 @@ from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.discover import find_model
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.machine import identity
+from pytest_flamegate.workload.model_files import require_unchanged, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,7 @@ class Replaying:
         chosen = engine(workload.engine)
         subject = Subject(
             workload=workload,
+            stamps=stamps(model),
             model=_same_model(workload, model, evidence),
             machine=identity(),
             commit=commit_at(workload.directory),
@@ -208,6 +210,7 @@ def _compared(
     tokens_per_second: float,
     evidence: Evidence,
 ) -> Replayed:
+    require_unchanged(subject.stamps)
     seen = measuring.observation
     _, here = compose(subject, seen, (), None, None)
     return Replayed(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate import withholding
 from pytest_flamegate.decoding import document
+from pytest_flamegate.paths import real, shown
 from pytest_flamegate.profile import fold, require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
@@ -35,7 +36,10 @@ from pytest_flamegate.report import (
     picture_subtitle,
 )
 from pytest_flamegate.report.decode import decode_picture
-from pytest_flamegate.workload import floors, gguf
+from pytest_flamegate.workload import floors
+from pytest_flamegate.workload.model_digest import model_sha256
+from pytest_flamegate.workload.model_files import require_unchanged, stamps
+from pytest_flamegate.workload.model_reading import read_model
 from pytest_flamegate.workload.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -78,10 +82,12 @@ class Sealed:
 def seal(subject: Subject, measuring: Measuring) -> Sealed:
     """Turn what was measured so far into the exact bytes that will be written, and verify them.
 
-    Secrets are taken out first: digests are made of what is written. ``ToolError``
-    ``E_SECRET_IN_OUTPUT`` where the engine itself wrote one: without it the tokens would not
-    be those that were seen.
+    Secrets are taken out first: digests are made of what is written. ``ToolError``:
+    ``E_MODEL_CHANGED`` where a file of the model did since it was digested,
+    ``E_SECRET_IN_OUTPUT`` where the engine itself wrote a secret: without it the tokens would
+    not be those that were seen.
     """
+    require_unchanged(subject.stamps)
     pooled = measuring.profile
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
@@ -163,23 +169,31 @@ def counted_files(workload: Workload, sealed: Sealed, count: InstructionCount) -
 
 
 def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
-    """Return what the receipt says of the model: its path, and what its header tells."""
+    """Return what the receipt says of the model: its path, and what its header tells.
+
+    ``bytes_per_token`` stands there only where the header says it for certain; of a split
+    model all parts count, and its digest is that of all their bytes in order.
+    """
     if model is None:
         return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
     facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
     if model.suffix == ".gguf":
-        header = gguf.read_header(model)
+        read = read_model(model)
         facts |= {
-            "architecture": header.architecture,
-            "parameters": header.parameters,
-            "quantisation": ", ".join(sorted(header.quantisation)),
+            "name": read.name,
+            "architecture": read.architecture,
+            "parameters": read.parameters,
+            "quantisation": read.quantisation_words,
         }
-    return {**facts, "sha256": gguf.model_sha256(model), "size_bytes": model.stat().st_size}
+        if read.bytes_per_token is not None:
+            facts["bytes_per_token"] = read.bytes_per_token
+    size_bytes = sum(each.size_bytes for each in stamps(model))
+    return {**facts, "sha256": model_sha256(model), "size_bytes": size_bytes}
 
 
 def _told_path(model: Path, directory: Path) -> str:
     """Return the path as it means something to others: inside the project, else its name."""
     try:
-        return model.resolve().relative_to(directory.resolve()).as_posix()
+        return shown(real(model).relative_to(real(directory)).as_posix())
     except ValueError:
-        return model.name
+        return shown(model.name)

@@ -51,6 +51,7 @@ from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
+from pytest_flamegate.workload.model_files import stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,6 +148,7 @@ class Session:
         count = self.instruments.counted(plan, workload)
         subject = Subject(
             workload=workload,
+            stamps=stamps(model),
             model=model_facts(model, workload),
             machine=self.machine,
             commit=commit_at(workload.directory),

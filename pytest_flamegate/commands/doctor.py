@@ -43,7 +43,14 @@ def run(_: argparse.Namespace) -> int:
     for line in _counts_lines(callgrind.probe()):
         common.say(line)
     common.say(f"{'allowed':<14} {permissions.read().words}")
-    for name, good, words in (*_clocks(), _gpu(), *_places(), _model(), _signing()):
+    for name, good, words in (
+        *_clocks(),
+        _gpu(),
+        *_places(),
+        _model(),
+        *_found(),
+        _signing(),
+    ):
         common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
     for kind, setup in (
         ("Python engines (the embedded one too)", Setup()),
@@ -181,6 +188,29 @@ def _model() -> tuple[str, bool, str]:
     except FlamegateError as error:
         return "model", False, str(error)
     return "model", True, f"embedded, {header.parameters / 1e6:.1f} M parameters"
+
+
+def _found() -> list[tuple[str, bool, str]]:
+    """Say what a workload takes that uses {model} and {tokenizer} and names neither."""
+    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.paths import shown
+    from pytest_flamegate.workload.discover import find_model, find_tokenizer, glance
+
+    directory = common.settings_of(argparse.Namespace()).root
+    lines = []
+    model = None
+    try:
+        model = find_model(None, directory)
+        told = f"{escape(shown(model), 300)} ({glance(model)}) where none is declared"
+        lines.append(("{model}", True, told))
+    except FlamegateError as error:
+        lines.append(("{model}", False, str(error)))
+    try:
+        tokenizer = find_tokenizer(directory, model)
+        lines.append(("{tokenizer}", True, escape(shown(tokenizer), 300)))
+    except FlamegateError as error:
+        lines.append(("{tokenizer}", False, str(error)))
+    return lines
 
 
 def _signing() -> tuple[str, bool, str]:

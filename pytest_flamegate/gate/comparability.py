@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -99,9 +99,16 @@ def _workload(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
 
 
 def _model(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
-    return _field(
-        "model sha256", baseline.model_sha256, current.model_sha256, "E_MODEL_DIFFERS", width=12
-    )
+    old, new = baseline.model_sha256, current.model_sha256
+    for found in _field("model sha256", old, new, "E_MODEL_DIFFERS", width=12):
+        before, after = (
+            text if sha256 is None else f"{text} ({_shortened(_plain(side.model.get('path')))})"
+            for text, sha256, side in (
+                (found.baseline, old, baseline),
+                (found.current, new, current),
+            )
+        )
+        yield replace(found, baseline=before, current=after)
 
 
 def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile import Hotspot, Profile
     from pytest_flamegate.receipt.types import Commit, Metric
+    from pytest_flamegate.workload.model_files import Stamp
     from pytest_flamegate.workload.observation import Observation
     from pytest_flamegate.workload.spec import Workload
 
@@ -38,7 +39,8 @@ _MAX_KERNELS = 64
 class Subject:
     """What was measured, apart from how it ran: model, machine, code and tool.
 
-    ``counted`` are figures that were counted in runs of their own.
+    ``counted`` are figures that were counted in runs of their own. ``stamps`` are the model's
+    files as they were before anything ran.
     """
 
     workload: Workload
@@ -49,6 +51,7 @@ class Subject:
     prompt_tokens: int | None
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
 
 
 def compose(

@@ -8,17 +8,17 @@ size before it is used.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import mmap
-import stat
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.errors import ToolError
+from pytest_flamegate.paths import shown
 from pytest_flamegate.workload.gguf_values import Cursor, MalformedError
+from pytest_flamegate.workload.model_files import stamp, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -68,6 +68,8 @@ _TENSOR_TYPES = {
     40: ("NVFP4", 64, 36),
     41: ("Q1_0", 128, 18),
 }
+GGML_TYPES = frozenset(name for name, _, _ in _TENSOR_TYPES.values())
+"""The types whose size follows from their shape."""
 # bitnet.cpp's own types; it packs them by tensor, not by block.
 _FOREIGN_TYPES = {36: "I2_S", 37: "I8_S", 38: "TL1"}
 
@@ -127,7 +129,7 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
     ``arrays``; so do strings longer than 1 MiB. Raises ``ToolError``: E_MODEL_MISSING,
     E_MODEL_UNREADABLE (the system refused), E_MODEL_BROKEN.
     """
-    size = _size_bytes(path)
+    size = stamp(path).size_bytes
     try:
         with path.open("rb") as file:
             if size < 24:
@@ -137,46 +139,11 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
     except MalformedError as error:
         raise ToolError(
             "E_MODEL_BROKEN",
-            f"The model file {path} {error}.",
+            f"The model file {shown(path)} {error}.",
             "Fetch or convert it again, and compare its sha256 with the publisher's.",
         ) from None
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-
-
-def model_sha256(path: Path) -> str:
-    """Return the sha256 of the whole file as lower-case hex; reads every byte of it."""
-    _size_bytes(path)
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        status = None
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if status is None or not stat.S_ISREG(status.st_mode):
-        raise ToolError(
-            "E_MODEL_MISSING",
-            f"There is no model file at {path}." if status is None else f"{path} is not a file.",
-            "Give the path of an existing .gguf file.",
-        )
-    return status.st_size
-
-
-def _unreadable(path: Path, error: Exception) -> ToolError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return ToolError(
-        "E_MODEL_UNREADABLE",
-        f"The model file {path} cannot be read: {reason}.",
-        "Check the path and its permissions.",
-    )
+        raise unreadable(path, error) from None
 
 
 def _broken_start(start: bytes) -> NoReturn:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload.discover import find_model, find_tokenizer
 from pytest_flamegate.workload.engines.base import Plan, Streamed
 
 if TYPE_CHECKING:
@@ -70,9 +70,12 @@ class Command:
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Fill the placeholders in."""
+        tokenizer = workload.tokenizer
+        if tokenizer is None and any("{tokenizer}" in part for part in workload.command):
+            tokenizer = str(find_tokenizer(workload.directory, model))
         values = {
             "model": str(model or ""),
-            "tokenizer": workload.tokenizer or "",
+            "tokenizer": tokenizer or "",
             "prompt": workload.prompt,
             "max_tokens": str(workload.max_tokens),
             "seed": str(workload.seed),
