@@ -119,8 +119,8 @@ def test_no_baseline() -> None:
 def test_what_was_not_judged_gives_its_first_reason() -> None:
     text = headline(verdict(baseline(), evidence(model_sha256=None, clock_scope="process")))
     assert text == (
-        "not comparable: model sha256 differs: aaaaaaaaaaa… (model.gguf) at the baseline, absent now. "
-        "And 1 more."
+        "not comparable: model sha256 differs: aaaaaaaaaaa… (model.gguf) at the baseline, "
+        "absent now. And 1 more."
     )
     assert headline(refused("error", [Reason("E_X", "It broke.")], grade="CONSISTENT")) == (
         "error: It broke."

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-U8, U32, F32, BOOL, STRING, ARRAY, U64, F64 = 0, 4, 6, 7, 8, 9, 10, 12
-TENSOR_F32, TENSOR_TQ2_0 = 0, 35
+U8, U32, I32, F32, BOOL, STRING, ARRAY, U64, F64 = 0, 4, 5, 6, 7, 8, 9, 10, 12
+TENSOR_F32, TENSOR_F16, TENSOR_Q4_0, TENSOR_TQ2_0, TENSOR_I2_S = 0, 1, 2, 35, 36
 
 
 def u32(value: int) -> bytes:
@@ -69,3 +70,50 @@ class GgufFile:
 
     def packed(self) -> bytes:
         return self.header() + self.data
+
+
+def write_large_model(path: Path) -> None:
+    """Write the shape of a large real model: 2 GB, of which all but the header is a hole.
+
+    128,256 tokens with scores and types, 280,000 merges, 32 layers in Q4_0, tied embedding.
+    """
+    words, pairs, layers = 128_256, 280_000, 32
+    tokens = b"".join(text(f"\u0120token{i}") for i in range(words))
+    merges = b"".join(text(f"\u0120ab{i} cd{i}") for i in range(pairs))
+    keys = [
+        key("general.architecture", STRING, text("llama")),
+        key("general.name", STRING, text("large")),
+        key("tokenizer.ggml.tokens", ARRAY, u32(STRING) + u64(words) + tokens),
+        key("tokenizer.ggml.scores", ARRAY, u32(F32) + u64(words) + bytes(4 * words)),
+        key("tokenizer.ggml.token_type", ARRAY, u32(I32) + u64(words) + bytes(4 * words)),
+        key("tokenizer.ggml.merges", ARRAY, u32(STRING) + u64(pairs) + merges),
+        key("llama.block_count", U32, u32(layers)),
+    ]
+    entries, at = [], 0
+    for name, shape, kind, nbytes in [
+        ("token_embd.weight", (2560, words), TENSOR_F16, 2 * 2560 * words),
+        *(
+            (f"blk.{layer}.{part}.weight", (2560, 2560), TENSOR_Q4_0, 2560 * 2560 // 32 * 18)
+            for layer in range(layers)
+            for part in (
+                "attn_q",
+                "attn_k",
+                "attn_v",
+                "attn_output",
+                "ffn_gate",
+                "ffn_up",
+                "x",
+                "y",
+            )
+        ),
+    ]:
+        entries.append(tensor(name, shape, kind, at))
+        at += -(-nbytes // 32) * 32
+    write_sparse(path, GgufFile(keys=keys, tensors=entries), max(at, 2 << 30))
+
+
+def write_sparse(path: Path, file: GgufFile, nbytes: int) -> None:
+    """Write the header, and ``nbytes`` of weights as a hole."""
+    with path.open("wb") as out:
+        out.write(file.header())
+        out.truncate(out.tell() + nbytes)

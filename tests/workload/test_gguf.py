@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import tracemalloc
@@ -11,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.gguf import ModelHeader, TensorInfo, model_sha256, read_header
+from pytest_flamegate.workload.gguf import ModelHeader, TensorInfo, read_header
 from pytest_flamegate.workload.gguf_values import MAX_STRINGS, MAX_TEXT_BYTES, Unread
+from pytest_flamegate.workload.model_digest import model_sha256
+from pytest_flamegate.workload.model_reading import reading
 from tests.workload.gguf_files import (
     ARRAY,
     BOOL,
     F32,
     F64,
     STRING,
+    TENSOR_F32,
     TENSOR_TQ2_0,
     U8,
     U32,
@@ -30,6 +32,7 @@ from tests.workload.gguf_files import (
     text,
     u32,
     u64,
+    write_large_model,
 )
 
 MIB = 1 << 20
@@ -255,12 +258,23 @@ def test_every_truncation_of_a_sound_file_is_refused(tmp_path: Path) -> None:
 
 MUTABLE = GgufFile(
     keys=[
-        key("general.architecture", STRING, text("bitnet")),
+        key("general.architecture", STRING, text("m")),
         key("words", ARRAY, strings([f"w{i}" for i in range(20)])),
         key("numbers", ARRAY, u32(U32) + u64(18) + bytes(72)),
         key("flag", BOOL, b"\x01"),
-    ]
+        key("m.block_count", U32, u32(1)),
+        key("m.expert_count", U32, u32(2)),
+        key("m.expert_used_count", U32, u32(1)),
+    ],
+    tensors=[
+        tensor("token_embd.weight", (256, 2), TENSOR_TQ2_0),
+        tensor("blk.0.ffn_up_exps.weight", (2, 2), TENSOR_F32, 160),
+    ],
 )
+
+
+def test_what_is_mutated_says_what_a_token_reads(tmp_path: Path) -> None:
+    assert reading([read(tmp_path, MUTABLE.packed())]).bytes_per_token == 132 + 8
 
 
 @settings(max_examples=300)
@@ -297,41 +311,26 @@ def test_no_mutation_gets_past_the_checks(
         assert info.nbytes > 0
         assert info.offset + info.nbytes <= header.size_bytes
     assert header.parameters == sum(header.quantisation.values()) < 1 << 63
-
-
-def big_vocabulary_file(path: Path) -> None:
-    """Write the shape of a large real model: 2 GB, of which all but the header is a hole."""
-    words = b"".join(text(f"token{i}") for i in range(150_000))
-    merges = b"".join(text(f"ab{i} cd{i}") for i in range(280_000))
-    file = GgufFile(
-        keys=[
-            key("general.architecture", STRING, text("llama")),
-            key("tokenizer.ggml.tokens", ARRAY, u32(STRING) + u64(150_000) + words),
-            key("tokenizer.ggml.scores", ARRAY, u32(F32) + u64(150_000) + bytes(600_000)),
-            key("tokenizer.ggml.merges", ARRAY, u32(STRING) + u64(280_000) + merges),
-            key("llama.block_count", U32, u32(32)),
-        ],
-        tensors=[tensor(f"blk.{i}.w", (4096, 1024), 1, i << 23) for i in range(240)],
-    )
-    with path.open("wb") as out:
-        out.write(file.header())
-        out.truncate(out.tell() + (240 << 23))
+    told = reading([header])
+    assert told.bytes_per_token is None or 0 <= told.bytes_per_token <= header.size_bytes
+    assert not told.quantisation or sum(told.quantisation.values()) == pytest.approx(1.0)
 
 
 def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.gguf"
-    big_vocabulary_file(path)
+    write_large_model(path)
     tracemalloc.start()
     try:
         header = read_header(path)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert header.metadata["tokenizer.ggml.tokens"] == Unread("string", 150_000)
+    assert header.metadata["tokenizer.ggml.tokens"] == Unread("string", 128_256)
     assert header.metadata["llama.block_count"] == 32
-    assert header.parameters == 240 * 4096 * 1024
+    assert header.parameters == 2560 * 128_256 + 256 * 2560 * 2560
     assert header.size_bytes > 2_000_000_000
     assert peak_bytes < 2 * MIB
+    assert reading([header]).bytes_per_token == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
 
 
 def test_files_made_to_cost_time_or_memory_are_refused(tmp_path: Path) -> None:
@@ -363,9 +362,3 @@ def test_what_the_system_refuses(tmp_path: Path, name: str) -> None:
         with pytest.raises(ToolError) as caught:
             reader(tmp_path / name)
         assert caught.value.code == "E_MODEL_UNREADABLE"
-
-
-def test_sha256(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(b"some bytes")
-    assert model_sha256(path) == hashlib.sha256(b"some bytes").hexdigest()

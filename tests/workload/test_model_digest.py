@@ -1,0 +1,362 @@
+"""A changed file never gets an old digest, and what is kept is nobody else's word."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import digest_cache, file_system, model_digest
+from pytest_flamegate.workload.model_digest import model_sha256
+from pytest_flamegate.workload.model_files import require_unchanged, stamp, stamps
+
+SIZE = 4096
+OLD_NS = 1_700_000_000_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep everything here, at once, on whatever file system."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(model_digest, "WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(model_digest, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(model_digest, "tells_of_writes", lambda _: True)
+    return tmp_path / "cache/pytest-flamegate/model-sha256-1"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"a" * SIZE)
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def wait_for_the_clock(path: Path) -> None:
+    """Wait until a change would have another time than the last: a tick of the kernel's clock."""
+    beside = path.with_name("tick")
+    before = stamp(path).ctime_ns
+    for _ in range(10_000):
+        beside.write_bytes(b"")
+        beside.touch()
+        if stamp(beside).ctime_ns > before:
+            break
+        time.sleep(0.001)
+
+
+def test_it_is_read_once(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = model_sha256(model)
+    assert first == sha256(model)
+    assert first in cache.read_text()
+    monkeypatch.setattr(model_digest, "_read", None)
+    assert model_sha256(model) == first
+
+
+def edited(path: Path) -> None:
+    path.write_bytes(b"b" * SIZE)
+
+
+def edited_with_its_time_put_back(path: Path) -> None:
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"b")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replaced_by_a_rename(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"b" * SIZE)
+    os.utime(other, ns=(OLD_NS, OLD_NS))
+    other.replace(path)
+
+
+def edited_through_a_hard_link(path: Path) -> None:
+    link = path.with_name("link")
+    link.hardlink_to(path)
+    edited_with_its_time_put_back(link)
+
+
+def removed_and_made_again(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(b"b" * SIZE)
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
+def another_behind_a_link(path: Path) -> None:
+    replaced = path.with_name("replaced")
+    replaced.write_bytes(b"b" * SIZE)
+    path.unlink()
+    path.symlink_to(replaced)
+
+
+def written_through_a_mapping(path: Path) -> None:
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        data[:1] = b"b"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        edited,
+        edited_with_its_time_put_back,
+        replaced_by_a_rename,
+        edited_through_a_hard_link,
+        removed_and_made_again,
+        another_behind_a_link,
+        written_through_a_mapping,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path], None]) -> None:
+    before = model_sha256(model)
+    known = stamps(model)
+    wait_for_the_clock(model)
+    change(model)
+    assert model_sha256(model) == sha256(model) != before
+    with pytest.raises(ToolError, match="changed while it was measured") as refused:
+        require_unchanged(known)
+    assert refused.value.code == "E_MODEL_CHANGED"
+
+
+def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None:
+    """The kernel notes only the first write to a mapped page, until it is on the disk."""
+    if not file_system.tells_of_writes(model):
+        pytest.skip(f"{file_system.type_of(model)} does not tell of such writes: nothing is kept")
+    with model.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        data[:1] = b"b"
+        first = model_sha256(model)
+        assert first == sha256(model)
+        wait_for_the_clock(model)
+        data[:1] = b"c"
+        assert model_sha256(model) == sha256(model) != first
+
+
+def test_what_lies_in_memory_is_not_kept(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if file_system.type_of(shared) != "tmpfs":
+        pytest.skip("no tmpfs here")
+    assert not file_system.tells_of_writes(shared / "model.gguf")
+    (tmp_path / "link").symlink_to(shared)
+    assert file_system.type_of(tmp_path / "link/model.gguf") == "tmpfs"
+
+
+def test_mounts_are_read_as_the_kernel_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    space = str(tmp_path / "a b").replace(" ", r"\040")
+    mounts.write_text(
+        "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        "nonsense\n"
+        f"28 27 0:5 / {space} rw - tmpfs none rw\n"
+        f"29 27 0:6 / {tmp_path}/twice rw - tmpfs none rw\n"
+        f"30 27 0:7 / {tmp_path}/twice rw - xfs none rw\n"
+    )
+    monkeypatch.setattr(file_system, "_MOUNTS", mounts)
+    told = {name: file_system.type_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")}
+    assert told == {"a b/c": "tmpfs", "a bc": "ext4", "twice": "xfs", "x": "ext4"}
+    monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "none")
+    assert file_system.type_of(tmp_path) is None
+    assert not file_system.tells_of_writes(tmp_path)
+
+
+def test_a_file_of_just_now_is_not_kept(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_digest, "_SETTLED_NS", 3_600_000_000_000)
+    assert model_sha256(model) == sha256(model)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("kind", ["small", "unknown file system"])
+def test_what_is_not_kept_makes_no_directory(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "small":
+        monkeypatch.setattr(model_digest, "WORTH_KEEPING_BYTES", SIZE + 1)
+    else:
+        monkeypatch.setattr(model_digest, "tells_of_writes", lambda _: False)
+    assert model_sha256(model) == sha256(model)
+    assert not cache.parent.exists()
+
+
+def planted(model: Path, cache: Path) -> str:
+    """Keep a wrong digest for ``model`` as it stands."""
+    digest_cache.keep([stamp(model)], "0" * 64)
+    assert model_sha256(model) == "0" * 64
+    return cache.read_text()
+
+
+def others_may_write(cache: Path) -> None:
+    cache.chmod(0o666)
+
+
+def a_link(cache: Path) -> None:
+    cache.rename(cache.with_name("elsewhere"))
+    cache.symlink_to(cache.with_name("elsewhere"))
+
+
+def a_directory(cache: Path) -> None:
+    cache.unlink()
+    cache.mkdir()
+
+
+def a_pipe(cache: Path) -> None:
+    cache.unlink()
+    os.mkfifo(cache)
+
+
+def garbage(cache: Path) -> None:
+    cache.write_bytes(b"\xff\x00" * 5000 + b"\n" + cache.read_bytes().replace(b" ", b"  "))
+
+
+def cut_off(cache: Path) -> None:
+    cache.write_bytes(cache.read_bytes()[:-10])
+
+
+def endless(cache: Path) -> None:
+    with cache.open("ab") as file:
+        file.truncate(1 << 32)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [others_may_write, a_link, a_directory, a_pipe, garbage, cut_off, endless],
+    ids=lambda harm: harm.__name__,
+)
+def test_what_is_not_surely_ours_counts_for_nothing(
+    model: Path, cache: Path, harm: Callable[[Path], None]
+) -> None:
+    planted(model, cache)
+    harm(cache)
+    assert model_sha256(model) == sha256(model)
+
+
+def test_a_foreign_owner_counts_for_nothing(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = planted(model, cache)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert model_sha256(model) == sha256(model)
+    assert cache.read_text() == before
+
+
+@pytest.mark.parametrize("named", ["", "relative", "a\0b", "/proc/none"])
+def test_where_nothing_can_be_kept_it_is_read(
+    model: Path, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "environ", {"XDG_CACHE_HOME": named, "HOME": str(tmp_path / "taken")})
+    (tmp_path / "taken").touch()
+    for _ in range(2):
+        assert model_sha256(model) == sha256(model)
+    assert (tmp_path / "taken").is_file()
+    assert not Path("relative").exists()
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert model_sha256(model) == sha256(model)
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_the_latest_are_kept(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "x"
+    for number in range(300):
+        path.write_bytes(b"x" * number)
+        digest_cache.keep([stamp(path)], f"{number:064x}")
+    lines = cache.read_text().splitlines()
+    assert len(lines) == 256
+    assert lines[-1].endswith(f"{299:064x}")
+    assert digest_cache.find([stamp(path)]) == f"{299:064x}"
+
+
+def test_many_at_once_leave_a_whole_file(tmp_path: Path, cache: Path) -> None:
+    paths = [tmp_path / f"{number}.gguf" for number in range(8)]
+    for path in paths:
+        path.write_bytes(path.name.encode() * SIZE)
+    wrong: list[Path] = []
+
+    def work(path: Path) -> None:
+        wrong.extend(path for _ in range(20) if model_sha256(path) != sha256(path))
+
+    threads = [threading.Thread(target=work, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+    assert all(len(line.split(" ")[1]) == 64 for line in cache.read_text().splitlines())
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+
+
+def test_a_split_model_is_its_parts_in_order(tmp_path: Path, cache: Path) -> None:
+    parts = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for part in parts:
+        part.write_bytes(part.name.encode())
+    whole = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+    assert [model_sha256(parts[0]) for _ in range(2)] == [whole] * 2
+    assert cache.read_text().count(whole) == 1
+    known = stamps(parts[0])
+    wait_for_the_clock(parts[1])
+    parts[1].write_bytes(b"m-00002-of-00003.gguf")
+    assert model_sha256(parts[0]) != whole
+    with pytest.raises(ToolError, match="m-00002-of-00002"):
+        require_unchanged(known)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = model_digest._read
+
+    def read_and_write(path: Path, digest: hashlib._Hash) -> object:
+        found = known(path, digest)
+        path.write_bytes(b"b" * (SIZE + 1))
+        return found
+
+    monkeypatch.setattr(model_digest, "_read", read_and_write)
+    with pytest.raises(ToolError, match="while it was read") as refused:
+        model_sha256(model)
+    assert refused.value.code == "E_MODEL_CHANGED"
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: path.unlink(), "There is no model file"),
+        (lambda path: path.write_bytes(b""), "it had 4096 bytes and has 0"),
+        (replaced_by_a_rename, "another file stands there now"),
+        (edited_with_its_time_put_back, "written to, or its times"),
+    ],
+    ids=["removed", "emptied", "replaced", "edited"],
+)
+def test_it_is_told_how_a_file_changed(
+    model: Path, change: Callable[[Path], object], words: str
+) -> None:
+    known = stamps(model)
+    require_unchanged(known)
+    wait_for_the_clock(model)
+    change(model)
+    with pytest.raises(ToolError, match=words):
+        require_unchanged(known)
+
+
+def test_an_engine_without_a_file_has_none_to_watch() -> None:
+    assert stamps(None) == ()
