@@ -39,13 +39,18 @@ def hub_files(search: Search, pattern: str) -> list[Path]:
     found: list[Path] = []
     for name in search.names(cache):
         if name.startswith("models--"):
-            for snapshot in _snapshots(search, cache / name):
+            for snapshot in _snapshots(search, inside / name):
                 found += search.files(snapshot, pattern)
-    return [path for path in found if real(path).is_relative_to(inside)]
+    return [cache / path.relative_to(inside) for path in found if real(path).is_relative_to(inside)]
 
 
 def _snapshots(search: Search, model: Path) -> list[Path]:
-    revisions = search.names(model / "snapshots")
+    # The hub's tools link files alone: a directory that is a link was laid by somebody else.
+    revisions = [
+        name
+        for name in search.names(model / "snapshots")
+        if real(model / "snapshots" / name) == model / "snapshots" / name
+    ]
     if len(revisions) > 1 and (main := _main(model)) in revisions:
         revisions = [main]
     return [model / "snapshots" / revision for revision in revisions]

@@ -1,0 +1,92 @@
+"""What a model's header costs to read: time and memory, beside gguf-py.
+
+    pip install gguf
+    python -m benchmarks.header [--rounds 5]
+
+Two files: the shape of a large model (2 GB of weights as a hole; 128,256 tokens with scores
+and types, 280,000 merges) and the shipped one. Each reading is a process of its own; what
+starting Python and the imports cost is measured as well, and taken off. sha256 is read once
+over the large file and once asked of the digests kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.tables import Table, as_text
+from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
+from tests.workload.gguf_files import write_large_model
+
+_MEASURED = """
+import json, resource, sys, time
+{imports}
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+{call}
+took = time.perf_counter() - began
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([1e3 * took, (after - before) / 1024]))
+"""
+_PATH = "from pathlib import Path\npath = Path(sys.argv[1])\n"
+READERS = {
+    "flamegate": (
+        _PATH + "from pytest_flamegate.workload.model_reading import read_model",
+        "read_model(path)",
+    ),
+    "gguf-py": (_PATH + "from gguf import GGUFReader", "GGUFReader(path)"),
+}
+DIGEST = (
+    _PATH + "from pytest_flamegate.workload.model_digest import model_sha256",
+    "model_sha256(path)",
+)
+
+
+def read(how: tuple[str, str], path: Path) -> tuple[float, float]:
+    """Return ms and MiB that one reading took, beyond the start and the imports."""
+    program = _MEASURED.format(imports=how[0], call=how[1])
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, check=True
+    )
+    took_ms, grew_mib = json.loads(said.stdout.splitlines()[-1])
+    return took_ms, grew_mib
+
+
+def row(name: str, file: str, figures: list[tuple[float, float]]) -> tuple[str, ...]:
+    took = [each[0] for each in figures]
+    grew = statistics.median(each[1] for each in figures)
+    return (name, file, f"{statistics.median(took):,.1f}", f"{min(took):,.1f}", f"{grew:,.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["XDG_CACHE_HOME"] = name
+        large = Path(name, "large.gguf")
+        write_large_model(large)
+        files = {f"{large.stat().st_size / 1e9:.1f} GB": large, "shipped": SHIPPED_MODEL}
+        rows = [
+            row(reader, file, [read(how, path) for _ in range(rounds)])
+            for reader, how in READERS.items()
+            if reader != "gguf-py" or find_spec("gguf") is not None
+            for file, path in files.items()
+        ]
+        subprocess.run(["sleep", "2.5"], check=True)  # a file of just now is not kept
+        size = next(iter(files))
+        rows.append(row("sha256, read", size, [read(DIGEST, large)]))
+        rows.append(row("sha256, kept", size, [read(DIGEST, large) for _ in range(rounds)]))
+    head = ("reader", "file", "ms (median)", "ms (least)", "MiB more at the peak")
+    print(as_text(Table(f"Reading a model's header ({rounds} rounds)", head, tuple(rows))))
+
+
+if __name__ == "__main__":
+    main()
