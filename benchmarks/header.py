@@ -26,14 +26,16 @@ from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
 from tests.workload.gguf_files import write_large_model
 
 _MEASURED = """
-import json, resource, sys, time
+import json, re, sys, time
 {imports}
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
+def peak_kib():
+    return int(re.search(r"VmHWM:\\s+([0-9]+)", open("/proc/self/status").read())[1])
+open("/proc/self/clear_refs", "w").write("5")  # the peak so far is that of the start
+before = peak_kib()
+began, began_cpu = time.perf_counter(), time.process_time()
 {call}
-took = time.perf_counter() - began
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([1e3 * took, (after - before) / 1024]))
+took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+print(json.dumps([1e3 * took, 1e3 * took_cpu, (peak_kib() - before) / 1024]))
 """
 _PATH = "from pathlib import Path\npath = Path(sys.argv[1])\n"
 READERS = {
@@ -49,20 +51,19 @@ DIGEST = (
 )
 
 
-def read(how: tuple[str, str], path: Path) -> tuple[float, float]:
-    """Return ms and MiB that one reading took, beyond the start and the imports."""
+def read(how: tuple[str, str], path: Path) -> tuple[float, ...]:
+    """Return ms of wall and of CPU, and MiB, that one reading took, beyond the start and the imports."""
     program = _MEASURED.format(imports=how[0], call=how[1])
     said = subprocess.run(
         [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, check=True
     )
-    took_ms, grew_mib = json.loads(said.stdout.splitlines()[-1])
-    return took_ms, grew_mib
+    return tuple(json.loads(said.stdout.splitlines()[-1]))
 
 
-def row(name: str, file: str, figures: list[tuple[float, float]]) -> tuple[str, ...]:
-    took = [each[0] for each in figures]
-    grew = statistics.median(each[1] for each in figures)
-    return (name, file, f"{statistics.median(took):,.1f}", f"{min(took):,.1f}", f"{grew:,.1f}")
+def row(name: str, file: str, figures: list[tuple[float, ...]]) -> tuple[str, ...]:
+    wall, cpu, grew = (statistics.median(each) for each in zip(*figures, strict=True))
+    least = min(each[0] for each in figures)
+    return (name, file, *(f"{value:,.1f}" for value in (wall, least, cpu, grew)))
 
 
 def main() -> None:
@@ -84,7 +85,7 @@ def main() -> None:
         size = next(iter(files))
         rows.append(row("sha256, read", size, [read(DIGEST, large)]))
         rows.append(row("sha256, kept", size, [read(DIGEST, large) for _ in range(rounds)]))
-    head = ("reader", "file", "ms (median)", "ms (least)", "MiB more at the peak")
+    head = ("reader", "file", "ms", "ms, least", "CPU ms", "MiB at the peak")
     print(as_text(Table(f"Reading a model's header ({rounds} rounds)", head, tuple(rows))))
 
 

@@ -87,10 +87,10 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     ``E_SECRET_IN_OUTPUT`` where the engine itself wrote a secret: without it the tokens would
     not be those that were seen.
     """
-    require_unchanged(subject.stamps)
     pooled = measuring.profile
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
+    require_unchanged(subject.stamps)
     redactor = Redactor.of(os.environ, subject.workload.env)
     pool = [withholding.of_profile(each, redactor) for each in measuring.pool]
     pooled = pooled and withholding.of_profile(pooled, redactor)
