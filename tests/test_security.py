@@ -225,9 +225,11 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
         "workload/child.py": _ARGUMENT,
         "workload/count_child.py": _ARGUMENT,
+        "workload/sources/pattern.py": "what its own child prints: named groups, as text",
+        "workload/sources/receipt.py": "strict by its own hooks: duplicates here, figures by name",
+        "workload/refusals.py": "a refusal that this package's own child told over its pipe",
         "workload/served.py": "what an engine reports, from this package's own child; every value "
         "is checked as it is read",
-        "workload/refusals.py": "a refusal that this package's own child told over its pipe",
     },
     "a write": {
         "receipt/store.py": "the one place that writes what must survive",

@@ -20,10 +20,10 @@ from pytest_flamegate.profile.callgrind_out import contradicts
 from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
 from pytest_flamegate.workload import count_child, served, wire
+from pytest_flamegate.workload.cutting import Cutter
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.refusals import check_count, told
 from pytest_flamegate.workload.retelling import retold
-from pytest_flamegate.workload.split import Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,8 +153,8 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
         cwd=workload.directory,
         timeout_s=workload.timeout_s * TIMEOUT_TIMES,
     )
-    splitter: Splitter[int] = Splitter(plan.token_unit)
-    made = [*splitter.feed(counted.stdout, 0), *splitter.finish()]
+    cutter: Cutter[int] = Cutter(plan)
+    made = [*cutter.feed(counted.stdout, 0), *cutter.finish()]
     return counted, tuple(text for text, _ in made)
 
 

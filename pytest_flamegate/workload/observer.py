@@ -19,7 +19,7 @@ from pytest_flamegate.workload.served import ServedProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_flamegate.workload.engines.base import Plan
+    from pytest_flamegate.workload.engines.base import Plan, Streamed
     from pytest_flamegate.workload.spec import Workload
     from pytest_flamegate.workload.streamed import Answer, Clean
 
@@ -83,6 +83,7 @@ class Observer:
     _tokens: tuple[str, ...] | None = None
     _last_tokens: tuple[str, ...] = ()
     _differs_at: int | None = None
+    _own_lines: bool = False
     _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
 
     @property
@@ -103,7 +104,7 @@ class Observer:
     def answer(self, place: Place) -> Run:
         """Run the program once, unprofiled."""
         assert not isinstance(self.plan, Served)
-        run, _ = self._answer("timed", self.plan.argv, self.plan.token_unit, place=place)
+        run, _ = self._answer("timed", self.plan, place=place)
         self._runs.append(run)
         return run
 
@@ -175,7 +176,7 @@ class Observer:
         ``clean`` takes what the profiler wrote out of the program's own output.
         """
         assert not isinstance(self.plan, Served)
-        run, answer = self._answer("profiled", argv, self.plan.token_unit, clean)
+        run, answer = self._answer("profiled", replace(self.plan, argv=argv), clean)
         self._runs.append(run)
         return answer
 
@@ -190,19 +191,19 @@ class Observer:
                 if reference:
                     served.reference(1)
         else:
-            self._answer("timed", self.plan.argv, self.plan.token_unit)
+            self._answer("timed", self.plan)
 
     def observation(self) -> Observation:
         """Return all that was seen so far."""
         tokens = self._tokens or ()
         served = isinstance(self.plan, Served)
-        source = f"{'yielded' if served else 'stdout'}:{self.plan.token_unit}"
+        read = "yielded" if served else "stdout without own lines" if self._own_lines else "stdout"
         return Observation(
             nonce=self.nonce,
             runs=self._alike(),
             tokens=tokens,
             token_digest=token_digest(tokens),
-            token_source=source,
+            token_source=f"{read}:{self.plan.token_unit}",
             differs_at=self._differs_at,
             clock_scope="sequence" if served else "process",
             requested_environment=determinism.requested(self.workload),
@@ -249,17 +250,15 @@ class Observer:
     def _answer(
         self,
         role: Role,
-        argv: tuple[str, ...],
-        token_unit: str,
+        plan: Streamed,
         clean: Clean | None = None,
         place: Place = ALONE,
     ) -> tuple[Run, Answer]:
         started_at = clocks.utc_now()
         with self.devices.beside() as began:
             seen = streamed.answer(
-                argv,
+                plan,
                 self.workload,
-                token_unit,
                 self._environment(),
                 wrapped=role == "profiled",
                 clean=clean,
@@ -268,6 +267,7 @@ class Observer:
             )
         self._effective = seen.effective_environment
         self._saw(seen.tokens)
+        self._own_lines = self._own_lines or seen.own_lines
         return Run(
             role=role,
             pid=seen.pid,
@@ -277,6 +277,7 @@ class Observer:
             blocks=(seen.block,),
             pair=place.pair,
             cpu=place.cpu,
+            reported=seen.reported,
             **self._last(seen.counters),
         ), seen
 

@@ -13,6 +13,7 @@ user's.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -38,6 +39,13 @@ _GRACE_S = 0.5
 _POLL_S = 0.005
 _SWEEP_S = 10.0
 _LOOKS = 2
+_CHECK = "Check that the program exists, may be executed, and that its directory is right."
+_TODO: Mapping[int | None, str] = {
+    errno.E2BIG: "Linux takes 128 KiB in one argument and a quarter of the stack in all: shorten "
+    "the prompt, or have the command read it from a file that it is given the name of.",
+    errno.ENOEXEC: "It is no program of this machine: build it for this architecture, or begin "
+    "a script with #! and its interpreter.",
+}
 _ROOTS: set[int] = set()
 """The processes started here that are not yet ended."""
 
@@ -294,12 +302,10 @@ def _give_up(output: Output) -> None:
 
 
 def _cannot_start(what: str, error: Exception) -> ToolError:
+    number = getattr(error, "errno", None)
     reason = getattr(error, "strerror", None) or str(error)
-    return ToolError(
-        "E_CANNOT_START",
-        f"Cannot start {what}: {reason}.",
-        "Check that the program exists, may be executed, and that its directory is right.",
-    )
+    code = "E_ARGUMENTS_TOO_LONG" if number == errno.E2BIG else "E_CANNOT_START"
+    return ToolError(code, f"Cannot start {what}: {reason}.", _TODO.get(number, _CHECK))
 
 
 def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> None:

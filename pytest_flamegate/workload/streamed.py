@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from pytest_flamegate.workload import clocks, determinism, process
+from pytest_flamegate.workload.cutting import TAIL_BYTES, Cutter
 from pytest_flamegate.workload.observation import Block, Interval
 from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
@@ -21,12 +22,16 @@ from pytest_flamegate.workload.refusals import (
     flooded,
     timed_out,
 )
-from pytest_flamegate.workload.split import Splitter
+from pytest_flamegate.workload.sources import agreement, receipt
+from pytest_flamegate.workload.sources.base import Heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from resource import struct_rusage
 
+    from pytest_flamegate.workload.engines.base import Streamed
+    from pytest_flamegate.workload.reported import Report
+    from pytest_flamegate.workload.sources.base import Told
     from pytest_flamegate.workload.spec import Workload
 
     Clean = Callable[[bytes], bytes]
@@ -43,6 +48,8 @@ class Answer:
 
     ``window_ns`` is the monotonic time of the first token and of the last; it is None, as
     ``decode`` is, where the output came in too few pieces to tell decode from the rest.
+    ``wall_ns`` is from its start to its end. ``reported`` is what the program said of itself,
+    ``own_lines`` that some of it stood in its standard output, and was taken out of the answer.
     """
 
     pid: int
@@ -55,6 +62,9 @@ class Answer:
     counters: clocks.Counters
     effective_environment: Mapping[str, str]
     stderr: bytes
+    wall_ns: int
+    reported: tuple[Report, ...] = ()
+    own_lines: bool = False
 
     @property
     def block(self) -> Block:
@@ -68,9 +78,8 @@ class Answer:
 
 
 def answer(
-    argv: tuple[str, ...],
+    plan: Streamed,
     workload: Workload,
-    token_unit: str,
     env: Mapping[str, str],
     *,
     wrapped: bool = False,
@@ -78,18 +87,23 @@ def answer(
     cpu: int | None = None,
     began: Callable[[int], None] | None = None,
 ) -> Answer:
-    """Run ``argv`` once and clock it.
+    """Run ``plan`` once and clock it.
 
-    ``wrapped`` says that ``argv`` is a profiler with the program below it: the clocks are
+    ``wrapped`` says that its command line is a profiler with the program below it: the clocks are
     then the program's, except for ``interval``. With ``clean`` the output is split into
     tokens only when it is whole, after ``clean`` has taken out what is not the
     program's own; then there is no decode to tell apart. ``cpu`` binds it to one core.
-    ``began(pid)`` is called as soon as it runs.
+    ``began(pid)`` is called as soon as it runs. ``ToolError`` for what ``refusals`` names, and
+    for what the program says of itself where that is missing, wrong or contradicted.
     """
+    paper = None if plan.hearing.receipt is None else workload.directory / plan.hearing.receipt
+    before = None if paper is None else receipt.stamp(paper)
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
     try:
-        child = process.start(argv, env=env, cwd=workload.directory, stdout_fd=write_fd, cpu=cpu)
+        child = process.start(
+            plan.argv, env=env, cwd=workload.directory, stdout_fd=write_fd, cpu=cpu
+        )
     except BaseException:
         os.close(read_fd)
         raise
@@ -98,7 +112,7 @@ def answer(
     try:
         if began is not None:
             began(child.pid)
-        stream = _Stream(child, workload, Splitter(token_unit), clean, wrapped=wrapped)
+        stream = _Stream(child, workload, Cutter(plan), clean, wrapped=wrapped)
         effective = determinism.effective(child.pid, determinism.requested(workload))
         stream.read_all(read_fd, began_ns)
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
@@ -116,7 +130,7 @@ def answer(
         child.end()
     looks = [at for _, at in stream.seen]
     decode = None if stream.lost_sight else _decode(looks)
-    return Answer(
+    found = Answer(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.seen),
@@ -129,7 +143,19 @@ def answer(
         counters=stream.counters if wrapped else _with_usage(stream.counters, usage),
         effective_environment=effective,
         stderr=stderr,
+        wall_ns=ended_ns - began_ns,
+        own_lines=bool(stream.cutter.own_lines),
     )
+    said = plan.hearing.hear(
+        Heard(
+            lines=tuple(_text(stream.cutter.own_lines + b"\n" + stderr).splitlines()),
+            stdout=_text(stream.cutter.tail),
+            stderr=_text(stderr[-TAIL_BYTES:]),
+            written=None if paper is None else receipt.written(paper, before),
+        )
+    )
+    _agrees(said, found, plan)
+    return replace(found, reported=tuple(each.report for each in said))
 
 
 class _Stream:
@@ -139,7 +165,7 @@ class _Stream:
         self,
         child: process.Child,
         workload: Workload,
-        splitter: Splitter[clocks.Reading],
+        cutter: Cutter[clocks.Reading],
         clean: Clean | None,
         *,
         wrapped: bool,
@@ -151,9 +177,10 @@ class _Stream:
         self.lost_sight = False
         self._child = child
         self._workload = workload
-        self._splitter = splitter
+        self.cutter = cutter
         self._clean = clean
         self._held = b""
+        self._begun = False
         self._inside = wrapped
 
     def read_all(self, fd: int, began_ns: int) -> None:
@@ -168,7 +195,7 @@ class _Stream:
                 continue
             # The first look opens the decode and is taken before the read: what the read does
             # not bring came after it. Any later one closes it: what the read brings came before.
-            opening = None if self._splitter.begun else self._look(latest)
+            opening = None if self.cutter.begun else self._look(latest)
             data = os.read(fd, _READ_BYTES)
             if not data:
                 self._finish(latest)
@@ -203,22 +230,40 @@ class _Stream:
             if len(self._held) > OUTPUT_LIMIT_BYTES:
                 raise flooded(self._workload)
             return
-        self._add(self._splitter.feed(data, at))
+        self._add(self.cutter.feed(data, at))
 
     def _finish(self, latest: clocks.Reading) -> None:
         if self._clean is not None:
-            self._add(self._splitter.feed(self._clean(self._held), latest))
-        self._add(self._splitter.finish())
+            self._add(self.cutter.feed(self._clean(self._held), latest))
+        self._add(self.cutter.finish())
 
     def _add(self, new: Sequence[Seen]) -> None:
-        if new and not self.seen:
+        if self.cutter.begun and not self._begun:
+            self._begun = True
             self.counters = clocks.counters(self.pid)
             self.lost_sight = self._inside  # the clocks so far were the profiler's
         self.seen += new
         if len(self.seen) > self._workload.max_tokens:
             check_count(self._workload, len(self.seen))
-        if self._splitter.overflows:
+        if self.cutter.overflows:
             raise flooded(self._workload)
+
+
+def _agrees(said: Sequence[Told], found: Answer, plan: Streamed) -> None:
+    """Hold what the program says of itself against what was clocked."""
+    agreement.check(
+        said,
+        agreement.Observed(
+            found.wall_ns,
+            tokens=None if plan.tokenizer is None else len(found.tokens),
+            decode_ns=None if found.decode is None else found.decode.wall_ns,
+            decode_tokens=found.block.judged_tokens,
+        ),
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _gaps(began_ns: int, looks: Sequence[clocks.Reading]) -> tuple[int, ...]:

@@ -206,8 +206,8 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
         "p",
     )
     env = dict(os.environ)
-    assert answer(plan.argv, declared, "word", env).tokens == ("now",)
-    assert answer(base_plan.argv, base, "word", env).tokens == ("base",)
+    assert answer(plan, declared, env).tokens == ("now",)
+    assert answer(base_plan, base, env).tokens == ("base",)
 
 
 def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
@@ -217,7 +217,7 @@ def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
     base_plan, base = at_base(plan_of(declared), declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == ("sh", "run.sh")
-    assert answer(base_plan.argv, base, "word", dict(os.environ)).tokens == ("base",)
+    assert answer(base_plan, base, dict(os.environ)).tokens == ("base",)
 
 
 def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Checkout) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_flamegate.workload.sources import SILENT, Hearing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -42,10 +44,16 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A program that loads, writes its answer to standard output, and ends."""
+    """A program that loads, writes its answer to standard output, and ends.
+
+    ``tokenizer`` is the file that tokens are counted with, set for the unit ``tokenizer``
+    alone. ``hearing`` says what is read of what the program says of itself.
+    """
 
     argv: tuple[str, ...]
     token_unit: str
+    tokenizer: Path | None = None
+    hearing: Hearing = SILENT
 
 
 Plan = Served | Streamed

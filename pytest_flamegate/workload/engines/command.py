@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.workload.discover import find_model, find_tokenizer
 from pytest_flamegate.workload.engines.base import Plan, Streamed
+from pytest_flamegate.workload.sources.declared import check_figures, hearing
+from pytest_flamegate.workload.tokenized import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
-TOKEN_UNITS = ("byte", "word", "line")
+TOKEN_UNITS = ("byte", "word", "line", "tokenizer")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -27,14 +29,16 @@ class Command:
 
     name = "command"
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
-    options: Mapping[str, Kinds] = MappingProxyType({})
+    options: Mapping[str, Kinds] = MappingProxyType(
+        {"figures": (str,), "receipt": (str,), "pattern": (str,)}
+    )
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return False."""
         return False
 
     def validate(self, workload: Workload) -> None:
-        """Refuse an empty command, an unknown placeholder and an unknown token unit."""
+        """Refuse what cannot be run, cannot be counted, or cannot be read of it."""
         if not workload.command:
             raise UsageError(
                 "E_NO_COMMAND",
@@ -54,6 +58,13 @@ class Command:
                 f"Workload {workload.name!r} counts tokens by {workload.token_unit!r}.",
                 f"Use one of: {', '.join(TOKEN_UNITS)}.",
             )
+        if workload.token_unit == "tokenizer" and not workload.tokenizer:
+            raise UsageError(
+                "E_NO_TOKENIZER",
+                f"Workload {workload.name!r} counts tokens by a tokenizer and names none.",
+                'Say tokenizer = "path/to/tokenizer.json", the file that belongs to the model.',
+            )
+        check_figures(workload)
         if "\0" in workload.prompt:
             raise UsageError(
                 "E_BAD_PROMPT",
@@ -85,7 +96,11 @@ class Command:
             _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
             for part in workload.command
         )
-        return Streamed(argv, workload.token_unit)
+        counted = workload.token_unit == "tokenizer"
+        tokenizer = workload.directory / (workload.tokenizer or "") if counted else None
+        if tokenizer is not None:
+            load(tokenizer)  # a broken one is refused before anything runs
+        return Streamed(argv, workload.token_unit, tokenizer, hearing(workload))
 
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""

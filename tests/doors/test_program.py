@@ -1,0 +1,98 @@
+"""A compiled program that computes and speaks of itself as bitnet's does, gated end to end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.profile import Setup, profilers
+from tests.tools import require
+
+if TYPE_CHECKING:
+    from tests.doors.project import Project
+
+SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
+BUDGET = ("--flamegate", "--flamegate-budget=2")
+TRACE = 'env = { BITNET_TRACE_TIMING = "1", BITNET_TRACE_QUANT = "1" }\n'
+
+
+@pytest.fixture
+def compiled(project: Project) -> Project:
+    """A project with no Python of its own: a source, and what builds and runs it."""
+    require(shutil.which("cc") is not None, "there is no C compiler (cc)")
+    (project.path / "toy.py").unlink()
+    shutil.copy(SOURCE, project.path / "ternary.c")
+    return project
+
+
+def declare(project: Project, more: str, tokens: int = 12) -> None:
+    build = ["cc", "-O2", "-g", "-fno-omit-frame-pointer", "-o", "ternary", "ternary.c", "-lm"]
+    run = ["./ternary", "--prompt", "{prompt}", "--max-tokens", "{max_tokens}"]
+    project.declare(
+        f"[workloads.ternary]\nbuild = {json.dumps(build)}\ncommand = {json.dumps(run)}\n"
+        f'prompt = "2+2="\nmax_tokens = {tokens}\ntoken_unit = "word"\n{more}'
+    )
+
+
+def evidence(project: Project) -> dict[str, Any]:
+    path = project.artifacts / "latest" / "ternary" / "evidence.json"
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def reports(document: dict[str, Any]) -> list[dict[str, dict[str, Any]]]:
+    return [
+        {each["source"]: each for each in run["reported"]}
+        for run in document["runs"]
+        if run["role"] == "timed"
+    ]
+
+
+def test_a_program_is_profiled_and_its_reports_are_kept(compiled: Project) -> None:
+    probe = profilers(Setup())["perf"].probe()
+    require(probe.usable, f"perf cannot be used: {probe.reason}")
+    declare(compiled, TRACE, tokens=160)
+    result = compiled.run("--flamegate", "--flamegate-budget=8", "--flamegate-profiler=perf")
+    assert result.ret == 0, result.stdout.str()
+    assert compiled.verdict("ternary")["verdict"] == "no_baseline"
+    seen = evidence(compiled)
+    assert (len(seen["tokens"]), seen["token_source"]) == (160, "stdout:word")
+    assert "i2s_gemv" in [each["name"] for each in seen["kernels"]]
+    assert "receipt.json" in compiled.latest("ternary")
+    said = reports(seen)
+    assert len(said) >= 3
+    for run in said:
+        assert run["quant_dispatch"]["kernels"] == {"i2s_gemv": 6}
+        phases = run["timing"]["figures"]
+        assert set(phases) == {"embed_us", "forward_us", "logits_us", "sample_us"}
+        assert phases["forward_us"] > phases["logits_us"] + phases["sample_us"]
+
+
+def test_a_program_that_reports_nothing_is_gated_all_the_same(compiled: Project) -> None:
+    declare(compiled, "")
+    result = compiled.run(*BUDGET, "--flamegate-profiler=none")
+    assert result.ret == 0, result.stdout.str()
+    assert all(run == {} for run in reports(evidence(compiled)))
+
+
+def test_a_report_that_is_missing_leaves_the_baseline(compiled: Project) -> None:
+    declare(compiled, TRACE)
+    accepted = compiled.run(*BUDGET, "--flamegate-profiler=none", "--flamegate-update")
+    assert accepted.ret == 0, accepted.stdout.str()
+    before = files(compiled.artifacts / "baselines")
+    assert before
+    declare(compiled, 'figures = "timing"\n')
+    result = compiled.run(*BUDGET, "--flamegate-profiler=none")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*E_SOURCE_MISSING*"])
+    assert "Traceback" not in result.stdout.str()
+    assert compiled.verdict("ternary")["verdict"] == "error"
+    assert files(compiled.artifacts / "baselines") == before
+
+
+def files(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}

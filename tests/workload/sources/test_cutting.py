@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.workload import own_lines
+from pytest_flamegate.workload.cutting import TAIL_BYTES, Cutter
+from pytest_flamegate.workload.engines.base import Streamed
+from pytest_flamegate.workload.own_lines import OwnLines
+from pytest_flamegate.workload.sources import Hearing
+from pytest_flamegate.workload.sources.timing import Timing
+from pytest_flamegate.workload.tokenized import Tokenized, load
+from tests.tools import require
+
+PLAIN: dict[str, Any] = {"version": "1.0", "normalizer": None, "decoder": None, "added_tokens": []}
+
+
+def word_level(path: Path, **more: object) -> Path:
+    """Write a tokenizer of words, which skips the white space between them."""
+    vocabulary = {"<unk>": 0, "one": 1, "two": 2, "né": 3}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+    splitting = {"type": "WhitespaceSplit"}
+    path.write_text(json.dumps({**PLAIN, "model": model, "pre_tokenizer": splitting, **more}))
+    return path
+
+
+def byte_level(path: Path, *merges: tuple[str, str]) -> Path:
+    """Write a tokenizer of bytes, of which ``merges`` are one token."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    pieces = [*sorted(ByteLevel.alphabet()), *("".join(each) for each in merges)]
+    model = {
+        "type": "BPE",
+        "vocab": {piece: number for number, piece in enumerate(pieces)},
+        "merges": [" ".join(each) for each in merges],
+    }
+    splitting = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    path.write_text(json.dumps({**PLAIN, "model": model, "pre_tokenizer": splitting}))
+    return path
+
+
+def cut(path: Path, *pieces: bytes) -> list[tuple[str, int]]:
+    tokens: Tokenized[int] = Tokenized(path)
+    for at, piece in enumerate(pieces):
+        assert tokens.feed(piece, at) == []
+    return tokens.finish()
+
+
+@pytest.fixture
+def _library() -> None:
+    import importlib.util
+
+    require(importlib.util.find_spec("tokenizers") is not None, "tokenizers is not installed")
+
+
+@pytest.mark.usefixtures("_library")
+def test_each_token_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
+    path = word_level(tmp_path / "tokenizer.json")
+    assert cut(path, b"on", b"e ", b"two", b" n\xc3", b"\xa9 one", b"\n\n") == [
+        ("one", 0),
+        (" two", 2),
+        (" né", 3),
+        (" one", 4),
+    ]
+
+
+@pytest.mark.usefixtures("_library")
+def test_a_file_that_cuts_texts_short_does_not_cut_answers(tmp_path: Path) -> None:
+    short = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    path = word_level(tmp_path / "tokenizer.json", truncation=short)
+    assert [text for text, _ in cut(path, b"one two one")] == ["one", " two", " one"]
+
+
+@pytest.mark.usefixtures("_library")
+def test_a_character_of_several_tokens_keeps_their_times(tmp_path: Path) -> None:
+    path = byte_level(tmp_path / "tokenizer.json")
+    assert cut(path, b"a\xf0", b"\x9f", b"\x98\x80b") == [
+        ("a", 0),
+        ("😀", 0),
+        ("", 1),
+        ("", 2),
+        ("", 2),
+        ("b", 2),
+    ]
+
+
+@pytest.mark.usefixtures("_library")
+def test_bytes_that_are_no_text_are_tokens_too(tmp_path: Path) -> None:
+    found = cut(byte_level(tmp_path / "tokenizer.json"), b"a", b"\xff", b"b")
+    assert (found[0], found[-1]) == (("a", 0), ("b", 2))
+    assert "".join(text for text, _ in found) == "a�b"
+
+
+@pytest.mark.usefixtures("_library")
+def test_an_empty_output_has_no_tokens(tmp_path: Path) -> None:
+    path = word_level(tmp_path / "tokenizer.json")
+    assert cut(path) == cut(path, b"\n\n") == []
+
+
+@pytest.mark.usefixtures("_library")
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])
+def test_a_broken_tokenizer_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(FlamegateError) as refused:
+        load(path)
+    assert refused.value.code == "E_BAD_TOKENIZER"
+    assert "tokenizer.json" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["absent.json", ".", "x" * 5000, "a\0b"])
+def test_a_missing_tokenizer_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FlamegateError) as refused:
+        load(tmp_path / name)
+    assert refused.value.code == "E_NO_TOKENIZER"
+
+
+def test_without_the_library_the_command_to_install_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(FlamegateError) as refused:
+        load(tmp_path / "tokenizer.json")
+    assert refused.value.code == "E_NO_TOKENIZERS"
+    assert "pip install 'pytest-flamegate[tokenizer]'" in refused.value.todo
+
+
+# Pieces as they come in, what passes with the index of its piece, and what is taken.
+LINES = [
+    ([b"a b\n", b"c"], [(b"a b\n", 0), (b"c", 1)], b""),
+    ([b"timing: x\na"], [(b"a", 0)], b"timing: x\n"),
+    ([b"tim", b"e\n", b"t"], [(b"tim", 0), (b"e\n", 1), (b"t", 2)], b""),
+    ([b"a\nt", b"iming: x", b" y\nb"], [(b"a\n", 0), (b"b", 2)], b"timing: x y\n"),
+    ([b"a timing: x\n"], [(b"a timing: x\n", 0)], b""),
+    ([b"timing: x"], [], b"timing: x"),
+    ([b"a\r", b"timing: x\n"], [(b"a\r", 0), (b"timing: x\n", 1)], b""),
+    ([b"\n", b"timing:\n\n"], [(b"\n", 0), (b"\n", 1)], b"timing:\n"),
+]
+
+
+@pytest.mark.parametrize(("pieces", "passes", "taken"), LINES, ids=range(len(LINES)))
+def test_own_lines_are_taken_out(
+    pieces: list[bytes], passes: list[tuple[bytes, int]], taken: bytes
+) -> None:
+    lines: OwnLines[int] = OwnLines([b"timing:", b"quant_dispatch"])
+    found = [each for at, piece in enumerate(pieces) for each in lines.feed(piece, at)]
+    found += lines.finish()
+    assert (found, lines.taken) == (passes, taken)
+
+
+def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_lines, "LONGEST_TAKEN_BYTES", 100)
+    lines: OwnLines[int] = OwnLines([b"timing:"])
+    lines.feed(b"timing:" + b"x" * 50, 0)
+    assert not lines.overflows
+    lines.feed(b"x" * 50, 1)
+    assert lines.overflows
+
+
+def test_tokens_are_cut_from_what_is_left() -> None:
+    cutter: Cutter[int] = Cutter(Streamed(("x",), "word", hearing=Hearing((Timing(),))))
+    found = cutter.feed(b"timing: embed_us=1\n", 0)
+    assert not cutter.begun
+    found += cutter.feed(b"one two\n", 1)
+    found += cutter.feed(b"timing: embed_us=2\nthree", 2)
+    found += cutter.finish()
+    assert found == [("one", 1), (" two", 1), ("\nthree", 2)]
+    assert cutter.own_lines == b"timing: embed_us=1\ntiming: embed_us=2\n"
+    assert cutter.tail.endswith(b"three")
+    cutter.feed(b"x" * TAIL_BYTES, 3)
+    assert cutter.tail == b"x" * TAIL_BYTES

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.workload.sources import Hearing, receipt
+from pytest_flamegate.workload.sources.base import Heard, Source
+from pytest_flamegate.workload.sources.llama_cpp import LlamaCpp
+from pytest_flamegate.workload.sources.pattern import Pattern, check
+from pytest_flamegate.workload.sources.quant_dispatch import QuantDispatch
+from pytest_flamegate.workload.sources.receipt import Receipt
+from pytest_flamegate.workload.sources.timing import Timing
+
+
+def figures(source: Source, *lines: str) -> dict[str, float] | None:
+    said = source.read(Heard(lines=lines))
+    return None if said is None else dict(said.report.figures)
+
+
+def kernels(*lines: str) -> dict[str, int] | None:
+    said = QuantDispatch().read(Heard(lines=lines))
+    return None if said is None else dict(said.report.kernels)
+
+
+def code(source: Source, heard: Heard) -> str:
+    with pytest.raises(ToolError) as refused:
+        source.read(heard)
+    return refused.value.code
+
+
+def test_the_phases_of_one_line() -> None:
+    line = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
+    assert figures(Timing(), line) == {
+        "embed_us": 12.0,
+        "forward_us": 345.0,
+        "logits_us": 67.0,
+        "sample_us": 8.0,
+    }
+
+
+def test_the_figure_of_a_run_is_the_median_of_its_lines() -> None:
+    values = (1856157, 1886460, 1865375, 1)
+    lines = [f"2025-01-01T00:00:00Z INFO timing: forward_us={value}" for value in values]
+    said = Timing().read(Heard(lines=(*lines, "timing: sample_us=4", "timing: on")))
+    assert said is not None
+    assert said.report.figures == {"forward_us": (1856157 + 1865375) / 2, "sample_us": 4.0}
+    assert said.spent_ms == pytest.approx((sum(values) + 4) / 1e3)
+
+
+def test_other_lines_are_no_timing() -> None:
+    assert figures(Timing(), "embed_us=3", "timing: layers_us=3", "retiming: embed_us=1") is None
+
+
+def test_kernels_are_counted_by_line_and_by_count() -> None:
+    assert kernels(
+        "quant_dispatch: tensor=blk.0.q format=GgmlQk256NoScale kernel=scalar shape=[2, 2]",
+        "quant_dispatch: tensor=blk.0.k format=GgmlQk256NoScale kernel=scalar shape=[2, 2]",
+        'INFO quant_dispatch kernel="i2s_gemv" count=210',
+        "quant_dispatch: rms_norm x4",
+        "quant_dispatch enabled by the environment",
+    ) == {"scalar": 2, "i2s_gemv": 210, "rms_norm": 4}
+
+
+def test_no_dispatch_is_nothing() -> None:
+    assert kernels("dequant_dispatch: kernel=x", "quant_dispatch") is None
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e99", "9" * 40])
+def test_a_count_that_is_none_is_refused(count: str) -> None:
+    heard = Heard(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
+    assert code(QuantDispatch(), heard) == "E_BAD_FIGURE"
+
+
+def test_kernels_without_end_are_refused() -> None:
+    heard = Heard(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(1001)))
+    assert code(QuantDispatch(), heard) == "E_BAD_SOURCE"
+
+
+OLD = """\
+llama_print_timings:        load time =     123.45 ms
+llama_print_timings:      sample time =       1.23 ms /    10 runs   (    0.12 ms per token,  8130.08 tokens per second)
+llama_print_timings: prompt eval time =      45.67 ms /     5 tokens (    9.13 ms per token,   109.48 tokens per second)
+llama_print_timings:        eval time =     100.00 ms /     9 runs   (   11.11 ms per token,    90.00 tokens per second)
+llama_print_timings:       total time =     150.00 ms /    14 tokens
+"""  # noqa: E501
+NEW = OLD.replace("llama_print_timings", "llama_perf_context_print")
+COMMON = OLD.replace("llama_print_timings", "common_perf_print") + (
+    "common_perf_print: unaccounted time =       4.04 ms /   2.7 %      "
+    "(total - sampling - prompt eval - eval) / (total)\n"
+    "common_perf_print:    graphs reused =          8\n"
+)
+
+
+@pytest.mark.parametrize("text", [OLD, NEW, COMMON], ids=["old", "new", "common"])
+def test_llama_cpp_says_the_same_in_every_version(text: str) -> None:
+    assert figures(LlamaCpp(), *text.splitlines()) == {
+        "load_ms": 123.45,
+        "prefill_ms": 45.67,
+        "prompt_tokens": 5.0,
+        "prefill_tokens_per_second": 109.48,
+        "decode_ms": 100.0,
+        "tokens": 10.0,
+        "tokens_per_second": 90.0,
+        "total_ms": 150.0,
+    }
+
+
+def test_llama_cpp_of_one_token_says_inf() -> None:
+    line = (
+        "llama_perf_context_print:        eval time =       0.00 ms /     1 runs   "
+        "(    0.00 ms per token,      inf tokens per second)"
+    )
+    with pytest.raises(ToolError) as refused:
+        LlamaCpp().read(Heard(lines=(line,)))
+    assert refused.value.code == "E_BAD_FIGURE"
+    assert "inf" in refused.value.what
+    assert 'figures = "none"' in refused.value.todo
+
+
+def test_a_rate_that_is_not_count_by_time_is_refused() -> None:
+    heard = Heard(lines=(OLD.splitlines()[3].replace("90.00 tokens", "900.00 tokens"),))
+    assert code(LlamaCpp(), heard) == "E_BAD_FIGURE"
+
+
+def document(**more: object) -> dict[str, Any]:
+    return {
+        "schema_version": "1.0.0",
+        "compute_path": "real",
+        "tokens_generated": 4,
+        "tokens_per_second": 12.5,
+        "kernels": ["i2s_gemv", "rms_norm", "i2s_gemv"],
+        **more,
+    }
+
+
+def test_a_receipt_says_tokens_rate_and_kernels() -> None:
+    said = Receipt().read(Heard(written=json.dumps(document()).encode()))
+    assert said is not None
+    assert said.report.figures == {"tokens": 4.0, "tokens_per_second": 12.5}
+    assert said.report.kernels == {"i2s_gemv": 2, "rms_norm": 1}
+    assert Receipt().read(Heard()) is None
+
+
+BAD_RECEIPTS = [
+    (b"", "E_BAD_SOURCE"),
+    (b"\xff", "E_BAD_SOURCE"),
+    (b"[]", "E_BAD_SOURCE"),
+    (b"[" * 100_000, "E_BAD_SOURCE"),
+    (b'{"a": 1, "a": 1}', "E_BAD_SOURCE"),
+    (b" " * (receipt.MOST_BYTES + 1), "E_BAD_SOURCE"),
+    (json.dumps(document(schema_version="2.0.0")).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(compute_path="mock")).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(kernels="i2s_gemv")).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(kernels=[""])).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(kernels=[3])).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(tokens_generated=True)).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(tokens_generated="4")).encode(), "E_BAD_SOURCE"),
+    (json.dumps(document(tokens_generated=4.5)).encode(), "E_BAD_FIGURE"),
+    (json.dumps(document(tokens_generated=10**400)).encode(), "E_BAD_FIGURE"),
+    (json.dumps(document(tokens_per_second=float("inf"))).encode(), "E_BAD_FIGURE"),
+    (json.dumps(document(tokens_per_second=float("nan"))).encode(), "E_BAD_FIGURE"),
+    (json.dumps(document(tokens_per_second=0.0)).encode(), "E_BAD_FIGURE"),
+    (json.dumps(document(tokens_per_second=-1)).encode(), "E_BAD_FIGURE"),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
+def test_a_receipt_that_cannot_be_is_refused(data: bytes, expected: str) -> None:
+    assert code(Receipt(), Heard(written=data)) == expected
+
+
+def test_a_receipt_counts_only_if_it_was_written_since(tmp_path: Path) -> None:
+    path = tmp_path / "inference.json"
+    assert receipt.stamp(path) is None
+    path.write_text("{}")
+    assert receipt.written(path, None) == b"{}"
+    before = receipt.stamp(path)
+    assert receipt.written(path, before) is None
+    older = tmp_path / "older.json"
+    older.write_text("{ }")
+    os.utime(older, ns=(1, 1))
+    older.replace(path)
+    assert receipt.written(path, before) is None
+    path.unlink()
+    assert receipt.written(path, before) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_what_is_no_file_is_no_receipt(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "inference.json"
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(ToolError) as refused:
+        receipt.written(path, None)
+    assert refused.value.code == "E_BAD_SOURCE"
+
+
+def test_a_receipt_is_read_no_further_than_it_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "inference.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    data = receipt.written(path, None)
+    assert data is not None
+    assert len(data) == receipt.MOST_BYTES + 1
+
+
+RATE = r"(?P<tokens_per_second>\S+) tok/s( of (?P<tokens>\d+))?"
+
+
+def test_a_pattern_takes_the_last_match_and_the_groups_that_took_part() -> None:
+    said = Pattern(RATE).read(Heard(stdout="9 tok/s", stderr="1 tok/s of 4\n2.5 tok/s\0"))
+    assert said is not None
+    assert (said.report.source, said.report.figures) == ("pattern", {"tokens_per_second": 2.5})
+    assert Pattern(RATE).read(Heard(stdout="nothing", stderr="here")) is None
+    only = Pattern(RATE).read(Heard(stdout="9 tok/s of 3"))
+    assert only is not None
+    assert only.report.figures == {"tokens_per_second": 9.0, "tokens": 3.0}
+
+
+@pytest.mark.parametrize("said", ["inf", "nan", "0.0", "-3", "fast", "1e999"])
+def test_a_matched_figure_that_cannot_be_is_refused(said: str) -> None:
+    assert code(Pattern(RATE), Heard(stderr=f"{said} tok/s")) == "E_BAD_FIGURE"
+
+
+def test_a_pattern_that_backtracks_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flamegate.workload.sources.pattern.SEARCH_S", 1.0)
+    forever = Pattern(r"(?P<tokens>(a+)+)$")
+    assert code(forever, Heard(stderr="a" * 60 + "b")) == "E_BAD_SOURCE"
+
+
+BAD_PATTERNS = [
+    ("(", "no regular expression"),
+    ("(?P<speed>x)", "'speed'"),
+    ("(x)", "no named group"),
+    ("(?P<tokens>x)\0", "NUL"),
+    ("(?P<tokens>x)" + "x" * 1000, "longer"),
+    ("(?P<tokens>x{99999999999})", "no regular expression"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "word"), BAD_PATTERNS, ids=range(len(BAD_PATTERNS)))
+def test_a_pattern_is_checked_where_it_is_declared(pattern: str, word: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check(pattern, "Workload 'w'")
+    assert refused.value.code == "E_BAD_PATTERN"
+    assert word in refused.value.what
+
+
+def test_a_source_that_was_asked_for_and_is_silent_is_refused() -> None:
+    asked = Hearing((Timing(), LlamaCpp()), frozenset(["timing"]))
+    with pytest.raises(ToolError) as refused:
+        asked.hear(Heard(lines=tuple(NEW.splitlines())))
+    assert refused.value.code == "E_SOURCE_MISSING"
+    both = asked.hear(Heard(lines=("timing: embed_us=1", *NEW.splitlines())))
+    assert [each.report.source for each in both] == ["timing", "llama.cpp:perf"]
+
+
+@pytest.mark.parametrize(
+    "text", ["inf tokens per second", "speed: -nan tok/s", "Generation: inf t/s", "NaN tokens/s"]
+)
+def test_a_rate_without_end_is_refused_whoever_prints_it(text: str) -> None:
+    for heard in (Heard(stdout=text), Heard(stderr=text)):
+        with pytest.raises(ToolError) as refused:
+            Hearing((Timing(),)).hear(heard)
+        assert refused.value.code == "E_BAD_FIGURE"
+        assert Hearing().hear(heard) == ()
+    assert Hearing((Timing(),)).hear(Heard(stdout=f"b{text[0]}x 5 tokens per second")) == ()

@@ -1,0 +1,288 @@
+"""The command engine as it is declared, and programs that misbehave."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.workload.declare import read_file
+from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.workload.spec import Workload
+from tests.workload.sources.test_cutting import word_level
+from tests.workload.test_observer import assert_nothing_left, command_workload, observer
+
+TIMING = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
+
+
+def stream(*lines: str, err: str = "", gap_s: float = 0.0) -> str:
+    """Return a program that prints ``lines`` to stdout one by one, and ``err`` to stderr."""
+    return (
+        "import sys, time\n"
+        f"for line in {lines!r}:\n"
+        f"    sys.stdout.write(line); sys.stdout.flush(); time.sleep({gap_s})\n"
+        f"sys.stderr.write({err!r})\n"
+    )
+
+
+def declared(directory: Path, more: str) -> Workload:
+    path = directory / "flamegate.toml"
+    path.write_text(
+        '[workloads.w]\ncommand = ["program", "{prompt}"]\nprompt = "p"\nmax_tokens = 4\n' + more
+    )
+    (workload,) = read_file(path)
+    return workload
+
+
+def refusal(watched: Observer) -> FlamegateError:
+    with pytest.raises(FlamegateError) as refused:
+        watched.timed(1)
+    assert_nothing_left()
+    return refused.value
+
+
+BAD_OPTIONS = [
+    ("figures = 'guess'", "E_UNKNOWN_SOURCE", "llama.cpp"),
+    ("figures = 3", "E_BAD_VALUE", "str"),
+    ("figures = 'llama-bench'", "E_NO_ANSWER", "flamegate import"),
+    ("figures = 'pattern'", "E_BAD_VALUE", "no pattern"),
+    ("figures = 'receipt'", "E_BAD_VALUE", "no receipt"),
+    ("figures = 'none'\nreceipt = 'ci/inference.json'", "E_BAD_VALUE", "receipt"),
+    ("figures = 'timing'\npattern = '(?P<tokens>x)'", "E_BAD_VALUE", "pattern"),
+    ("receipt = ''", "E_BAD_VALUE", "usable name"),
+    ('receipt = "a\\u0000b"', "E_BAD_VALUE", "usable name"),
+    ("pattern = '('", "E_BAD_PATTERN", "regular expression"),
+    ("token_unit = 'tokenizer'", "E_NO_TOKENIZER", "tokenizer.json"),
+]
+
+
+@pytest.mark.parametrize(("more", "code", "word"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
+def test_bad_options_are_refused_where_they_are_declared(
+    tmp_path: Path, more: str, code: str, word: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        declared(tmp_path, more)
+    assert refused.value.code == code
+    assert word in str(refused.value)
+
+
+def test_llama_bench_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_text(
+        '[workloads.w]\ncommand = ["bin/llama-bench", "-o", "json"]\nprompt = "p"\nmax_tokens = 4\n'
+    )
+    with pytest.raises(UsageError) as refused:
+        read_file(path)
+    assert refused.value.code == "E_NO_ANSWER"
+
+
+def test_options_of_the_command_engine_are_no_other_engines(tmp_path: Path) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_text("[workloads.w]\nprompt = 'p'\nmax_tokens = 4\nfigures = 'none'\n")
+    with pytest.raises(UsageError) as refused:
+        read_file(path)
+    assert refused.value.code == "E_WRONG_KEY"
+
+
+def test_what_a_program_says_of_itself_is_reported_and_no_token(tmp_path: Path) -> None:
+    dispatch = "quant_dispatch: tensor=a format=I2S kernel=i2s_gemv shape=[2, 2]\n"
+    code = stream("one ", "two\n", TIMING + "\n", "three ", err=f"{dispatch}{dispatch}", gap_s=0.01)
+    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    run = watched.timed(1)
+    assert [token.strip() for token in watched.observation().tokens] == ["one", "two", "three"]
+    assert watched.observation().token_source == "stdout without own lines:word"
+    timing, quant_dispatch = run.reported
+    assert (timing.source, quant_dispatch.source) == ("timing", "quant_dispatch")
+    assert timing.figures["forward_us"] == 345.0
+    assert quant_dispatch.kernels == {"i2s_gemv": 2}
+    # The line that was taken out has its time, and no token has.
+    assert run.blocks[0].sequences_ns[0][2] >= 15_000_000
+
+
+def test_nothing_is_read_and_nothing_taken_out_where_nobody_asks(tmp_path: Path) -> None:
+    workload = command_workload(
+        tmp_path,
+        stream(TIMING + "\n", "x inf tok/s"),
+        token_unit="line",
+        options={"figures": "none"},
+    )
+    watched = observer(workload)
+    assert watched.timed(1).reported == ()
+    assert watched.observation().tokens == (TIMING + "\n", "x inf tok/s")
+    assert watched.observation().token_source == "stdout:line"
+
+
+LLAMA = (
+    "llama_perf_context_print:        eval time =       4.00 ms /     3 runs   "
+    "(    1.33 ms per token,   750.00 tokens per second)\n"
+)
+CLAIMS = [
+    (stream("a b c d", err=LLAMA), {}, None),
+    (stream("a b c d", err=f"{LLAMA}13 tok/s"), {"pattern": r"(?P<tokens_per_second>\d+) tok/s"},
+     "E_SOURCES_DISAGREE"),
+    (stream("a b c d", err="9 tokens"), {"pattern": r"(?P<tokens>\d+) tokens"}, None),
+    (stream("a b c d", err="timing: forward_us=600000000\n"), {}, "E_SOURCES_DISAGREE"),
+    (stream("a b c d"), {"figures": "timing"}, "E_SOURCE_MISSING"),
+    (stream("a b c d", err=LLAMA), {"figures": "timing"}, "E_SOURCE_MISSING"),
+    (stream("a b c d"), {"receipt": "ci/inference.json"}, "E_SOURCE_MISSING"),
+    (stream("a b c d"), {"pattern": r"(?P<tokens>\d+) tokens"}, "E_SOURCE_MISSING"),
+    (stream("a b c d", err="speed: inf tokens per second"), {}, "E_BAD_FIGURE"),
+    (stream("a b c d", err="timing: embed_us=nan"), {}, "E_BAD_FIGURE"),
+    (stream("a b c d", err="timing: embed_us=-1"), {}, "E_BAD_FIGURE"),
+    (stream(TIMING), {}, "E_NO_TOKENS"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "options", "expected"), CLAIMS, ids=range(len(CLAIMS)))
+def test_claims(tmp_path: Path, code: str, options: dict[str, str], expected: str | None) -> None:
+    watched = observer(command_workload(tmp_path, code, token_unit="word", options=options))
+    if expected is None:
+        assert len(watched.timed(1).reported) == 1
+    else:
+        assert refusal(watched).code == expected
+        assert watched.runs == ()
+
+
+RECEIPT = (
+    "import json, pathlib, sys\n"
+    "path = pathlib.Path('ci/inference.json')\n"
+    "path.parent.mkdir(exist_ok=True)\n"
+    "if not path.exists() or sys.argv[1] == 'always':\n"
+    "    path.write_text(json.dumps({'schema_version': '1.0.0', 'compute_path': 'real',\n"
+    "        'tokens_generated': 4, 'tokens_per_second': 400.5, 'kernels': ['i2s_gemv']}))\n"
+    "print('a b c d')\n"
+)
+
+
+def test_a_receipt_is_read_only_of_the_run_that_wrote_it(tmp_path: Path) -> None:
+    options = {"receipt": "ci/inference.json"}
+    every = command_workload(tmp_path, RECEIPT, prompt="always", token_unit="word", options=options)
+    watched = observer(every)
+    for run in (watched.timed(1), watched.timed(1)):
+        assert run.reported[0].figures == {"tokens": 4.0, "tokens_per_second": 400.5}
+        assert run.reported[0].kernels == {"i2s_gemv": 1}
+    stale = observer(
+        command_workload(tmp_path, RECEIPT, prompt="once", token_unit="word", options=options)
+    )
+    assert refusal(stale).code == "E_SOURCE_MISSING"
+
+
+def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    word_level(tmp_path / "tokenizer.json")
+    workload = command_workload(
+        tmp_path,
+        stream("one ", "two ", "on", "e\n\n", gap_s=0.02),
+        token_unit="tokenizer",
+        tokenizer="tokenizer.json",
+    )
+    watched = observer(workload)
+    (block,) = watched.timed(1).blocks
+    seen = watched.observation()
+    assert (seen.tokens, seen.token_source) == (("one", " two", " one"), "stdout:tokenizer")
+    assert all(gap >= 10_000_000 for gap in block.sequences_ns[0][1:])
+    assert watched.runs[0].peak_rss_bytes is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("3 tokens", None), ("5 tokens", "E_SOURCES_DISAGREE")]
+)
+def test_an_engines_count_and_a_tokenizers_must_agree(
+    tmp_path: Path, said: str, expected: str | None
+) -> None:
+    pytest.importorskip("tokenizers")
+    word_level(tmp_path / "tokenizer.json")
+    workload = command_workload(
+        tmp_path,
+        stream("one two one", err=said),
+        token_unit="tokenizer",
+        tokenizer="tokenizer.json",
+        max_tokens=5,
+        options={"pattern": r"(?P<tokens>\d+) tokens"},
+    )
+    watched = observer(workload)
+    if expected is None:
+        watched.timed(1)
+    else:
+        assert refusal(watched).code == expected
+
+
+def test_too_many_tokens_of_a_tokenizer_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    word_level(tmp_path / "tokenizer.json")
+    workload = command_workload(
+        tmp_path, stream("one " * 5), token_unit="tokenizer", tokenizer="tokenizer.json"
+    )
+    assert refusal(observer(workload)).code == "E_TOO_MANY_TOKENS"
+
+
+CANNOT_START = [
+    ("absent", "E_CANNOT_START", "No such file"),
+    ("plain", "E_CANNOT_START", "Permission denied"),
+    ("directory", "E_CANNOT_START", "Permission denied"),
+    ("words", "E_CANNOT_START", "architecture"),
+    ("elf", "E_CANNOT_START", "architecture"),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "word"), CANNOT_START)
+def test_what_cannot_be_started(tmp_path: Path, kind: str, code: str, word: str) -> None:
+    program = tmp_path / "program"
+    if kind == "directory":
+        program.mkdir()
+    elif kind != "absent":
+        program.write_bytes(b"\x7fELF\x02\x01\x01\0" * 8 if kind == "elf" else b"no program\n")
+        program.chmod(0o644 if kind == "plain" else 0o755)
+    watched = observer(command_workload(tmp_path, "", command=(str(program), "{prompt}")))
+    error = refusal(watched)
+    assert error.code == code
+    assert word in str(error)
+
+
+def test_a_prompt_of_a_megabyte_is_more_than_linux_takes(tmp_path: Path) -> None:
+    workload = command_workload(tmp_path, "print(1)", prompt="x" * (1 << 20))
+    error = refusal(observer(workload))
+    assert error.code == "E_ARGUMENTS_TOO_LONG"
+    assert "128 KiB" in error.todo
+
+
+def test_a_prompt_with_nul_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        observer(command_workload(tmp_path, "print(1)", prompt="a\0b"))
+    assert refused.value.code == "E_BAD_PROMPT"
+
+
+@pytest.mark.parametrize("prompt", ["{model} {prompt}", "{max_tokens}", "'\"\\ \n{", "{unknown}"])
+def test_a_prompt_is_filled_in_once(tmp_path: Path, prompt: str) -> None:
+    code = "import sys; print(sys.argv[1], end='')"
+    watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
+    watched.timed(1)
+    text = bytes(map(int, watched.observation().tokens)).decode()
+    assert text == prompt
+
+
+def test_a_program_that_never_ends_its_answer_is_ended(tmp_path: Path) -> None:
+    code = "import time\nwhile True: time.sleep(0.01)"
+    watched = observer(command_workload(tmp_path, code, timeout_s=1.0))
+    assert refusal(watched).code == "E_TIMEOUT"
+
+
+def test_own_lines_without_end_are_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flamegate.workload.own_lines.LONGEST_TAKEN_BYTES", 1 << 16)
+    code = f"while True: print({TIMING!r}, flush=True)"
+    assert refusal(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
+
+
+def test_what_was_seen_before_stays_when_a_later_run_fails(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys\n"
+        "if pathlib.Path('once').exists(): sys.stderr.write('inf tokens per second')\n"
+        "pathlib.Path('once').touch(); print('a b')\n"
+    )
+    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    run = watched.timed(1)
+    assert refusal(watched).code == "E_BAD_FIGURE"
+    assert watched.runs == (run,)
+    assert os.listdir(tmp_path) == ["once"]
