@@ -47,6 +47,7 @@ from pytest_flamegate.receipt.shelves import (
 )
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.sealing import Sealed, counted_files, model_facts, pictures, seal
+from pytest_flamegate.tracing import trace_kernels
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
@@ -158,6 +159,7 @@ class Session:
         )
         measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
         measuring.first()
+        trace_kernels(measuring.observer)
         sealed = seal(subject, measuring)
         verdict = self._judge(workload, baseline, sealed)
         for _ in range(LOOKS - 1):

@@ -17,8 +17,10 @@ from pytest_flamegate.profile.fold import unfold
 from pytest_flamegate.profile.foreign_folded import is_folded, parse_foreign_folded
 from pytest_flamegate.profile.foreign_frame import is_foreign
 from pytest_flamegate.profile.imported import foreign_profile
+from pytest_flamegate.profile.onnx_trace import is_onnx_trace, read_onnx_trace
 from pytest_flamegate.profile.speedscope_profile import read_speedscope
 from pytest_flamegate.profile.text import decode
+from pytest_flamegate.profile.torch_trace import is_torch_trace, read_torch_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,6 +119,8 @@ def _is_speedscope(data: bytes) -> bool:
 
 FORMATS = (
     Format("speedscope", _is_speedscope, read_speedscope),
+    Format("torch.profiler", is_torch_trace, read_torch_trace),
+    Format("onnxruntime", is_onnx_trace, read_onnx_trace),
     Format("folded", _is_folded, _folded),
 )
 
@@ -166,7 +170,7 @@ def _not_a_bomb(size: int, packed: int) -> None:
         )
 
 
-_FORMS = "Give folded stacks or a speedscope file."
+_FORMS = "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime."
 _KNOWN = (
     (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),
     (b"# callgrind format", "callgrind's own file", _FORMS),

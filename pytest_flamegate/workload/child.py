@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.workload import wire
+from pytest_flamegate.workload.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +46,7 @@ def measured_sequences(
         if stream is not None:
             stream(prompt, max_tokens, token)
             continue
-        for each in generate(prompt, max_tokens):
+        for each in tokens_of(generate(prompt, max_tokens)):
             token(each)
 
 
@@ -90,7 +91,7 @@ class _Server:
     def _part(self, tokens: int) -> None:
         if self._paused is None:
             self._began()
-            self._paused = iter(self._generate(self._prompt, self._max_tokens))
+            self._paused = iter(tokens_of(self._generate(self._prompt, self._max_tokens)))
         part = list(islice(self._told(self._paused), tokens))
         if len(part) < tokens:
             self._paused = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.device import DevicesSeen
     from pytest_flamegate.workload.reported import Report
 
-Role = Literal["timed", "profiled"]
+Role = Literal["timed", "profiled", "traced"]
 ClockScope = Literal["sequence", "process"]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_flamegate.workload.engines.base import Plan, Streamed
+    from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
     from pytest_flamegate.workload.streamed import Answer, Clean
 
@@ -29,6 +30,7 @@ REFERENCE_TIMES = 15
 PART_TOKENS = 32
 PART_REFERENCE_TIMES = 8
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_NO_MORE: Mapping[str, object] = MappingProxyType({})
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -108,12 +110,20 @@ class Observer:
         self._runs.append(run)
         return run
 
-    def serve(self, place: Place = ALONE, python_flags: Sequence[str] = ()) -> ServedProcess:
-        """Start a process that generates on command; the caller closes it."""
+    def serve(
+        self,
+        place: Place = ALONE,
+        python_flags: Sequence[str] = (),
+        more: Mapping[str, object] = _NO_MORE,
+    ) -> ServedProcess:
+        """Start a process that generates on command; the caller closes it.
+
+        ``more`` is told to the engine's factory beside what the plan tells.
+        """
         assert isinstance(self.plan, Served)
         self.devices.before()
         served = ServedProcess(
-            self.plan,
+            replace(self.plan, load={**self.plan.load, **more}),
             self.workload,
             self._environment(),
             self._saw,
@@ -169,6 +179,21 @@ class Observer:
                 raise
             seen = window.stop()
             return self.keep("profiled", served, blocks, served.counters()), seen
+
+    def traced(
+        self, more: Mapping[str, object], read: Callable[[], tuple[Report, ...]]
+    ) -> tuple[Report, ...]:
+        """Run one fresh process that is told ``more``, for one sequence; its times are no figures.
+
+        ``read()`` finds what it left of itself, after it has ended.
+        """
+        with self.serve(more=more) as served:
+            block = served.untold_block(1)
+            run = self.keep("traced", served, [block], served.counters())
+            served.close(self.workload.timeout_s)
+        reports = read()
+        self._runs[-1] = replace(run, reported=(*run.reported, *reports))
+        return reports
 
     def wrapped(self, argv: tuple[str, ...], clean: Clean | None = None) -> Answer:
         """Run the program once as ``argv``, its command line with a profiler around it.

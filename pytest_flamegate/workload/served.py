@@ -88,13 +88,13 @@ class ServedProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the process and all it started."""
+    def close(self, leave_s: float = _LEAVE_S) -> None:
+        """End the process and all it started; it has ``leave_s`` to leave by itself."""
         for fd in (self._write_fd, self._read_fd):
             if fd >= 0:
                 os.close(fd)
         self._write_fd = self._read_fd = -1
-        self._child.wait(_LEAVE_S)
+        self._child.wait(leave_s)
         self._child.end()
 
     def warm_up(self, tokens: int) -> None:

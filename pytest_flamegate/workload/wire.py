@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import struct
 
+from pytest_flamegate.workload.tokens import plain_token
+
 RECORD = struct.Struct("<ci")
 
 # observer -> child
@@ -45,13 +47,14 @@ def send_text(fd: int, kind: bytes, text: str) -> None:
 
 
 def send_token(fd: int, token: object) -> None:
-    """Write one token: an integer as its id, anything else as its text."""
-    if isinstance(token, int) and not isinstance(token, bool) and token in _INT32:
-        send(fd, TOKEN, token)
-    elif isinstance(token, bytes):
-        send_text(fd, TEXT, token.decode("utf-8", "backslashreplace"))
+    """Write one token: an integer as its id, text as it is. ``E_BAD_TOKEN`` for anything else."""
+    told = plain_token(token)
+    if isinstance(told, int) and told in _INT32:
+        send(fd, TOKEN, told)
+    elif isinstance(told, bytes):
+        send_text(fd, TEXT, told.decode("utf-8", "backslashreplace"))
     else:
-        send_text(fd, TEXT, str(token))
+        send_text(fd, TEXT, str(told))
 
 
 def receive(fd: int) -> tuple[bytes, int] | None:

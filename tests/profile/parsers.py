@@ -12,10 +12,12 @@ from typing import NamedTuple
 from pytest_flamegate.profile import jitdump, perf_tool, pyspy, sidecar, unfold, words
 from pytest_flamegate.profile.callgrind_out import parse_callgrind
 from pytest_flamegate.profile.importing import parse_profile
+from pytest_flamegate.profile.onnx_trace import onnx_kernels, read_onnx_trace
 from pytest_flamegate.profile.perf_script import parse_script
 from pytest_flamegate.profile.perf_words import KNOWN
 from pytest_flamegate.profile.speedscope import parse_speedscope
 from pytest_flamegate.profile.text import decode
+from pytest_flamegate.profile.torch_trace import read_torch_trace, torch_kernels
 from pytest_flamegate.receipt.imports import FORMATS, format_of
 from tests.profile.profiles import DATA
 
@@ -89,6 +91,12 @@ _JSON = (
     b"1,", b"-1", b"1e999", b"NaN", b"9" * 40, b"9" * 5000, b'{"name":"a","file":"b"},',
     b'"\\ud800"', b"[0],", b"0.5,", b"true",
 )  # fmt: skip
+_EVENT = b'{"ph":"X","name":"f","cat":"cpu_op","pid":1,"tid":1,"ts":1.5,"dur":2},'
+_NODE = (
+    b'{"ph":"X","name":"n_kernel_time","cat":"Node","pid":1,"tid":1,"ts":1,"dur":2,'
+    b'"args":{"op_name":"MatMul","provider":"CPUExecutionProvider"}},'
+)
+_EVENTS = (b'"ph":"X",', b'"ts":', b'"dur":', b'"args":', b'"cat":', b'"kernel",', b"1e15,")
 PARSERS: dict[str, Parser] = {
     "perf script": Parser(
         lambda data: parse_script([data], ("/home/x/",)),
@@ -258,6 +266,26 @@ PARSERS: dict[str, Parser] = {
         for path in sorted(RESULTS.glob("*.*"))
         if path.suffix == ".csv" or path.stem in ("llama-bench", "vllm-serve", "aiperf")
     },
+    "torch.profiler": Parser(
+        lambda data: (torch_kernels(data), read_torch_trace(data, ("/home/x/",))),
+        (
+            (DATA / "torch-trace.json").read_bytes(),
+            (DATA / "torch-trace-stacks.json").read_bytes(),
+        ),
+        (*_JSON, *_EVENTS, _EVENT, *_SYMBOLS),
+        (
+            (b'{"traceEvents":[', _EVENT[:-1] + b"]}"),
+            (b'{"traceEvents":[{"name":"', b'",' + _EVENT[1:-1] + b"]}"),
+        ),
+        2 * LIMIT_S,  # two readings
+    ),
+    "onnxruntime": Parser(
+        lambda data: (onnx_kernels(data), read_onnx_trace(data)),
+        ((DATA / "onnx-trace.json").read_bytes(),),
+        (*_JSON, *_EVENTS, _NODE, b'"op_name":', b'"provider":'),
+        ((b"[", _NODE[:-1] + b"]"), (b'[{"name":"', b'",' + _NODE[1:-1] + b"]")),
+        2 * LIMIT_S,
+    ),
     "sidecar": Parser(
         lambda data: sidecar.parse(data, "perf"),
         (

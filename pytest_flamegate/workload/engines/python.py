@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from itertools import chain
 from types import MappingProxyType
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     Generate = Callable[[str, int], Iterable[Any]]
 
+TRACERS = ("torch", "target")
+"""Who writes down which kernels run: torch.profiler around the target, or the target itself."""
+KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
+"""Names the directory for the traces, in the one run that is traced."""
 FACTORY = "pytest_flamegate.workload.engines.python:load_engine"
 
 
@@ -30,7 +35,7 @@ class Python:
 
     name = "python"
     keys = frozenset({"target", "model"})
-    options: Mapping[str, Kinds] = MappingProxyType({})
+    options: Mapping[str, Kinds] = MappingProxyType({"kernel_trace": (str,)})
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""
@@ -46,6 +51,13 @@ class Python:
                 f"({workload.target!r}).",
                 'Say target = "module:function"; it is called with prompt and max_tokens '
                 "and yields tokens.",
+            )
+        traced = workload.options.get("kernel_trace", TRACERS[0])
+        if traced not in TRACERS:
+            raise UsageError(
+                "E_BAD_VALUE",
+                f"Workload {workload.name!r} has the kernel_trace {traced!a}.",
+                f"Use one of: {', '.join(TRACERS)}.",
             )
 
     def model(self, workload: Workload) -> Path | None:
@@ -77,6 +89,8 @@ def load_engine(load: dict[str, Any]) -> Generate:
     ``load["inject"]`` is a function that is slowed and its extra percent; ``slow`` says
     what is refused. The standard library that this child itself uses is left out.
     """
+    if "kernel_trace" in load:
+        return _traced({**load})
     own = set(sys.modules)
     sys.path.insert(0, load["directory"])
     module_name, _, function_name = load["target"].partition(":")
@@ -101,6 +115,16 @@ def load_engine(load: dict[str, Any]) -> Generate:
         return target
     used = [module for name, module in sys.modules.items() if name not in own]
     return _slowed(target, load, [*used, sys.modules[module_name]])
+
+
+def _traced(load: dict[str, Any]) -> Generate:
+    """Return the target, which traces itself or is traced: in a run that is for this alone."""
+    from pytest_flamegate.workload.torch_call import traced_by_torch
+
+    by, directory = load.pop("kernel_trace")
+    os.environ[KERNEL_TRACE] = directory  # read by the target, as early as it likes
+    target = load_engine(load)
+    return traced_by_torch(target, directory) if by == TRACERS[0] else target
 
 
 def _slowed(target: Generate, load: dict[str, Any], modules: list[ModuleType]) -> Generate:

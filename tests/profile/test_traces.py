@@ -1,0 +1,163 @@
+"""Traces that torch.profiler and onnxruntime wrote, as profiles and as counts of kernels."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.errors import ReceiptError, UndecidedError
+from pytest_flamegate.profile import Profile, fold
+from pytest_flamegate.profile.importing import format_of, parse_profile
+from pytest_flamegate.profile.onnx_trace import onnx_kernels
+from pytest_flamegate.profile.torch_trace import torch_kernels
+from tests.profile.profiles import DATA
+
+TORCH = (DATA / "torch-trace.json").read_bytes()
+STACKS = (DATA / "torch-trace-stacks.json").read_bytes()
+ONNX = (DATA / "onnx-trace.json").read_bytes()
+SELF_US = {
+    "aten::ones": 39.839, "aten::empty": 12.729, "aten::fill_": 20.060, "aten::linear": 55.675,
+    "aten::t": 50.023, "aten::transpose": 26.773, "aten::as_strided": 14.831,
+    "aten::addmm": 39728.795, "aten::expand": 30.966, "aten::copy_": 42.212,
+    "aten::resolve_conj": 5.780, "aten::gelu": 168891.928, "aten::softmax": 13.121,
+    "aten::_softmax": 33.659,
+}  # fmt: skip
+"""What torch's own ``key_averages`` said of the very run whose trace is kept here."""
+
+
+def event(name: str, start: float, length: float, **more: Any) -> dict[str, Any]:
+    told = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
+    return {**told, "ts": start, "dur": length, **more}
+
+
+def torch(*events: dict[str, Any]) -> bytes:
+    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+
+
+def self_us(profile: Profile) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for stack, count in profile.stacks.items():
+        found[stack[-1].name] = found.get(stack[-1].name, 0) + count / 1e3
+    return found
+
+
+def test_self_times_are_those_that_torch_itself_computes() -> None:
+    read = parse_profile(TORCH)
+    assert self_us(read) == pytest.approx(SELF_US, abs=0.01)
+    assert (read.profiler, read.unit) == ("torch.profiler", "nanoseconds")
+
+
+def test_operators_are_counted_as_torch_itself_counts_them() -> None:
+    (told,) = torch_kernels(TORCH)
+    assert told.source == "torch.profiler"
+    assert told.counts["aten::as_strided"] == 12
+    assert told.counts["aten::addmm"] == 6
+    assert set(told.counts) == set(SELF_US)
+    assert torch_kernels(STACKS)[0].counts == told.counts
+
+
+def test_python_functions_stand_above_the_operators_they_call() -> None:
+    text = fold(parse_profile(STACKS))
+    assert (
+        "forward (torch/nn/modules/linear.py);<built-in function linear> (built-in);"
+        "aten::linear [torch];aten::addmm [torch]" in text
+    )
+    assert " at 0x" not in text
+
+
+def test_a_compressed_trace_is_read() -> None:
+    assert parse_profile(gzip.compress(TORCH, mtime=0)).stacks == parse_profile(TORCH).stacks
+
+
+def test_nodes_of_onnxruntime_stand_below_their_operator() -> None:
+    read = parse_profile(ONNX)
+    text = fold(read)
+    assert "SequentialExecutor::Execute [onnxruntime];MatMul [CPU];/proj/MatMul [node] " in text
+    assert self_us(read)["/proj/MatMul"] == 104
+    # What all sessions took, nothing twice.
+    whole = sum(each["dur"] for each in json.loads(ONNX) if each["name"] in OUTERMOST)
+    assert read.samples == whole * 1000
+
+
+OUTERMOST = {"model_loading_array", "session_initialization", "model_run"}
+
+
+def test_operators_of_onnxruntime_are_counted_by_provider() -> None:
+    events = json.loads(ONNX)
+    moved = next(each for each in events if each["name"] == "/act/Relu_kernel_time")
+    moved["args"]["provider"] = "CUDAExecutionProvider"
+    told = {each.source: dict(each.counts) for each in onnx_kernels(json.dumps(events).encode())}
+    assert told == {
+        "onnxruntime:CPU": {"MatMul": 6, "Relu": 2, "Softmax": 3},
+        "onnxruntime:CUDA": {"Relu": 1},
+    }
+
+
+def test_kernels_of_the_gpu_are_kept_apart_from_operators() -> None:
+    data = torch(
+        event("aten::mm", 0, 10),
+        event("sgemm_128x64<float>(float*, int)", 4, 30, cat="kernel", pid=0, tid=7),
+        event("Memcpy HtoD", 40, 2, cat="gpu_memcpy", pid=0, tid=7),
+    )
+    told = {each.source: set(each.counts) for each in torch_kernels(data)}
+    assert told == {
+        "torch.profiler": {"aten::mm"},
+        "torch.profiler:gpu": {"sgemm_128x64<float>", "Memcpy HtoD"},
+    }
+    read = parse_profile(data)
+    assert fold(read).splitlines()[:2] == [
+        "[GPU] [gpu];Memcpy HtoD [gpu] 2000",
+        "[GPU] [gpu];sgemm_128x64<float> [gpu] 30000",
+    ]
+    assert any("on the GPU" in note for note in read.degraded)
+
+
+def test_threads_do_not_lie_inside_each_other() -> None:
+    read = parse_profile(torch(event("a", 0, 10), event("b", 2, 3, tid=2)))
+    assert self_us(read) == {"a": 10, "b": 3}
+
+
+def test_steps_of_a_loop_are_one_frame() -> None:
+    steps = (event(f"ProfilerStep#{n}", 10 * n, 5, cat="user_annotation") for n in range(3))
+    assert self_us(parse_profile(torch(*steps))) == {"ProfilerStep": 15}
+
+
+def test_an_event_that_outlives_the_one_around_it_is_cut_and_told() -> None:
+    read = parse_profile(torch(event("a", 0, 10), event("b", 8, 4)))
+    assert self_us(read) == {"a": 8, "b": 2}
+    assert any(note.startswith("1 events reach beyond") for note in read.degraded)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (TORCH[:-400], "no JSON"),
+        (b'{"schemaVersion":1,"traceEvents":{}}', "no list"),
+        (b'{"schemaVersion":1,"traceEvents":[3]}', "no object"),
+        (torch(event("a", 0, -1)), "lasts"),
+        (torch(event("a", 1e16, 1)), "begins"),
+        (torch({"ph": "X", "name": "a", "ts": 1}), "lasts"),
+        (torch(event("a", True, 1)), "begins"),
+        (torch(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
+        (torch(event("a", 0, 1, cat=3)), "category"),
+        (torch(*(event("a", 0, 1) for _ in range(3000))), "open at once"),
+        (b'[{"cat":"Session","ph":"X","name":3}]', "no name"),
+        (ONNX[:-3], "ended too early"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
+        parse_profile(data)
+
+
+def test_a_trace_in_which_nothing_took_time_is_refused() -> None:
+    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+        parse_profile(torch(event("a", 0, 0)))
+
+
+def test_a_trace_of_another_tool_is_none_of_these() -> None:
+    assert format_of(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}') is None
