@@ -19,6 +19,7 @@ from pytest_flamegate.workload.checkout import Checkout, open_checkout
 from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.model_files import stamps
+from pytest_flamegate.workload.program import Look, look_at
 from pytest_flamegate.workload.revision import revision, tree
 from pytest_flamegate.workload.sides import UNDER_TEST, Sides
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from pytest_flamegate.workload.build import Build
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.model_files import Stamp
     from pytest_flamegate.workload.spec import Workload
@@ -36,7 +38,7 @@ class Bases:
     """Revisions that were checked out: each once, and built once by each command."""
 
     _open: dict[tuple[Path, str], Checkout] = field(default_factory=dict)
-    _built: set[tuple[Path, tuple[str, ...]]] = field(default_factory=set)
+    _built: dict[tuple[Path, tuple[str, ...]], Build | None] = field(default_factory=dict)
 
     def checkout(self, directory: Path, rev: str) -> Checkout:
         """Return ``rev`` of the repository around ``directory``, checked out."""
@@ -50,17 +52,20 @@ class Bases:
             self._open[key] = same or found
         return self._open[key]
 
-    def build(self, workload: Workload, checkout: Checkout) -> None:
+    def build(
+        self, workload: Workload, checkout: Checkout, head: Look | None = None
+    ) -> Build | None:
         """Build ``workload`` at the base, whatever ``FLAMEGATE_SKIP_BUILD`` says of this side.
 
-        ``ToolError`` ``E_BASE_BUILD_FAILED``: what is wrong there is no fault of the change.
+        ``ToolError`` ``E_BASE_BUILD_FAILED``: what is wrong there is no fault of the change;
+        ``E_PROGRAM_CHANGED`` where it replaced ``head``, the other side's program.
         """
         based = workload_at_base(workload, checkout)
         key = (based.directory, based.build)
         if key in self._built:
-            return
+            return self._built[key]
         try:
-            build(based, always=True)
+            made = build(based, always=True)
         except ToolError as error:
             raise ToolError(
                 "E_BASE_BUILD_FAILED",
@@ -68,7 +73,10 @@ class Bases:
                 f"change. {error.what}",
                 "Compare with a revision that builds here, or correct the workload's build.",
             ) from None
-        self._built.add(key)
+        if head is not None:
+            head.require_unchanged()
+        self._built[key] = made
+        return made
 
     def close(self) -> None:
         """Remove all of them."""
@@ -95,6 +103,7 @@ class Prepared:
     commit: Commit | None
     moved: tuple[Path, Path] | None = None
     stamps: tuple[Stamp, ...] = ()
+    look: Look | None = None
 
 
 def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepared, Prepared]:
@@ -106,9 +115,11 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
     chosen.validate(workload)
     _refuse_nothing(workload, checkout)
     unchanged = replace(workload, injection=None)
-    build(workload)
-    bases.build(unchanged, checkout)
+    built = build(workload)
     model = chosen.model(workload)
+    head_plan = chosen.plan(workload, model)
+    head_look = look_at(head_plan, workload, built)
+    base_built = bases.build(unchanged, checkout, head_look)
     plan, based = at_base(chosen.plan(unchanged, model), unchanged, checkout)
     own = _environment(based) if unchanged.build else None
     base_model = model
@@ -123,17 +134,38 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         model=model_facts(base_model, based),
         commit=Commit(checkout.commit, "HEAD", 0, tree(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
+        look=_look_at_base(plan, based, base_built, checkout),
     )
     head = Prepared(
         side="head",
         told=workload,
         workload=workload,
-        plan=_in(_at_head(chosen.plan(workload, model), checkout), own and _environment(workload)),
+        plan=_in(_at_head(head_plan, checkout), own and _environment(workload)),
         stamps=stamps(model),
         model=model_facts(model, workload),
         commit=commit_at(workload.directory),
+        look=head_look,
     )
+    _refuse_one_place(base)
     return base, head
+
+
+def _refuse_one_place(base: Prepared) -> None:
+    """Refuse a program that both sides build into one place outside the repository.
+
+    What is installed (its directory is on the ``PATH``) is no product of the build.
+    """
+    if isinstance(base.plan, Served) or not base.told.build or shared_program(base) is None:
+        return
+    program = Path(base.plan.argv[0])
+    if os.sep in base.plan.argv[0] and str(program.parent) not in os.get_exec_path():
+        raise UsageError(
+            "E_SHARED_PROGRAM",
+            f"Both sides build and run {program}, which lies outside the repository: one side's "
+            "program would be measured as the other's.",
+            "Let the build write inside the project (CARGO_TARGET_DIR may lead it elsewhere), and "
+            "name the program by its relative path.",
+        )
 
 
 def _environment(workload: Workload) -> Path | None:
@@ -150,6 +182,17 @@ def _in(plan: Plan, python: Path | None) -> Plan:
     if python is None or not isinstance(plan, Served):
         return plan
     return replace(plan, python=str(python))
+
+
+def _look_at_base(
+    plan: Plan, based: Workload, built: Build | None, checkout: Checkout
+) -> Look | None:
+    try:
+        found = look_at(plan, based, built)
+    except ToolError as error:
+        what = f"At {checkout.commit[:12]}: {error.what}"
+        raise ToolError(error.code, what, error.todo) from None
+    return found and found.told(checkout.root, checkout.project)
 
 
 def shared_program(base: Prepared) -> str | None:

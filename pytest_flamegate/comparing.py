@@ -74,6 +74,7 @@ def measured(
         prompt_tokens=engine(told.engine).prompt_tokens(told),
         side=prepared.side,
         counted=counted,
+        look=prepared.look,
     )
     measuring = Measuring(
         prepared.workload, prepared.plan, profiler, budget_s, progress, prepared.moved

@@ -84,9 +84,12 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
 
     Secrets are taken out first: digests are made of what is written. ``ToolError``:
     ``E_MODEL_CHANGED`` where a file of the model did since it was digested,
-    ``E_SECRET_IN_OUTPUT`` where the engine itself wrote a secret: without it the tokens would
-    not be those that were seen.
+    ``E_PROGRAM_CHANGED`` where the program was replaced meanwhile, ``E_SECRET_IN_OUTPUT``
+    where the engine itself wrote a secret: without it the tokens would not be those that were
+    seen.
     """
+    if subject.look is not None:
+        subject.look.require_unchanged()
     pooled = measuring.profile
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)

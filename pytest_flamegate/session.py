@@ -23,6 +23,7 @@ from pytest_flamegate.escalation import buildable, not_compared, suspected, with
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
+    beside_the_figures,
     fails_test,
     judge,
     machine_id,
@@ -53,6 +54,7 @@ from pytest_flamegate.workload.engines import engine
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
 from pytest_flamegate.workload.model_files import stamps
+from pytest_flamegate.workload.program import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -142,7 +144,7 @@ class Session:
             chosen.validate(workload)
         profiler = self.instruments.profiler(workload)
         self.shelves.clear(workload.name)
-        build(workload)
+        built = build(workload)
         model = chosen.model(workload)
         plan: Plan = chosen.plan(workload, model) if call is None else Served({}, call)
         baseline = self._baseline(workload)
@@ -156,6 +158,7 @@ class Session:
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
             counted=counted_metrics(count),
+            look=look_at(plan, workload, built),
         )
         measuring = Measuring(workload, plan, profiler, self.settings.budget_s, self.progress)
         measuring.first()
@@ -284,9 +287,11 @@ class Session:
         decode: DecodeProfile | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Outcome:
-        for missed in self.instruments.warnings(workload):
+        noted = beside_the_figures(baseline, sealed.evidence)
+        for missed in (*noted, *self.instruments.warnings(workload)):
             verdict = with_reason(verdict, missed)
-            warnings = (*warnings, f"{missed.code}: {missed.message}")
+            if missed.code.startswith("W_"):
+                warnings = (*warnings, f"{missed.code}: {missed.message}")
         verdict = withholding.of_verdict(verdict, sealed.redactor)
         accept = self.settings.update and verdict.verdict not in _UNACCEPTABLE
         again = pytest_command(self.settings, workload.node_name)

@@ -49,6 +49,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "model_reading",
             "nvml",
             "observation",
+            "program",
             "redaction",
             "reported",
             "sampling",

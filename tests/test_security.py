@@ -203,7 +203,7 @@ RULES: dict[str, tuple[Callable[[ast.AST], Found], tuple[str, ...]]] = {
 }
 
 _TEMPORARY = "in a temporary directory that it made and removes"
-_ARGUMENT = "the argument that this package gave its own child"
+_ARGUMENT = "what this package gave its own child to load"
 ALLOWED: dict[str, dict[str, str]] = {
     "code from text": {
         "workload/wrapping.py": "compiles a syntax tree made here, to slow a function for a test "

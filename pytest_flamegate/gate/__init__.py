@@ -8,6 +8,7 @@ measured in interleaved pairs.
 """
 
 from pytest_flamegate.gate.against import judge_pairs, last_look
+from pytest_flamegate.gate.beside import beside_the_figures
 from pytest_flamegate.gate.comparability import Comparability, Difference, compare
 from pytest_flamegate.gate.cost import WAITING, CostChange
 from pytest_flamegate.gate.document import verdict_document
@@ -60,6 +61,7 @@ __all__ = [
     "TimedProcess",
     "Verdict",
     "VerdictName",
+    "beside_the_figures",
     "compare",
     "decide",
     "exit_code",

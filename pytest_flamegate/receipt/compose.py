@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Commit, Metric
     from pytest_flamegate.workload.model_files import Stamp
     from pytest_flamegate.workload.observation import Observation
+    from pytest_flamegate.workload.program import Look
     from pytest_flamegate.workload.spec import Workload
 
 KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})
@@ -40,7 +41,7 @@ class Subject:
     """What was measured, apart from how it ran: model, machine, code and tool.
 
     ``counted`` are figures that were counted in runs of their own. ``stamps`` are the model's
-    files as they were before anything ran.
+    files, and ``look`` is the program that runs, as they were before anything ran.
     """
 
     workload: Workload
@@ -52,6 +53,7 @@ class Subject:
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
     stamps: tuple[Stamp, ...] = ()
+    look: Look | None = None
 
 
 def compose(
@@ -98,6 +100,8 @@ def compose(
         kernels=(*sightings, *told),
         side=subject.side,
         device=seen.device,
+        program=subject.look.program if subject.look else None,
+        differs_to=seen.differs_to,
     )
     if not sightings:
         return None, evidence

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Covers, Hotspot
     from pytest_flamegate.workload.device import DevicesSeen
     from pytest_flamegate.workload.observation import Run
+    from pytest_flamegate.workload.program import Program
 
 SCHEMA_VERSION = "1.0.0"
 
@@ -149,7 +150,9 @@ class Evidence:
     the identity that comparisons hold on to; ``tokens`` the output of one sequence.
     ``side`` is that of a comparison in pairs, None where it was measured alone. ``device``
     is what was seen of GPUs, empty where none was there; None where nobody looked. ``redacted``
-    are the places where text was replaced because it looked like a secret.
+    are the places where text was replaced because it looked like a secret. ``program`` is the
+    program that ran, None where no file is it or none was told. ``differs_to`` is the token
+    that the later sequence had at ``differs_at``, None where it had ended by then.
     """
 
     nonce: str
@@ -175,4 +178,6 @@ class Evidence:
     side: Literal["base", "head"] | None = None
     device: DevicesSeen | None = None
     redacted: tuple[str, ...] = ()
+    program: Program | None = None
+    differs_to: str | None = None
     schema_version: str = SCHEMA_VERSION

@@ -37,6 +37,10 @@ _BESIDE = frozenset(
         "I_NOTE",
         "I_INSTRUCTIONS",
         "I_WAITING",
+        "I_OTHER_PROGRAM",
+        "W_KNOBS",
+        "W_NOT_DETERMINISTIC",
+        "W_SAME_PROGRAM",
         "W_PROFILER_FALLBACK",
         "W_NOT_COUNTED",
     }

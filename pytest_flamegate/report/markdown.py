@@ -16,6 +16,7 @@ from pytest_flamegate.report.insights import by_self_share, insights
 from pytest_flamegate.report.markup import block, code, escape, link, table
 from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
 from pytest_flamegate.report.own_word import TITLE as OWN_WORD
+from pytest_flamegate.report.provenance import program_notes
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
 from pytest_flamegate.workload.digest import generated
 
@@ -213,6 +214,8 @@ def _what_ran(evidence: Evidence, receipt: Receipt) -> str:
 
 def _build(evidence: Evidence, receipt: Receipt) -> str:
     rows = [["command", _value(evidence.workload.get("build"))]]
+    if evidence.program is not None:
+        rows.append(["program", " · ".join(map(code, program_notes(evidence.program)))])
     rows += [
         [code(name), _value(value)]
         for name, value in sorted(receipt.environment.items())

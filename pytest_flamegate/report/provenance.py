@@ -10,6 +10,7 @@ from pytest_flamegate.report.text import visible
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.workload.program import Program
 
 
 def profile_notes(profile: Profile) -> list[str]:
@@ -74,6 +75,17 @@ def revision(evidence: Evidence) -> list[str]:
         return []
     more = figures.plural(commit.uncommitted, "uncommitted file")
     return [f"{commit.revision[:7]} + {more}" if commit.uncommitted else commit.revision[:7]]
+
+
+def program_notes(program: Program) -> list[str]:
+    """Return short notes on the program that ran: which file, and how it was built."""
+    notes = [program.path, f"sha256 {program.sha256}", f"{figures.count(program.size_bytes)} bytes"]
+    if (runs_it := program.interpreter) is not None:
+        notes.append(f"run by {runs_it.path}, sha256 {runs_it.sha256[:12]}")
+    if (build := program.build) is not None:
+        notes.append("built for this run" if build.ran else "build skipped")
+        notes += [f"{name}={value}" for name, value in build.environment.items()]
+    return notes
 
 
 def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:

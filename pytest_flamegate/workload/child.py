@@ -1,7 +1,7 @@
 """Runs inside the observed process: load the engine once, then obey the observer.
 
-``python -P -m pytest_flamegate.workload.child READ_FD WRITE_FD SPEC``, where SPEC is
-the JSON of what to load. Between commands the process blocks in a read and spends
+``python -P -m pytest_flamegate.workload.child READ_FD WRITE_FD SPEC_FD``: from the
+last it reads the JSON of what to load. Between commands the process blocks in a read and spends
 nothing. When the observer goes away the pipe closes and the process ends.
 """
 
@@ -199,7 +199,9 @@ def allow_profiler() -> None:
 
 def main(arguments: list[str]) -> int:
     """Load what the arguments name and serve it; the exit status is 1 if it failed."""
-    read_fd, write_fd, spec = int(arguments[0]), int(arguments[1]), json.loads(arguments[2])
+    read_fd, write_fd, spec_fd = map(int, arguments[:3])
+    with os.fdopen(spec_fd, "rb") as file:
+        spec = json.load(file)
 
     def work() -> None:
         allow_profiler()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,28 +16,71 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.workload.spec import Workload
 
-_FIXED = {
-    "BITNET_DETERMINISTIC": "1",
-    "OMP_DYNAMIC": "false",
-    "MKL_DYNAMIC": "false",
-    "MKL_CBWR": "COMPATIBLE",
-    "PYTHONHASHSEED": "0",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "TOKENIZERS_PARALLELISM": "false",
-    "RUST_LOG": "warn",
-}
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
+_PROGRAMS = frozenset({"command", "openai"})
+_PYTHONS = frozenset({"embedded", "python", "llama-cpp"})
+_ALL = _PROGRAMS | _PYTHONS
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One variable of the environment: its value, for which engines, why, and since when.
+
+    In ``value`` the workload's ``{threads}`` and ``{seed}`` are filled in. ``since`` says what
+    it has to be set before; all are, for a process gets them when it starts.
+    """
+
+    name: str
+    value: str
+    why: str
+    since: str
+    engines: frozenset[str] = _ALL
+
+
+_LOADED = "the library is loaded"
+_POOL = "the first parallel loop"
+_STARTED = "the program starts"
+KNOBS = (
+    Knob("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
+    Knob("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
+    Knob("OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED),
+    Knob("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
+    Knob("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
+    Knob("MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"),
+    Knob("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
+    Knob("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
+    Knob("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
+    Knob(
+        "CUBLAS_WORKSPACE_CONFIG",
+        ":4096:8",
+        "cuBLAS adds in one order",
+        "any CUDA context is made",
+        _ALL - {"embedded"},
+    ),
+    Knob(
+        "TOKENIZERS_PARALLELISM",
+        "false",
+        "no threads of Hugging Face tokenizers",
+        "the first text is split",
+        _PROGRAMS | {"python"},
+    ),
+    Knob("RAYON_NUM_THREADS", "{threads}", "threads of Rust's rayon", _POOL, _ALL - {"embedded"}),
+    Knob(
+        "VLLM_ENABLE_V1_MULTIPROCESSING",
+        "0",
+        "vLLM schedules in one order, in one process",
+        "vllm is imported",
+        frozenset({"python"}),
+    ),
+    Knob("LLAMA_ARG_THREADS", "{threads}", "threads of llama.cpp's programs", _STARTED, _PROGRAMS),
+    Knob("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
+    Knob("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
+    Knob("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
 )
+"""Every knob that is turned without being asked for; a workload's own ``env`` wins over it."""
 
 _RECORDED = re.compile(
     r"(?:BITNET|BLAS|BLIS|CUBLAS|CUDA|FLAMEGATE|GGML|GOMP|KMP|LLAMA|MALLOC|MKL|NUMEXPR|OMP|"
-    r"OPENBLAS|RAYON|ROCR|VECLIB)_[A-Z0-9_]{1,64}|"
+    r"OPENBLAS|RAYON|ROCR|VECLIB|VLLM)_[A-Z0-9_]{1,64}|"
     r"GLIBC_TUNABLES|GOTO_NUM_THREADS|PYTHONHASHSEED|PYTHONMALLOC|RUST_BACKTRACE|RUST_LOG|"
     r"RUSTFLAGS|TOKENIZERS_PARALLELISM"
 )
@@ -57,9 +101,11 @@ def environment(workload: Workload) -> dict[str, str]:
 
 def _knobs(workload: Workload) -> dict[str, str]:
     """Return the knobs themselves; the workload's own ``env`` wins."""
-    knobs = dict(_FIXED)
-    knobs["BITNET_SEED"] = str(workload.seed)
-    knobs.update({name: str(workload.threads) for name in _THREADS})
+    knobs = {
+        knob.name: knob.value.format(threads=workload.threads, seed=workload.seed)
+        for knob in KNOBS
+        if workload.engine in knob.engines
+    }
     knobs.update(workload.env)
     return knobs
 

@@ -143,9 +143,10 @@ class Observation:
 
     ``tokens`` is the output of the first sequence, each token as text (a byte-level
     token as its byte value); ``differs_at`` is the index of the first token in which
-    a later sequence differed, None where all were equal. ``clock_scope`` says what
-    an interval covers: ``sequence`` (prefill and decode only) or ``process`` (a
-    program with its start and load; its decode apart in ``Block.decode``).
+    a later sequence differed, None where all were equal, and ``differs_to`` what that one
+    had there, None where it had ended. ``clock_scope`` says what an interval covers:
+    ``sequence`` (prefill and decode only) or ``process`` (a program with its start and load;
+    its decode apart in ``Block.decode``).
     """
 
     nonce: str
@@ -158,6 +159,7 @@ class Observation:
     requested_environment: Mapping[str, str]
     effective_environment: Mapping[str, str]
     device: DevicesSeen | None = None
+    differs_to: str | None = None
 
     @property
     def timed(self) -> tuple[Run, ...]:

@@ -86,6 +86,7 @@ class Observer:
     _last_tokens: tuple[str, ...] = ()
     _differs_at: int | None = None
     _own_lines: bool = False
+    _differs_to: str | None = None
     _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
 
     @property
@@ -234,6 +235,7 @@ class Observer:
             requested_environment=determinism.requested(self.workload),
             effective_environment=self._effective,
             device=self.devices.seen([run for run in self._runs if run.role == "timed"]),
+            differs_to=self._differs_to,
         )
 
     def _timed_served(self, plan: Served, seconds: float) -> Run:
@@ -336,6 +338,7 @@ class Observer:
             self._tokens = tokens
         elif self._differs_at is None and tokens != self._tokens:
             self._differs_at = first_difference(self._tokens, tokens)
+            self._differs_to = next(iter(tokens[self._differs_at :]), None)
 
     def _began(self, pid: int) -> None:
         self.served_pid = pid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -280,13 +281,18 @@ def _start(
     report_read, report_write = os.pipe()
     try:
         if plan.call is None:
-            started = process.start(
-                _argv(plan, workload, command_read, report_write, python_flags),
-                env=env,
-                cwd=workload.directory,
-                pass_fds=(command_read, report_write),
-                cpu=cpu,
-            )
+            # Not among the arguments: one of them holds 128 KiB, and a prompt may be longer.
+            with tempfile.TemporaryFile() as spec:
+                spec.write(_spec(plan, workload))
+                spec.seek(0)
+                fds = (command_read, report_write, spec.fileno())
+                started = process.start(
+                    _argv(plan, fds, python_flags),
+                    env=env,
+                    cwd=workload.directory,
+                    pass_fds=fds,
+                    cpu=cpu,
+                )
         else:
             started = process.fork(
                 lambda: _serve_call(
@@ -304,11 +310,13 @@ def _start(
     return started, report_read, command_write
 
 
-def _argv(
-    plan: Served, workload: Workload, read_fd: int, write_fd: int, python_flags: Sequence[str]
-) -> list[str]:
+def _spec(plan: Served, workload: Workload) -> bytes:
     spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-    told = [str(read_fd), str(write_fd), json.dumps(spec)]
+    return json.dumps(spec).encode()
+
+
+def _argv(plan: Served, fds: Sequence[int], python_flags: Sequence[str]) -> list[str]:
+    told = [str(fd) for fd in fds]
     return [*command(plan, child_side.__name__, python_flags), *told]
 
 

@@ -115,6 +115,7 @@ def answer(
         stream = _Stream(child, workload, Cutter(plan), clean, wrapped=wrapped)
         effective = determinism.effective(child.pid, determinism.requested(workload))
         stream.read_all(read_fd, began_ns)
+        effective = stream.effective or effective
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
         status = child.wait(max(0.1, left_s), OUTPUT_LIMIT_BYTES)
         ended_ns = time.monotonic_ns()
@@ -172,6 +173,8 @@ class _Stream:
     ) -> None:
         self.seen: list[Seen] = []
         self.counters = clocks.Counters()
+        # A script may have set variables anew before it turned into the program.
+        self.effective: Mapping[str, str] = {}
         self.pid = child.pid
         self.started_ticks = clocks.started_ticks(child.pid)
         self.lost_sight = False
@@ -241,6 +244,8 @@ class _Stream:
         if self.cutter.begun and not self._begun:
             self._begun = True
             self.counters = clocks.counters(self.pid)
+            asked = determinism.requested(self._workload)
+            self.effective = determinism.effective(self.pid, asked)
             self.lost_sight = self._inside  # the clocks so far were the profiler's
         self.seen += new
         if len(self.seen) > self._workload.max_tokens:

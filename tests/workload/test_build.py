@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import build as building
+from pytest_flamegate.workload import process
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.spec import Workload
 
@@ -42,3 +50,70 @@ def test_a_failed_build_shows_its_last_lines(tmp_path: Path) -> None:
     assert "error: borrow of moved" in str(refused.value)
     assert "line 39" in str(refused.value)
     assert "line 20" not in str(refused.value)
+
+
+def test_what_was_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = workload(tmp_path, "open('made', 'w').close()")
+    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
+    skipped, always = build(declared), build(declared, always=True)
+    assert skipped is not None
+    assert always is not None
+    assert (skipped.ran, always.ran) == (False, True)
+    assert not skipped.environment
+    assert build(replace(declared, build=())) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("no-such-builder",), "E_CANNOT_START", "build of workload 'w'"),
+        (("make && cp a b",), "E_CANNOT_START", "No shell reads it"),
+        (
+            (sys.executable, "-c", "import sys; sys.exit(2)", "&&", "x"),
+            "E_BUILD_FAILED",
+            "No shell reads it",
+        ),
+    ],
+)
+def test_a_build_that_cannot_work(
+    tmp_path: Path, argv: tuple[str, ...], code: str, words: str
+) -> None:
+    with pytest.raises(ToolError) as refused:
+        build(replace(workload(tmp_path, ""), build=argv))
+    assert refused.value.code == code
+    assert words in str(refused.value)
+
+
+def test_a_build_that_never_ends_and_one_that_floods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "_TIMEOUT_S", 0.5)
+    with pytest.raises(ToolError, match=r"E_BUILD_FAILED: .*timed out"):
+        build(workload(tmp_path, "import time; time.sleep(600)"))
+    monkeypatch.setattr(building, "_TIMEOUT_S", 600)
+    monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 1 << 16)
+    with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
+        build(workload(tmp_path, "while True: print('x' * 4096, flush=True)"))
+
+
+def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pids.new', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "os.rename('pids.new', 'pids')\n"
+        "child.wait()\n"
+    )
+    pids = tmp_path / "pids"
+
+    def interrupt() -> None:
+        while not pids.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt, daemon=True)
+    waiting.start()
+    with pytest.raises(KeyboardInterrupt):
+        build(workload(tmp_path, code))
+    waiting.join()
+    assert not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split())

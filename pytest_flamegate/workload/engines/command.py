@@ -96,11 +96,11 @@ class Command:
             _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
             for part in workload.command
         )
-        counted = workload.token_unit == "tokenizer"
-        tokenizer = workload.directory / (workload.tokenizer or "") if counted else None
-        if tokenizer is not None:
-            load(tokenizer)  # a broken one is refused before anything runs
-        return Streamed(argv, workload.token_unit, tokenizer, hearing(workload))
+        counting = None
+        if workload.token_unit == "tokenizer":
+            counting = workload.directory / (workload.tokenizer or "")
+            load(counting)  # a broken one is refused before anything runs
+        return Streamed(argv, workload.token_unit, counting, hearing(workload))
 
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""

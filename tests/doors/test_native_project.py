@@ -1,0 +1,210 @@
+"""A repository of C without any Python file: built, measured, compared, for real."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.doors.project import QUICK, Project
+from tests.tools import require
+from tests.workload.repositories import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENGINE = """\
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef ROUNDS
+#define ROUNDS 4000000
+#endif
+
+__attribute__((noinline)) static unsigned matmul(unsigned x)
+{
+    for (int i = 0; i < ROUNDS; i++)
+        x = x * 1103515245u + 12345u;
+    return x;
+}
+
+int main(int argc, char **argv)
+{
+    volatile unsigned x = argc;
+    for (int i = atoi(argv[2]); i > 0; i--) {
+        x = matmul(x);
+        putchar('a' + i % 7);
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
+MAKEFILE = """\
+OUT ?= build
+$(OUT)/engine: engine.c
+\t@mkdir -p $(OUT)
+\t$(CC) -O2 $(CFLAGS) -o $@ $<
+"""
+COMPARING = ("--flamegate", "--flamegate-profiler=none", "--flamegate-budget=20")
+DECLARED = """\
+[workloads.native]
+engine = "command"
+command = ["{engine}", "{{prompt}}", "{{max_tokens}}"]
+build = ["make"]
+prompt = "What is 2+2?"
+max_tokens = 16
+{more}
+"""
+
+
+def declared(more: str = "", engine: str = "build/engine") -> str:
+    return DECLARED.format(engine=engine, more=more)
+
+
+@pytest.fixture
+def native(pytester: pytest.Pytester) -> Project:
+    """One commit of an engine in C; nothing that is built is tracked."""
+    require(shutil.which("cc") is not None, "there is no C compiler")
+    require(shutil.which("make") is not None, "there is no make")
+    project = Project(pytester)
+    project.write("engine.c", ENGINE)
+    project.write("Makefile", MAKEFILE)
+    project.write("flamegate.toml", declared())
+    # What the harness around this test writes, and what is built.
+    project.write(".gitignore", "/build\nstdout\nstderr\nrunpytest-*\n")
+    git(project.path, "init", "-q", "-b", "main")
+    commit(project)
+    return project
+
+
+def commit(project: Project) -> None:
+    git(project.path, "add", "-A")
+    git(project.path, "commit", "-q", "-m", "a change")
+
+
+def evidence(project: Project, name: str = "evidence.json") -> dict[str, Any]:
+    text = (project.artifacts / "latest" / "native" / name).read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def told(project: Project) -> dict[str, str]:
+    return {reason["code"]: reason["message"] for reason in project.verdict("native")["reasons"]}
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_flags_of_the_workload_reach_the_program_that_is_measured(native: Project) -> None:
+    native.write("flamegate.toml", declared('env = { CFLAGS = "-DROUNDS=1000" }'))
+    native.run(*QUICK).assert_outcomes(passed=1)
+    program, built = evidence(native)["program"], native.path / "build" / "engine"
+    assert (program["path"], program["inside"]) == ("build/engine", True)
+    assert (program["sha256"], program["size_bytes"]) == (sha256(built), built.stat().st_size)
+    assert program["build"]["argv"] == ["make"]
+    assert program["build"]["ran"] is True
+    assert program["build"]["environment"]["CFLAGS"] == "-DROUNDS=1000"
+    built.unlink()
+    native.write("flamegate.toml", declared())
+    native.run(*QUICK).assert_outcomes(passed=1)
+    assert evidence(native)["program"]["sha256"] != program["sha256"]
+    assert not git(native.path, "status", "--porcelain", "--", ".flamegate", "build")
+
+
+def test_a_slower_commit_is_caught_by_two_programs(native: Project) -> None:
+    native.write("engine.c", ENGINE.replace("4000000", "9000000"))
+    commit(native)
+    result = native.run(*COMPARING, "--flamegate-against=HEAD~1")
+    result.assert_outcomes(failed=1)
+    assert native.verdict("native")["verdict"] == "regressed"
+    base, head = (
+        evidence(native, name)["program"] for name in ("base-evidence.json", "evidence.json")
+    )
+    assert base["sha256"] != head["sha256"]
+    assert base["path"] == head["path"] == "build/engine"
+    assert "W_SAME_PROGRAM" not in told(native)
+
+
+def test_two_sides_of_one_program_are_said_to_be(native: Project) -> None:
+    native.write("engine.c", ENGINE + "/* nothing else */\n")
+    commit(native)
+    result = native.run(*COMPARING, "--flamegate-against=HEAD~1")
+    assert "very same program, build/engine" in told(native)["W_SAME_PROGRAM"]
+    result.stdout.fnmatch_lines(["*W_SAME_PROGRAM*"])
+
+
+def test_a_build_of_both_sides_into_one_place_is_refused(
+    native: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = native.path.parent / f"{native.path.name}-out"
+    native.write("engine.c", ENGINE.replace("4000000", "9000000"))
+    # Make goes by times, and finds nothing to do for the other side.
+    monkeypatch.setenv("OUT", str(place))
+    native.write("flamegate.toml", declared(engine=str(place / "engine")))
+    native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    assert set(told(native)) == {"E_SHARED_PROGRAM"}
+    # A build that goes by contents replaces the program of the other side.
+    monkeypatch.setenv("OUT", str(native.path / "build"))
+    native.write("flamegate.toml", declared().replace('["make"]', '["make", "-B"]'))
+    native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    assert set(told(native)) == {"E_PROGRAM_CHANGED"}
+    assert "a place each" in told(native)["E_PROGRAM_CHANGED"]
+
+
+def test_what_a_skipped_build_did_not_make(
+    native: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
+    native.run(*QUICK).assert_outcomes(failed=1)
+    assert "FLAMEGATE_SKIP_BUILD=1 skipped" in told(native)["E_CANNOT_START"]
+    monkeypatch.delenv("FLAMEGATE_SKIP_BUILD")
+    native.run(*QUICK).assert_outcomes(passed=1)
+    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
+    native.run(*QUICK).assert_outcomes(passed=1)
+    assert evidence(native)["program"]["build"]["ran"] is False
+
+
+def test_a_program_that_is_replaced_while_it_is_measured(native: Project) -> None:
+    script = native.write("run", '#!/bin/sh\nprintf abcdef\necho "# later" >> "$0"\n')
+    script.chmod(0o755)
+    native.write("flamegate.toml", declared(engine="./run").replace('build = ["make"]\n', ""))
+    native.run(*QUICK).assert_outcomes(failed=1)
+    assert set(told(native)) == {"E_PROGRAM_CHANGED"}
+
+
+def test_output_that_differs_is_shown_token_by_token(native: Project) -> None:
+    script = native.write("run", '#!/bin/sh\nprintf "same%s" "$$"\n')
+    script.chmod(0o755)
+    native.write("flamegate.toml", declared(engine="./run").replace('build = ["make"]\n', ""))
+    result = native.run(*QUICK)
+    seen = evidence(native)
+    at, first = seen["differs_at"], seen["tokens"]
+    assert at >= len("same")
+    assert seen["differs_to"] != (first[at] if at < len(first) else None)
+    message = told(native)["W_NOT_DETERMINISTIC"]
+    assert f"token {at} was" in message
+    assert "threads = 1" in message
+    result.stdout.fnmatch_lines(["*W_NOT_DETERMINISTIC*"])
+
+
+def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
+    from pytest_flamegate.profile import Setup, perf
+
+    probe = perf.make(Setup(python_engine=False)).probe()
+    require(probe.usable, f"perf cannot be used: {probe.reason}")
+    native.write(
+        "flamegate.toml",
+        declared('env = { CFLAGS = "-g -DROUNDS=20000000" }').replace("= 16", "= 64"),
+    )
+    native.run("--flamegate", "--flamegate-profiler=perf", "--flamegate-budget=5").assert_outcomes(
+        passed=1
+    )
+    seen = evidence(native)
+    assert seen["profile"]["hotspots"][0]["name"] == "matmul"
+    page = (native.artifacts / "latest" / "native" / "flamegraph.md").read_text()
+    assert f"`build/engine` · `sha256 {seen['program']['sha256']}`" in page
+    assert native.verdict("native")["grade"] == "OBSERVED"
