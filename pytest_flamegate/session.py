@@ -183,6 +183,9 @@ class Session:
             beside |= counted_files(workload, sealed, count)
         old = baseline.evidence if baseline else None
         decode, warnings = decoded(measuring, sealed.evidence)
+        for code, told in measuring.observer.notes.items():
+            verdict = with_reason(verdict, Reason(code, told))
+            warnings = (*warnings, f"{code}: {told}")
         return self._publish(workload, sealed, verdict, old, beside, decode, warnings)
 
     def _against(

@@ -56,6 +56,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "search",
             "slowing",
             "split",
+            "sse",
             "thresholds",
             "wire",
         ]

@@ -217,6 +217,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         "workload/process.py": "the one place that starts and ends processes",
         "workload/tree.py": "its half that ends them",
     },
+    "the network": {
+        "workload/http_client.py": "the one place that asks a server",
+        "workload/api.py": "the types of its answers and errors",
+    },
     "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {
         "receipt/strict_json.py": "the strict reader itself",
@@ -226,6 +230,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
         "workload/child.py": _ARGUMENT,
         "workload/count_child.py": _ARGUMENT,
+        "workload/completions.py": "what a server streams; every figure is looked at by itself",
         "workload/sources/pattern.py": "what its own child prints: named groups, as text",
         "workload/sources/receipt.py": "strict by its own hooks: duplicates here, figures by name",
         "workload/refusals.py": "a refusal that this package's own child told over its pipe",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.stats import mean, median
+from pytest_flamegate.receipt.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ def measurement_of(evidence: Evidence, receipt_tps: float | None = None) -> Meas
         )
     if receipt_tps is not None:
         _positive(receipt_tps, "tokens_per_second of the receipt")
-    _refuse_duplicates(timed_runs)
+    _refuse_duplicates(timed_runs, windows=of_one_process(evidence.workload))
     timed = tuple(_timed_process(run) for run in timed_runs)
     if len({process.reference_s is None for process in timed}) > 1:
         raise _mixed_reference()
@@ -218,12 +219,15 @@ def _check_profile(process: ProcessProfile) -> None:
         )
 
 
-def _refuse_duplicates(runs: Sequence[Run]) -> None:
-    """Refuse one process counted twice, or copied: it would pass for independent evidence."""
+def _refuse_duplicates(runs: Sequence[Run], *, windows: bool) -> None:
+    """Refuse one process counted twice, or copied: it would pass for independent evidence.
+
+    ``windows`` of one process are the unit of evidence themselves; their times still differ.
+    """
     processes: set[tuple[int, int]] = set()
     times: dict[tuple[Block, ...], int] = {}
     for run in runs:
-        if run.started_ticks is not None:
+        if run.started_ticks is not None and not windows:
             if (run.started_ticks, run.pid) in processes:
                 raise UndecidedError(
                     "E_DUPLICATE_PROCESS",

@@ -21,7 +21,7 @@ from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
 from pytest_flamegate.workload import count_child, served, wire
 from pytest_flamegate.workload.cutting import Cutter
-from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.workload.refusals import check_count, told
 from pytest_flamegate.workload.retelling import retold
 
@@ -62,10 +62,10 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
     """Count the workload in the environment ``env``, which is that of the engine.
 
     Raises what ``count_program`` raises; ``UsageError`` ``E_CANNOT_COUNT_CALLABLE`` for
-    a callable of this process; ``ToolError`` ``E_OTHER_TOKENS`` where an engine made
-    more or fewer tokens than it was asked for, ``E_TOKENS_DIFFER`` where the two runs
-    do not begin alike, ``E_PROFILE_CONTRADICTS`` where more tokens took no more
-    instructions; and what the engine itself refuses.
+    a callable of this process, ``E_CANNOT_COUNT_SERVER`` for a server; ``ToolError``
+    ``E_OTHER_TOKENS`` where an engine made more or fewer tokens than it was asked for,
+    ``E_TOKENS_DIFFER`` where the two runs do not begin alike, ``E_PROFILE_CONTRADICTS`` where
+    more tokens took no more instructions; and what the engine itself refuses.
     """
     if isinstance(plan, Served) and plan.call is not None:
         raise UsageError(
@@ -73,6 +73,12 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
             f"{workload.name!r} is a callable of this process, and no copy of a running process "
             "can be counted.",
             'Declare a workload with engine = "python" and target = "module:function" instead.',
+        )
+    if isinstance(plan, Endpoint):
+        raise UsageError(
+            "E_CANNOT_COUNT_SERVER",
+            f"{workload.name!r} asks a server, whose start and waiting would be counted with it.",
+            "Count the engine as a command or a Python target, or profile the server by sampling.",
         )
     many = min(MANY, workload.max_tokens)
     whole = None
@@ -147,6 +153,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
     settled = {**env, "PYTHONDONTWRITEBYTECODE": "1"}
     if isinstance(plan, Served):
         return _served(plan, workload, settled, tokens)
+    assert isinstance(plan, Streamed)
     counted = count_program(
         retold(plan, workload, tokens) or plan.argv,
         env=settled,

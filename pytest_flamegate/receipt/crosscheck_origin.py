@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 WRITTEN_WITHIN_S = 24 * 3600
 
-_SCOPES = {"embedded": "sequence", "python": "sequence", "command": "process"}
+_SCOPES = {
+    "embedded": "sequence",
+    "python": "sequence",
+    "openai": "sequence",
+    "command": "process",
+}
 _COVERED = {"sequence": ("sequence",), "process": ("process", "decode")}
-_NEEDED = {"command": "command", "python": "target"}
-"""What the recipe of an engine says to run."""
+_NEEDED = {"command": ("command",), "python": ("target",), "openai": ("serve", "url")}
+"""What the recipe of an engine says to run, by one of these keys."""
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -208,9 +213,10 @@ def _evidence_expired(case: Case) -> Iterator[str]:
 def _recipe_incomplete(case: Case) -> Iterator[str]:
     # What nobody can run again was observed by nobody else.
     recipe = case.evidence.workload
-    needed = _NEEDED.get(str(recipe.get("engine")))
-    if needed is not None and not recipe.get(needed):
-        yield f"The recipe of the engine {shown(recipe['engine'])} holds no {needed}."
+    needed = _NEEDED.get(str(recipe.get("engine")), ())
+    if needed and not any(recipe.get(name) for name in needed):
+        told = " or ".join(needed)
+        yield f"The recipe of the engine {shown(recipe['engine'])} holds no {told}."
 
 
 @SHORTFALLS.rule(

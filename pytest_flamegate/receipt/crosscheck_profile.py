@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,10 +135,11 @@ def _profile_process(case: Case) -> Iterator[str]:
         return
     # A process id comes round again: only with its start does it name a process.
     named = [(process.pid, process.started_ticks) for process in profile.processes]
+    most = len(case.profiled) if of_one_process(case.evidence.workload) else 1
     for pid, ticks in dict.fromkeys(named):
         started = {run.started_ticks for run in case.profiled if run.pid == pid}
         same = [t for p, t in named if p == pid and (t == ticks or None in (t, ticks))]
-        if len(same) > 1:
+        if len(same) > most:
             yield f"The process {pid} stands twice in the profile."
         if not started:
             yield f"The process {pid} was profiled and is none of the profiled runs."

@@ -10,6 +10,7 @@ from pytest_flamegate.receipt.copies import repetitions
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.windows import of_one_process
 from pytest_flamegate.workload.digest import token_digest
 
 if TYPE_CHECKING:
@@ -205,8 +206,9 @@ def _copied_runs(case: Case) -> Iterator[str]:
     runs = case.evidence.runs
     seen: dict[object, int] = {}
     processes: set[tuple[int, int]] = set()
+    windows = of_one_process(case.evidence.workload)
     for run in case.evidence.runs:
-        if run.started_ticks is not None:
+        if run.started_ticks is not None and not windows:
             process = (run.pid, run.started_ticks)
             if process in processes:
                 yield f"The process {run.pid} stands twice among the runs."

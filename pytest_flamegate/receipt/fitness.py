@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import Notice, shown
 from pytest_flamegate.receipt.registry import Rulebook
+from pytest_flamegate.receipt.windows import of_one_process
 from pytest_flamegate.workload.floors import (
     MAX_CPU_PRESSURE_PCT,
     MAX_WAITING,
@@ -70,6 +71,18 @@ def _few_processes(candidate: Candidate) -> Iterator[str]:
     timed = sum(run.tokens > 0 for run in candidate.case.timed)
     if timed < MIN_PROCESSES:
         yield f"{timed} process(es) were timed, and a spread needs {MIN_PROCESSES}."
+
+
+@REASONS.rule(
+    "F_ONE_PROCESS",
+    "Each timed run was a process of its own.",
+    todo="Have the server started for each run: serve instead of url.",
+    protects=None,
+)
+def _one_process(candidate: Candidate) -> Iterator[str]:
+    # What differs from one start to the next, such as where its memory lies, was not seen.
+    if of_one_process(candidate.case.evidence.workload):
+        yield "The runs are windows of one server, which ran before and went on."
 
 
 @REASONS.rule(

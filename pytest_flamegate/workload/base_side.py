@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.workload.engines.base import Plan, Served, Streamed
+from pytest_flamegate.workload.engines.base import Endpoint, Plan, Served, Streamed
 from pytest_flamegate.workload.sides import Sides
 
 if TYPE_CHECKING:
@@ -48,12 +48,20 @@ def at_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, W
     """Return the base side's plan and workload; call it when the base is built.
 
     Raises what ``workload_at_base`` does, ``UsageError`` ``E_CALL_AT_REVISION`` for a
-    callable of this very process, and ``ToolError`` ``E_BASE_NOT_BUILT`` where the plan
+    callable of this very process, ``E_URL_AT_REVISION`` for a server that runs already, and
+    ``ToolError`` ``E_BASE_NOT_BUILT`` where the plan
     runs a program of the project that the checkout does not have.
     """
     based = workload_at_base(workload, checkout)
     sides = Sides(checkout.project, checkout.root)
-    if isinstance(plan, Streamed):
+    if isinstance(plan, Endpoint) and plan.url is not None:
+        raise UsageError(
+            "E_URL_AT_REVISION",
+            f"{workload.node_name} measures a server that runs already ({plan.url}), which is of "
+            "no revision.",
+            'Have it started for each side: serve = ["program", "--port", "{port}"].',
+        )
+    if isinstance(plan, Streamed | Endpoint):
         argv = tuple(_argument(part, workload, sides) for part in plan.argv)
         return replace(plan, argv=argv), based
     return _served(plan, workload, sides), based

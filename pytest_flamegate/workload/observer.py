@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
+from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import clocks, determinism, streamed
 from pytest_flamegate.workload.device_watch import Watch
 from pytest_flamegate.workload.digest import first_difference, token_digest
-from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.engines.base import Endpoint, Lasting, Served
 from pytest_flamegate.workload.observation import Block, Observation, Role, Run, total
 from pytest_flamegate.workload.served import ServedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_flamegate.workload.endpoint import EndpointProcess
     from pytest_flamegate.workload.engines.base import Plan, Streamed
     from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
@@ -87,6 +89,9 @@ class Observer:
     _differs_at: int | None = None
     _own_lines: bool = False
     _differs_to: str | None = None
+    _token_source: str | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+    """What has to be known of how it was observed, by code."""
     _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
 
     @property
@@ -102,11 +107,13 @@ class Observer:
         """
         if isinstance(self.plan, Served):
             return self._timed_served(self.plan, seconds)
+        if isinstance(self.plan, Endpoint):
+            return self._timed_endpoint(seconds)
         return self.answer(ALONE)
 
     def answer(self, place: Place) -> Run:
         """Run the program once, unprofiled."""
-        assert not isinstance(self.plan, Served)
+        assert not isinstance(self.plan, Lasting)
         run, _ = self._answer("timed", self.plan, place=place)
         self._runs.append(run)
         return run
@@ -116,15 +123,26 @@ class Observer:
         place: Place = ALONE,
         python_flags: Sequence[str] = (),
         more: Mapping[str, object] = _NO_MORE,
-    ) -> ServedProcess:
-        """Start a process that generates on command; the caller closes it.
+    ) -> ServedProcess | EndpointProcess:
+        """Start a process that generates on command, or find it; the caller closes it.
 
-        ``more`` is told to the engine's factory beside what the plan tells.
+        ``more`` is told to a served engine's factory beside what the plan tells.
         """
-        assert isinstance(self.plan, Served)
+        assert isinstance(self.plan, Lasting)
         self.devices.before()
-        served = ServedProcess(
-            replace(self.plan, load={**self.plan.load, **more}),
+        served: ServedProcess | EndpointProcess
+        if isinstance(self.plan, Endpoint):
+            served = self._endpoint(self.plan, place)
+        else:
+            plan = replace(self.plan, load={**self.plan.load, **more})
+            served = self._served(plan, place, python_flags)
+        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
+        self.devices.begin(served.pid)
+        return served
+
+    def _served(self, plan: Served, place: Place, python_flags: Sequence[str]) -> ServedProcess:
+        return ServedProcess(
+            plan,
             self.workload,
             self._environment(),
             self._saw,
@@ -132,20 +150,35 @@ class Observer:
             place.cpu,
             self._began,
         )
-        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
-        self.devices.begin(served.pid)
+
+    def _endpoint(self, plan: Endpoint, place: Place) -> EndpointProcess:
+        # Whoever measures no server loads nothing of the network.
+        from pytest_flamegate.workload.endpoint import EndpointProcess
+
+        served = EndpointProcess(
+            plan, self.workload, self._environment(), self._saw, place.cpu, self._began
+        )
+        self.notes |= served.notes
+        if plan.url is not None:
+            self.notes["I_ONE_PROCESS"] = (
+                f"All runs are windows of one process ({served.pid}), which ran before: nothing "
+                "is known of how its figures differ from one start to the next."
+            )
+        self._token_source = served.token_source
         return served
 
     def keep(
         self,
         role: Role,
-        served: ServedProcess,
+        served: ServedProcess | EndpointProcess,
         blocks: Sequence[Block],
         counted: clocks.Counters,
         place: Place = ALONE,
     ) -> Run:
         """Write down what a served process did; it still runs."""
         self.devices.end(served.pid)
+        if not isinstance(served, ServedProcess):
+            self.notes |= served.notes
         run = Run(
             role=role,
             pid=served.pid,
@@ -166,7 +199,7 @@ class Observer:
 
         The watch begins after load and warm-up and ends before the process does.
         """
-        assert isinstance(self.plan, Served)
+        assert isinstance(self.plan, Lasting)
         with self.serve(python_flags=self.python_flags) as served:
             sequences = self.warm(served, seconds)
             window = attach(served.pid)
@@ -201,7 +234,7 @@ class Observer:
 
         ``clean`` takes what the profiler wrote out of the program's own output.
         """
-        assert not isinstance(self.plan, Served)
+        assert not isinstance(self.plan, Lasting)
         run, answer = self._answer("profiled", replace(self.plan, argv=argv), clean)
         self._runs.append(run)
         return answer
@@ -211,10 +244,10 @@ class Observer:
 
         ``reference`` warms the reference kernel up too; pairs do without one.
         """
-        if isinstance(self.plan, Served):
+        if isinstance(self.plan, Lasting):
             with self.serve() as served:
                 served.warm_up(WARM_TOKENS)
-                if reference:
+                if reference and isinstance(served, ServedProcess):
                     served.reference(1)
         else:
             self._answer("timed", self.plan)
@@ -222,24 +255,41 @@ class Observer:
     def observation(self) -> Observation:
         """Return all that was seen so far."""
         tokens = self._tokens or ()
-        served = isinstance(self.plan, Served)
-        read = "yielded" if served else "stdout without own lines" if self._own_lines else "stdout"
+        lasting = isinstance(self.plan, Lasting)
         return Observation(
             nonce=self.nonce,
             runs=self._alike(),
             tokens=tokens,
             token_digest=token_digest(tokens),
-            token_source=f"{read}:{self.plan.token_unit}",
+            token_source=self._source(),
             differs_at=self._differs_at,
-            clock_scope="sequence" if served else "process",
+            clock_scope="sequence" if lasting else "process",
             requested_environment=determinism.requested(self.workload),
             effective_environment=self._effective,
             device=self.devices.seen([run for run in self._runs if run.role == "timed"]),
             differs_to=self._differs_to,
         )
 
+    def _source(self) -> str:
+        if isinstance(self.plan, Endpoint):
+            return self._token_source or "sse"
+        read = "stdout without own lines" if self._own_lines else "stdout"
+        return f"{'yielded' if isinstance(self.plan, Served) else read}:{self.plan.token_unit}"
+
+    def _timed_endpoint(self, seconds: float) -> Run:
+        """Ask a server for about ``seconds``; nobody runs a reference kernel in its process."""
+        with self.serve() as served:
+            sequences = self.warm(served, seconds / BLOCKS)
+            end_s = time.monotonic() + seconds
+            blocks: list[Block] = []
+            while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
+                blocks.append(served.block(sequences))
+                self.devices.look(served.pid)
+            return self.keep("timed", served, blocks, served.counters())
+
     def _timed_served(self, plan: Served, seconds: float) -> Run:
         with self.serve() as served:
+            assert isinstance(served, ServedProcess)
             sequences = self.warm(served, seconds / BLOCKS)
             end_s = time.monotonic() + seconds
             peak_rss_bytes = served.counters().peak_rss_bytes
@@ -265,7 +315,7 @@ class Observer:
             before = after
         return blocks
 
-    def warm(self, served: ServedProcess, block_s: float) -> int:
+    def warm(self, served: ServedProcess | EndpointProcess, block_s: float) -> int:
         """Warm the process up; return how many sequences fill about ``block_s``."""
         served.warm_up(WARM_TOKENS)
         began = time.monotonic()
@@ -341,6 +391,13 @@ class Observer:
             self._differs_to = next(iter(tokens[self._differs_at :]), None)
 
     def _began(self, pid: int) -> None:
+        url = self.plan.url if isinstance(self.plan, Endpoint) else None
+        if url is not None and self.served_pid not in (None, pid):
+            raise ToolError(
+                "E_SERVER_CHANGED",
+                f"The server at {url} was process {self.served_pid} and is process {pid} now.",
+                "Leave it running while it is measured, and measure again.",
+            )
         self.served_pid = pid
 
     def _environment(self) -> dict[str, str]:

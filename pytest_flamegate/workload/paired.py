@@ -13,14 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.engines.base import Lasting, Served
 from pytest_flamegate.workload.observer import WARM_TOKENS, Place
 from pytest_flamegate.workload.placement import some_cpu
+from pytest_flamegate.workload.served import ServedProcess
 
 if TYPE_CHECKING:
+    from pytest_flamegate.workload.endpoint import EndpointProcess
     from pytest_flamegate.workload.observation import Block
     from pytest_flamegate.workload.observer import Observer
-    from pytest_flamegate.workload.served import Parted, ServedProcess
+    from pytest_flamegate.workload.served import Parted
 
 TURN_S = 0.005
 """How long one side runs before it is the other's turn, where a sequence can be paused."""
@@ -47,7 +49,7 @@ class PairObserver:
         bound = self.base.workload.threads == self.head.workload.threads == 1
         place = Place(self.pairs, some_cpu(self.rng) if bound else None)
         sides = self._drawn()
-        if isinstance(self.base.plan, Served):
+        if isinstance(self.base.plan, Lasting):
             self._served(sides, place)
         else:
             self._programs(sides, place)
@@ -60,7 +62,11 @@ class PairObserver:
 
     def _served(self, sides: list[Observer], place: Place) -> None:
         with ExitStack() as stack:
-            running = [(side, stack.enter_context(side.serve(place))) for side in sides]
+            running: list[tuple[Observer, ServedProcess | EndpointProcess]] = []
+            for side in sides:
+                served = side.serve(place)
+                stack.callback(served.close)
+                running.append((side, served))
             turns = [_Turns(side, served) for side, served in running]
             if all(turn.pauses for turn in turns):
                 self._by_parts(turns)
@@ -105,8 +111,7 @@ class PairObserver:
 class _Turns:
     """One side of a pair of served processes."""
 
-    def __init__(self, side: Observer, served: ServedProcess) -> None:
-        assert isinstance(side.plan, Served)
+    def __init__(self, side: Observer, served: ServedProcess | EndpointProcess) -> None:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
@@ -118,13 +123,15 @@ class _Turns:
         tokens = min(WARM_TOKENS, side.workload.max_tokens)
         self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
         self.sequences = max(1, round(TURN_S / warm_s))
-        self.pauses = side.plan.stands_still and side.workload.max_tokens > self.part_tokens
+        stands_still = isinstance(side.plan, Served) and side.plan.stands_still
+        self.pauses = stands_still and side.workload.max_tokens > self.part_tokens
 
     @property
     def ended(self) -> bool:
         return self._open is None or self._open.ended
 
     def begin(self) -> None:
+        assert isinstance(self.served, ServedProcess)
         self._open = self.served.parted()
 
     def part(self, tokens: int) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.engines.base import Lasting
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload.engines.base import Plan, Streamed
@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 def retell(plan: Plan, workload: Workload, tokens: int) -> tuple[Plan, Workload] | None:
     """Return the plan and the workload for that many tokens; None where that cannot be told."""
     fewer = replace(workload, max_tokens=tokens)
-    if isinstance(plan, Served):
+    if isinstance(plan, Lasting):
         return plan, fewer
     argv = retold(plan, workload, tokens)
     return None if argv is None else (replace(plan, argv=argv), fewer)

@@ -92,6 +92,7 @@ UNFIT: list[tuple[str, Callable[[], Triple]]] = [
         lambda: build(deterministic=False).with_run(0, token_digest=OTHER_SHA256),
     ),
     ("F_FEW_PROCESSES", lambda: build(timed=2)),
+    ("F_ONE_PROCESS", lambda: of_one_process(build())),
     ("F_NO_PROFILE", lambda: build().with_evidence(profile=None)),
     ("F_FEW_SAMPLES", lambda: build(profiled=1, shares={"gemv_ternary": 0.9})),
     ("F_STACKS_CUT", lambda: build().with_profile(completeness=0.2)),
@@ -109,6 +110,14 @@ UNFIT: list[tuple[str, Callable[[], Triple]]] = [
     ("F_WHOLE_PROCESS", lambda: build(tokens=("52",), clock_scope="process")),
     ("F_SUSPICIOUS", lambda: same_clocks(build())),
 ]
+
+
+def of_one_process(triple: Triple) -> Triple:
+    """Every timed run is a window of one server, and says so."""
+    server = {"engine": "openai", "url": "http://127.0.0.1:8080"}
+    told = triple.with_evidence(workload={**triple.evidence.workload, **server})
+    environment = {**told.receipt.environment, "FLAMEGATE_ENGINE": "openai"}
+    return told.with_receipt(environment=environment)
 
 
 def injected(triple: Triple) -> Triple:

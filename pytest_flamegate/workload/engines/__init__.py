@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.engines import command, embedded, python
+from pytest_flamegate.workload.engines import command, embedded, openai, python
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload.engines.base import Engine
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ENGINES: dict[str, Engine] = {
     "embedded": embedded.Embedded(),
     "command": command.Command(),
+    "openai": openai.OpenAI(),
     "python": python.Python(),
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_flamegate.workload.sources import SILENT, Hearing
@@ -56,7 +57,30 @@ class Streamed:
     hearing: Hearing = SILENT
 
 
-Plan = Served | Streamed
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server that is driven over HTTP, as OpenAI's is.
+
+    ``argv`` starts one, with ``{host}`` and ``{port}`` still to be filled in; it is empty where
+    ``url`` names one that runs already and is left running. ``chat`` asks by messages instead
+    of a bare prompt. ``served_model`` is the name that a request gives; None takes the first
+    that the server lists. ``request`` holds further fields of each request. ``health`` is the
+    path that answers 200 once the server is ready; None tries the common ones. ``key_variable``
+    names the environment variable that holds the key.
+    """
+
+    argv: tuple[str, ...] = ()
+    url: str | None = None
+    chat: bool = False
+    served_model: str | None = None
+    request: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    health: str | None = None
+    key_variable: str | None = None
+
+
+Lasting = Served | Endpoint
+"""Plans of a process that generates again and again, and is clocked from outside."""
+Plan = Lasting | Streamed
 
 
 class Engine(Protocol):

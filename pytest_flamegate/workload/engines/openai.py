@@ -1,0 +1,199 @@
+"""Any server that speaks OpenAI's protocol: one that is started for the run, or one that runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload.engines.base import Endpoint, Plan
+from pytest_flamegate.workload.toml_file import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.workload.engines.base import Kinds
+    from pytest_flamegate.workload.spec import Workload
+
+PLACEHOLDERS = ("model", "tokenizer", "seed", "threads", "host", "port")
+APIS = ("completions", "chat")
+FRAMES = ("native", "python")
+_OURS = frozenset({"max_tokens", "messages", "model", "n", "prompt", "stream", "stream_options"})
+"""Fields of a request on which the measurement rests."""
+_LATER = frozenset({"host", "port"})
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATH = re.compile(r"/[!-~]*")
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+
+
+class OpenAI:
+    """Asks a server for completions and reads the tokens as they stream in."""
+
+    name = "openai"
+    keys = frozenset({"model", "tokenizer"})
+    options: Mapping[str, Kinds] = MappingProxyType(
+        {
+            "serve": (list,),
+            "url": (str,),
+            "api": (str,),
+            "served_model": (str,),
+            "request": (dict,),
+            "health": (str,),
+            "api_key_env": (str,),
+            "frames": (str,),
+        }
+    )
+
+    def sees_python(self, workload: Workload) -> bool:
+        """Return what ``frames`` says, else whether a Python interpreter runs the server."""
+        if "frames" in workload.options:
+            return workload.options["frames"] == "python"
+        if argv := _serve(workload):
+            return _is_python(argv[0], workload.directory)
+        from pytest_flamegate.workload import listeners
+
+        return bool(_PYTHON.fullmatch(listeners.program_of(str(workload.options.get("url", "")))))
+
+    def validate(self, workload: Workload) -> None:
+        """Refuse neither or both of serve and url, and values that no server could take."""
+        options = workload.options
+        if ("serve" in options) == ("url" in options):
+            which = "both serve and url" if "serve" in options else "neither serve nor url"
+            raise UsageError(
+                "E_NO_SERVER",
+                f"Workload {workload.name!r} has the engine openai and {which}.",
+                'Say serve = ["llama-server", "-m", "{model}", "--port", "{port}"] to have one '
+                'started, or url = "http://127.0.0.1:8080" for one that runs.',
+            )
+        if "serve" in options:
+            _check_serve(workload)
+        else:
+            _check_url(workload)
+        for key, known in (("api", APIS), ("frames", FRAMES)):
+            if key in options and options[key] not in known:
+                raise _bad(workload, key, f"Use one of: {', '.join(known)}.")
+        _check_request(workload)
+        if not _PATH.fullmatch(str(options.get("health", "/"))):
+            raise _bad(workload, "health", "It is a path on the server, such as /health.")
+        if not _VARIABLE.fullmatch(str(options.get("api_key_env", "KEY"))):
+            raise _bad(workload, "api_key_env", "It is the name of a variable, never a key itself.")
+
+    def model(self, workload: Workload) -> Path | None:
+        """Return the model file: declared, or discovered where serve uses {model}."""
+        if workload.model is None and "{model}" not in " ".join(_serve(workload)):
+            return None
+        return find_model(workload.model, workload.directory)
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Fill in all placeholders but those of the address, which is not known yet."""
+        options = workload.options
+        values = {
+            "model": str(model or ""),
+            "tokenizer": workload.tokenizer or "",
+            "seed": str(workload.seed),
+            "threads": str(workload.threads),
+            "host": "{host}",
+            "port": "{port}",
+        }
+        return Endpoint(
+            argv=tuple(
+                _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
+                for part in _serve(workload)
+            ),
+            url=cast("str | None", options.get("url")),
+            chat=options.get("api") == "chat",
+            served_model=cast("str | None", options.get("served_model")),
+            request=cast("Mapping[str, Any]", options.get("request", MappingProxyType({}))),
+            health=cast("str | None", options.get("health")),
+            key_variable=cast("str | None", options.get("api_key_env")),
+        )
+
+    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
+        """Return None: the server tells, once it has been asked."""
+        return None
+
+
+def _serve(workload: Workload) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", workload.options.get("serve", ()))
+
+
+def _check_serve(workload: Workload) -> None:
+    argv = _serve(workload)
+    if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
+        raise _bad(workload, "serve", "It is a list of strings: a program and its arguments.")
+    used = set(_PLACEHOLDER.findall(" ".join(argv)))
+    if unknown := sorted(used - set(PLACEHOLDERS)):
+        raise UsageError(
+            "E_UNKNOWN_PLACEHOLDER",
+            f"Workload {workload.name!r} uses {{{unknown[0]}}} in serve.",
+            f"Known placeholders: {', '.join('{' + name + '}' for name in PLACEHOLDERS)}.",
+        )
+    if "port" not in used:
+        raise UsageError(
+            "E_NO_PORT",
+            f"Workload {workload.name!r} starts a server and does not tell it its port.",
+            'Give it one in serve: "--port", "{port}". A free one is found for each run.',
+        )
+
+
+def _check_url(workload: Workload) -> None:
+    from urllib.parse import urlsplit
+
+    url = str(workload.options["url"])
+    try:
+        parts = urlsplit(url)
+        usable = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and not (parts.username or parts.password or parts.query or parts.fragment)
+            and url.isascii()
+            and url.isprintable()
+            and " " not in url
+        )
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(
+            "E_BAD_URL",
+            f"Workload {workload.name!r} has no usable url.",
+            "Write http://HOST:PORT or https://HOST:PORT, with a path if need be, and no user, "
+            "password or query; api_key_env names the variable that holds a key.",
+        )
+
+
+def _check_request(workload: Workload) -> None:
+    fields = cast("Mapping[str, Any]", workload.options.get("request", {}))
+    if taken := sorted(_OURS & fields.keys()):
+        raise UsageError(
+            "E_BAD_VALUE",
+            f"Workload {workload.name!r} sets {taken[0]!r} in request.",
+            "What is measured rests on it: prompt and max_tokens are keys of the workload, the "
+            "model is served_model, and one answer is streamed.",
+        )
+
+
+def _bad(workload: Workload, key: str, todo: str) -> UsageError:
+    shown = told(workload.options.get(key))
+    return UsageError("E_BAD_VALUE", f"Workload {workload.name!r}: {key} is {shown}.", todo)
+
+
+def _is_python(program: str, directory: Path) -> bool:
+    """Whether ``program`` is a Python interpreter, or a script that one runs."""
+    if _PYTHON.fullmatch(Path(program).name):
+        return True
+    own = directory / program
+    found = str(own) if "/" in program and own.exists() else shutil.which(program)
+    if found is None:
+        return False
+    try:
+        with Path(found).open("rb") as file:
+            first = file.readline(200)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in first

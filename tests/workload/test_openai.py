@@ -1,0 +1,209 @@
+"""What is observed of a server that behaves, or misbehaves in ways that can be lived with."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.profile.instructions import count
+from pytest_flamegate.workload import clocks, listeners, tree
+from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Endpoint
+from pytest_flamegate.workload.retelling import retell
+from pytest_flamegate.workload.spec import Workload
+from tests.workload.endpoints import SERVER, observer, running, workload
+
+TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
+
+
+def test_each_piece_of_the_stream_is_a_token() -> None:
+    seen = observer(workload())
+    run = seen.timed(0.05)
+    found = seen.observation()
+    assert found.tokens == TOKENS
+    assert found.differs_at is None
+    assert (found.token_source, found.clock_scope) == ("sse:chunk", "sequence")
+    assert run.load_ns is not None
+    assert run.load_ns > 0
+    for block in run.blocks:
+        assert {len(gaps) for gaps in block.sequences_ns} == {6}
+        # Every token costs the server a millisecond of CPU, and nothing of it is missed.
+        assert block.interval.cpu_ns >= 0.9e6 * block.tokens
+        assert sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
+    assert run.reported[-1].source == "openai:usage"
+    assert run.reported[-1].figures == {"tokens": 6, "prompt_tokens": 3}
+    assert not tree.lives(run.pid)
+
+
+def test_a_chat_gives_the_same_tokens() -> None:
+    seen = observer(workload(api="chat"))
+    seen.timed(0.05)
+    assert seen.observation().tokens == TOKENS
+
+
+def test_a_server_without_a_health_page_is_asked_for_its_models() -> None:
+    assert observer(workload("no health")).timed(0.05).tokens
+
+
+def test_tokens_that_come_merged_are_counted_by_the_server() -> None:
+    seen = observer(workload("merged"))
+    run = seen.timed(0.05)
+    found = seen.observation()
+    assert found.token_source == "sse:usage"
+    assert found.tokens == ("".join(TOKENS), "", "", "", "", "")
+    assert {len(gaps) for block in run.blocks for gaps in block.sequences_ns} == {6}
+    assert "W_TOKENS_MERGED" in seen.notes
+
+
+def test_a_strict_server_is_asked_without_the_field_that_it_names() -> None:
+    seen = observer(workload("strict"))
+    run = seen.timed(0.05)
+    assert "openai:asked without cache_prompt" in [each.source for each in run.reported]
+
+
+def test_work_in_another_process_of_the_server_is_not_missed_in_silence() -> None:
+    seen = observer(workload("computes elsewhere"))
+    run = seen.timed(0.3)
+    # Who used more in the first answer is clocked; what the other one uses is said.
+    assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
+    assert not tree.lives(run.pid)
+
+
+def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
+    with running() as url:
+        port = int(url.rpartition(":")[2])
+        found = replace(workload(), options=MappingProxyType({"url": url}))
+        seen = observer(found)
+        first, second = seen.timed(0.05), seen.timed(0.05)
+        assert listeners.server_of("127.0.0.1", port) == first.pid == second.pid
+        assert first.started_ticks == second.started_ticks == clocks.started_ticks(first.pid)
+        assert first.load_ns is None
+        assert first.blocks != second.blocks
+        assert tree.lives(first.pid)
+        assert "I_ONE_PROCESS" in seen.notes
+        assert engine("openai").sees_python(found)
+
+
+def test_a_url_may_end_in_v1() -> None:
+    with running() as url:
+        found = replace(workload(), options=MappingProxyType({"url": f"{url}/v1"}))
+        assert observer(found).timed(0.05).tokens
+
+
+def test_a_server_that_was_started_anew_is_another() -> None:
+    with running() as url:
+        found = replace(workload(), options=MappingProxyType({"url": url}))
+        seen = observer(found)
+        seen.timed(0.05)
+        seen.served_pid = 1
+        with pytest.raises(FlamegateError) as caught:
+            seen.timed(0.05)
+    assert caught.value.code == "E_SERVER_CHANGED"
+
+
+def test_a_server_that_cannot_be_seen_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "listening", lambda *_: set())
+    with running() as url:
+        found = replace(workload(), options=MappingProxyType({"url": url}))
+        with pytest.raises(FlamegateError) as caught:
+            observer(found).timed(0.05)
+    assert caught.value.code == "E_SERVER_ELSEWHERE"
+
+
+def test_a_key_is_taken_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = workload("wants a key", api_key_env="KEY_OF_MINE")
+    with pytest.raises(FlamegateError) as caught:
+        observer(asked).timed(0.05)
+    assert caught.value.code == "E_NO_KEY"
+    monkeypatch.setenv("KEY_OF_MINE", "another")
+    with pytest.raises(FlamegateError) as caught:
+        observer(asked).timed(0.05)
+    assert caught.value.code == "E_KEY_REFUSED"
+    monkeypatch.setenv("KEY_OF_MINE", "s3cr3t-of-mine")
+    seen = observer(asked)
+    assert seen.timed(0.05).tokens
+    assert "s3cr3t-of-mine" not in repr(seen.observation())
+
+
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert observer(workload()).timed(0.05).tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({}, "E_NO_SERVER"),
+        ({"serve": SERVER, "url": "http://127.0.0.1:1"}, "E_NO_SERVER"),
+        ({"serve": ("llama-server",)}, "E_NO_PORT"),
+        ({"serve": ()}, "E_BAD_VALUE"),
+        ({"serve": ("a", 1)}, "E_BAD_VALUE"),
+        ({"serve": ("a", "{port}", "{prompt}")}, "E_UNKNOWN_PLACEHOLDER"),
+        ({"url": "127.0.0.1:8080"}, "E_BAD_URL"),
+        ({"url": "http://me:secret@127.0.0.1"}, "E_BAD_URL"),
+        ({"url": "http://127.0.0.1:99999"}, "E_BAD_URL"),
+        ({"url": "http://127.0.0.1/ x\r\nHost: y"}, "E_BAD_URL"),
+        ({"serve": SERVER, "api": "responses"}, "E_BAD_VALUE"),
+        ({"serve": SERVER, "frames": "all"}, "E_BAD_VALUE"),
+        ({"serve": SERVER, "health": "health"}, "E_BAD_VALUE"),
+        ({"serve": SERVER, "health": "/he\r\nalth"}, "E_BAD_VALUE"),
+        ({"serve": SERVER, "api_key_env": "sk-123"}, "E_BAD_VALUE"),
+        ({"serve": SERVER, "request": MappingProxyType({"stream": False})}, "E_BAD_VALUE"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(
+    options: dict[str, object], code: str
+) -> None:
+    declared = replace(workload(), options=MappingProxyType(options))
+    with pytest.raises(UsageError) as caught:
+        engine("openai").validate(declared)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("argv", "python"),
+    [
+        (("python3.12", "{port}"), True),
+        ((sys.executable, "{port}"), True),
+        (("llama-server", "{port}"), False),
+        (("true", "{port}"), False),
+    ],
+)
+def test_who_runs_the_server_says_which_frames_are_seen(
+    argv: tuple[str, ...], python: bool
+) -> None:
+    declared = replace(workload(), options=MappingProxyType({"serve": argv}))
+    assert engine("openai").sees_python(declared) is python
+    options = {"serve": argv, "frames": "native"}
+    native = replace(declared, options=MappingProxyType(options))
+    assert not engine("openai").sees_python(native)
+
+
+def test_fewer_tokens_are_asked_of_the_same_server() -> None:
+    plan = Endpoint(("server",))
+    assert retell(plan, workload(), 2) == (plan, replace(workload(), max_tokens=2))
+
+
+def test_a_server_is_not_counted() -> None:
+    with pytest.raises(UsageError) as caught:
+        count(Endpoint(("server",)), workload(), {})
+    assert caught.value.code == "E_CANNOT_COUNT_SERVER"
+
+
+def declared_with(**request: object) -> Workload:
+    return workload(request=MappingProxyType(dict(request)))
+
+
+def test_further_fields_of_a_request_win() -> None:
+    from pytest_flamegate.workload.completions import request
+
+    declared = declared_with(temperature=0.5, stop=("a", "b"))
+    plan = engine("openai").plan(declared, None)
+    assert isinstance(plan, Endpoint)
+    body = request(plan, declared, "tiny", 3)
+    for part in (b'"temperature": 0.5', b'"stop": ["a", "b"]', b'"model": "tiny"', b'"seed": 42'):
+        assert part in body

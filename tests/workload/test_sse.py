@@ -1,0 +1,46 @@
+"""Server-sent events, cut anywhere."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.workload.sse import LINE_LIMIT_BYTES, EndlessError, Parser
+
+STREAM = (
+    b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: \xc3\xa9\n\nid: 1\n\n"
+    b"data\rdata: three\r\rdata: never ended"
+)
+EVENTS = ["one", "two\né", "\nthree"]
+
+
+@given(st.lists(st.integers(0, len(STREAM))))
+def test_it_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
+    parser = Parser()
+    places = [0, *sorted(cuts), len(STREAM)]
+    found = [event for start, end in pairwise(places) for event in parser.feed(STREAM[start:end])]
+    assert found == EVENTS
+
+
+@given(st.binary())
+def test_no_bytes_break_it(data: bytes) -> None:
+    Parser().feed(data)
+
+
+def test_a_line_without_end_is_refused() -> None:
+    parser = Parser()
+    parser.feed(b"x" * LINE_LIMIT_BYTES)
+    with pytest.raises(EndlessError):
+        parser.feed(b"x")
+
+
+def test_an_event_without_end_is_refused() -> None:
+    parser = Parser()
+    line = b"data: " + b"x" * (LINE_LIMIT_BYTES - 6) + b"\n"
+    for _ in range(4):
+        parser.feed(line)
+    with pytest.raises(EndlessError):
+        parser.feed(line)
