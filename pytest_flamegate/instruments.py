@@ -14,6 +14,7 @@ from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report import preamble
 from pytest_flamegate.workload import determinism
 from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines.base import Choosy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,10 +56,11 @@ class Instruments:
         """Return the profiler that suits the workload; None where profiling is off.
 
         ``project`` is the tree that the workload's code lies in, where it is not the root.
-        ``ToolError`` with each profiler's own words where none can be used.
+        ``ToolError`` with each profiler's own words where none can be used, with the engine's
+        where this one sees nothing of it.
         """
-        asked = workload.sampling
-        key = engine(workload.engine).sees_python(workload), project or self.root, comparing, asked
+        asked, runs = workload.sampling, engine(workload.engine)
+        key = runs.sees_python(workload), project or self.root, comparing, asked
         if key not in self._profilers:
             setup = Setup(
                 python_engine=key[0],
@@ -77,7 +79,10 @@ class Instruments:
                 faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
                 chosen = choose(chosen.name, faster, probes)
             self._profilers[key] = None if chosen.name == "none" else chosen
-        return self._profilers[key]
+        found = self._profilers[key]
+        if found is not None and isinstance(runs, Choosy):
+            runs.check_profiler(workload, found.name)
+        return found
 
     def counted(self, plan: Plan, workload: Workload) -> InstructionCount | None:
         """Return the instructions of the workload; None where they were not asked for.

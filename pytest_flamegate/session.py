@@ -24,6 +24,7 @@ from pytest_flamegate.gate import (
     Reason,
     Verdict,
     beside_the_figures,
+    engine_differences,
     fails_test,
     judge,
     machine_id,
@@ -290,7 +291,11 @@ class Session:
         decode: DecodeProfile | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Outcome:
-        noted = beside_the_figures(baseline, sealed.evidence)
+        noted = [
+            Reason(each.code, each.message)
+            for each in (engine_differences(baseline, sealed.evidence) if baseline else ())
+        ]
+        noted += beside_the_figures(baseline, sealed.evidence)
         for missed in (*noted, *self.instruments.warnings(workload)):
             verdict = with_reason(verdict, missed)
             if missed.code.startswith("W_"):

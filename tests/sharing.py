@@ -45,6 +45,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "functions",
             "gguf",
             "hub",
+            "llama_cpp",
             "model_digest",
             "model_reading",
             "nvml",

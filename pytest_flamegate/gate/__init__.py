@@ -9,7 +9,12 @@ measured in interleaved pairs.
 
 from pytest_flamegate.gate.against import judge_pairs, last_look
 from pytest_flamegate.gate.beside import beside_the_figures
-from pytest_flamegate.gate.comparability import Comparability, Difference, compare
+from pytest_flamegate.gate.comparability import (
+    Comparability,
+    Difference,
+    compare,
+    engine_differences,
+)
 from pytest_flamegate.gate.cost import WAITING, CostChange
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift
@@ -64,6 +69,7 @@ __all__ = [
     "beside_the_figures",
     "compare",
     "decide",
+    "engine_differences",
     "exit_code",
     "fails_test",
     "headline",

@@ -90,6 +90,14 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
     )
 
 
+def engine_differences(baseline: Evidence, current: Evidence) -> tuple[Difference, ...]:
+    """Return what the two sides' engines say of themselves in different words.
+
+    It forbids no comparison: another version of a library may be the very change under test.
+    """
+    return tuple(_mapping("engine", baseline.engine, current.engine, "I_ENGINE_DIFFERS"))
+
+
 def _workload(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     old, new = (
         {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}

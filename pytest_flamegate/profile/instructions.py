@@ -19,7 +19,7 @@ from pytest_flamegate.profile.callgrind import DIED, Counted, count_program
 from pytest_flamegate.profile.callgrind_out import contradicts
 from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
-from pytest_flamegate.workload import count_child, served, wire
+from pytest_flamegate.workload import count_child, starting, wire
 from pytest_flamegate.workload.cutting import Cutter
 from pytest_flamegate.workload.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.workload.refusals import check_count, told
@@ -171,7 +171,7 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
         answer = Path(name) / "answer"
         try:
             counted = count_program(
-                [*served.command(plan, count_child.__name__), str(answer), spec, str(tokens)],
+                [*starting.command(plan, count_child.__name__), str(answer), spec, str(tokens)],
                 env=env,
                 cwd=workload.directory,
                 timeout_s=workload.timeout_s * TIMEOUT_TIMES,

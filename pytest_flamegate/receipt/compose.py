@@ -102,6 +102,7 @@ def compose(
         device=seen.device,
         program=subject.look.program if subject.look else None,
         differs_to=seen.differs_to,
+        engine=seen.engine,
     )
     if not sightings:
         return None, evidence

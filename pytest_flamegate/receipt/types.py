@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class Evidence:
     is what was seen of GPUs, empty where none was there; None where nobody looked. ``redacted``
     are the places where text was replaced because it looked like a secret. ``program`` is the
     program that ran, None where no file is it or none was told. ``differs_to`` is the token
-    that the later sequence had at ``differs_at``, None where it had ended by then.
+    that the later sequence had at ``differs_at``, None where it had ended by then. ``engine`` is
+    what the engine says that it is: the version of its library, how it was built.
     """
 
     nonce: str
@@ -180,4 +182,5 @@ class Evidence:
     redacted: tuple[str, ...] = ()
     program: Program | None = None
     differs_to: str | None = None
+    engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schema_version: str = SCHEMA_VERSION

@@ -1,8 +1,8 @@
 """Runs inside the observed process: load the engine once, then obey the observer.
 
-``python -P -m pytest_flamegate.workload.child READ_FD WRITE_FD SPEC_FD``: from the
-last it reads the JSON of what to load. Between commands the process blocks in a read and spends
-nothing. When the observer goes away the pipe closes and the process ends.
+``python -P -m pytest_flamegate.workload.child READ_FD WRITE_FD SPEC_FD``, where the last is
+an open file with the JSON of what to load. Between commands the process blocks in a read and
+spends nothing. When the observer goes away the pipe closes and the process ends.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ def measured_sequences(
 
 
 def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_fd: int) -> None:
-    """Obey commands until the observer is gone."""
+    """Obey commands until the observer is gone; an engine with ``facts`` tells them first."""
     server = _Server(generate, prompt, max_tokens, write_fd)
+    if facts := getattr(generate, "facts", None):
+        wire.send_text(write_fd, wire.FACTS, json.dumps(dict(facts)))
     wire.send(write_fd, wire.READY)
     while (record := wire.receive(read_fd)) is not None:
         server.obey(*record)
@@ -180,7 +182,9 @@ def load(spec: dict[str, Any]) -> Generate:
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
     relocation.relocate(project, checkout)
     generate = _made(spec)
-    relocation.check_side(project, checkout)
+    # A model that lies in the checkout is the side's own, as a module from there is.
+    own_model = Path(spec.get("model", "")).is_relative_to(checkout)
+    relocation.check_side(project, checkout, own_model=own_model)
     return generate
 
 
@@ -199,7 +203,7 @@ def allow_profiler() -> None:
 
 def main(arguments: list[str]) -> int:
     """Load what the arguments name and serve it; the exit status is 1 if it failed."""
-    read_fd, write_fd, spec_fd = map(int, arguments[:3])
+    read_fd, write_fd, spec_fd = map(int, arguments)
     with os.fdopen(spec_fd, "rb") as file:
         spec = json.load(file)
 

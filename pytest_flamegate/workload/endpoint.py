@@ -56,7 +56,8 @@ class EndpointProcess:
         self._sink = sink
         self._without: tuple[str, ...] = ()
         self._reports: list[Report] = []
-        self.notes: dict[str, str] = {}
+        self.facts: Mapping[str, str] = {}
+        self._notes: dict[str, str] = {}
         self.token_source = CHUNK
         self._settled = False
         self.started_at = clocks.utc_now()
@@ -64,6 +65,11 @@ class EndpointProcess:
         self._server = Server(plan, workload, env, cpu, began)
         self.load_ns = None if plan.url is not None else time.monotonic_ns() - began_ns
         self.pid = self._server.pid
+        if plan.url is not None:
+            self._notes["I_ONE_PROCESS"] = (
+                f"All runs are windows of one process ({self.pid}), which ran before: nothing is "
+                "known of how its figures differ from one start to the next."
+            )
         try:
             self._model = self._server.model()
             self._settle()
@@ -77,7 +83,12 @@ class EndpointProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What has to be known of how it was observed so far, by code."""
+        return dict(self._notes)
+
+    def close(self, leave_s: float = 0.0) -> None:  # noqa: ARG002 - no server leaves by itself
         """End the server and all it started, if it was started here."""
         self._server.close()
 
@@ -118,7 +129,7 @@ class EndpointProcess:
         self._settled = True
         if answer.merged:
             self.token_source = USAGE
-            self.notes["W_TOKENS_MERGED"] = (
+            self._notes["W_TOKENS_MERGED"] = (
                 f"The server counts {answer.counted} tokens and sent {len(answer.pieces)} pieces "
                 "of text: tokens are counted by its word, and no time between two was observed."
             )
@@ -135,7 +146,7 @@ class EndpointProcess:
         own = used.pop(self.pid, 0)
         others = sum(used.values())
         if others > MOST_BESIDE * own and others > 1_000_000:
-            self.notes["W_WORK_BESIDE"] = (
+            self._notes["W_WORK_BESIDE"] = (
                 f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
                 f"while process {self.pid}, which is clocked, used {own / 1e6:.0f} ms: their work "
                 "is in no figure of CPU time and in no profile."
@@ -217,7 +228,7 @@ class EndpointProcess:
     def _bursts(self, answer: Answer) -> None:
         gaps = sorted(answer.gaps_ns[1:])
         if len(gaps) >= _FIRST_TOKENS and gaps[len(gaps) // 2] < BURST * sum(gaps) / len(gaps):
-            self.notes["W_TOKENS_IN_BURSTS"] = (
+            self._notes["W_TOKENS_IN_BURSTS"] = (
                 f"Tokens came in bursts: the median gap is {gaps[len(gaps) // 2] / 1e6:.3f} ms and "
                 f"the mean {sum(gaps) / len(gaps) / 1e6:.3f} ms. Rates are right, gaps are not; "
                 "see what the server itself says of them (reported)."

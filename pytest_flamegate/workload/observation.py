@@ -6,7 +6,8 @@ reported by the engine, except the tokens themselves and what stands under ``rep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class Observation:
     a later sequence differed, None where all were equal, and ``differs_to`` what that one
     had there, None where it had ended. ``clock_scope`` says what an interval covers:
     ``sequence`` (prefill and decode only) or ``process`` (a program with its start and load;
-    its decode apart in ``Block.decode``).
+    its decode apart in ``Block.decode``). ``engine`` is what the engine says that it is, the
+    same in each of its processes.
     """
 
     nonce: str
@@ -160,6 +162,7 @@ class Observation:
     effective_environment: Mapping[str, str]
     device: DevicesSeen | None = None
     differs_to: str | None = None
+    engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def timed(self) -> tuple[Run, ...]:

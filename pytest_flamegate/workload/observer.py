@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import clocks, determinism, streamed
 from pytest_flamegate.workload.device_watch import Watch
-from pytest_flamegate.workload.digest import first_difference, token_digest
-from pytest_flamegate.workload.engines.base import Endpoint, Lasting, Served
-from pytest_flamegate.workload.observation import Block, Observation, Role, Run, total
+from pytest_flamegate.workload.digest import token_digest
+from pytest_flamegate.workload.engines.base import Endpoint, Lasting
+from pytest_flamegate.workload.lasting import ALONE, WARM_TOKENS, Place, warm
+from pytest_flamegate.workload.observation import Block, Observation, Role, Run
+from pytest_flamegate.workload.refusals import changed
+from pytest_flamegate.workload.sameness import Sameness
 from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.workload.timing import timed_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_flamegate.workload.endpoint import EndpointProcess
     from pytest_flamegate.workload.engines.base import Plan, Streamed
+    from pytest_flamegate.workload.lasting import LastingProcess, Window
     from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
     from pytest_flamegate.workload.streamed import Answer, Clean
 
-WARM_TOKENS = 32
-BLOCKS = 6
-REFERENCE_TIMES = 15
-PART_TOKENS = 32
-PART_REFERENCE_TIMES = 8
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 _NO_MORE: Mapping[str, object] = MappingProxyType({})
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Window(Protocol[T_co]):
-    """Something that watches a process for a while: a profiler that is attached."""
-
-    def stop(self) -> T_co:
-        """End the watch and return what it saw."""
-
-    def close(self) -> None:
-        """End the watch; what it saw is abandoned."""
-
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a timed run has its place: in which pair, and bound to which core."""
-
-    pair: int | None = None
-    cpu: int | None = None
-
-
-ALONE = Place()
 
 
 class _Common(TypedDict):
@@ -84,15 +59,13 @@ class Observer:
     """The served process begun last, even one that never became ready."""
     devices: Watch = field(default_factory=Watch)
     _runs: list[Run] = field(default_factory=list)
-    _tokens: tuple[str, ...] | None = None
-    _last_tokens: tuple[str, ...] = ()
-    _differs_at: int | None = None
+    _same: Sameness = field(default_factory=Sameness)
     _own_lines: bool = False
-    _differs_to: str | None = None
-    _token_source: str | None = None
+    _token_source: str = ""
     notes: dict[str, str] = field(default_factory=dict)
     """What has to be known of how it was observed, by code."""
     _effective: Mapping[str, str] = field(default_factory=lambda: _NO_VARIABLES)
+    _facts: Mapping[str, str] | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -105,11 +78,13 @@ class Observer:
         The reference kernel runs between a served engine's blocks. A program has none: in a
         process of its own the kernel varied by 15 % where the program varied by 2 %.
         """
-        if isinstance(self.plan, Served):
-            return self._timed_served(self.plan, seconds)
-        if isinstance(self.plan, Endpoint):
-            return self._timed_endpoint(seconds)
-        return self.answer(ALONE)
+        if not isinstance(self.plan, Lasting):
+            return self.answer(ALONE)
+        with self.serve() as served:
+            blocks, counted = timed_blocks(
+                served, self.workload, seconds, lambda: self.devices.look(served.pid)
+            )
+            return self.keep("timed", served, blocks, counted)
 
     def answer(self, place: Place) -> Run:
         """Run the program once, unprofiled."""
@@ -118,67 +93,57 @@ class Observer:
         self._runs.append(run)
         return run
 
+    @contextmanager
     def serve(
         self,
         place: Place = ALONE,
         python_flags: Sequence[str] = (),
         more: Mapping[str, object] = _NO_MORE,
-    ) -> ServedProcess | EndpointProcess:
-        """Start a process that generates on command, or find it; the caller closes it.
+    ) -> Iterator[LastingProcess]:
+        """Start a process that generates on command, or find it; it ends with the context.
 
         ``more`` is told to a served engine's factory beside what the plan tells.
         """
-        assert isinstance(self.plan, Lasting)
         self.devices.before()
-        served: ServedProcess | EndpointProcess
-        if isinstance(self.plan, Endpoint):
-            served = self._endpoint(self.plan, place)
-        else:
-            plan = replace(self.plan, load={**self.plan.load, **more})
-            served = self._served(plan, place, python_flags)
-        self._effective = determinism.effective(served.pid, determinism.requested(self.workload))
-        self.devices.begin(served.pid)
-        return served
+        served = self._start(place, python_flags, more)
+        try:
+            requested = determinism.requested(self.workload)
+            self._effective = determinism.effective(served.pid, requested)
+            if self._facts not in (None, served.facts):
+                raise changed(self.workload)
+            self._facts = served.facts
+            self._token_source = served.token_source
+            self.notes |= served.notes
+            self.devices.begin(served.pid)
+            yield served
+        finally:
+            served.close()
 
-    def _served(self, plan: Served, place: Place, python_flags: Sequence[str]) -> ServedProcess:
-        return ServedProcess(
-            plan,
-            self.workload,
-            self._environment(),
-            self._saw,
-            python_flags,
-            place.cpu,
-            self._began,
-        )
+    def _start(
+        self, place: Place, python_flags: Sequence[str], more: Mapping[str, object]
+    ) -> LastingProcess:
+        plan = self.plan
+        assert isinstance(plan, Lasting)
+        common = (self.workload, determinism.environment(self.workload), self._same.saw)
+        if isinstance(plan, Endpoint):
+            # Whoever measures no server loads nothing of the network.
+            from pytest_flamegate.workload.endpoint import EndpointProcess
 
-    def _endpoint(self, plan: Endpoint, place: Place) -> EndpointProcess:
-        # Whoever measures no server loads nothing of the network.
-        from pytest_flamegate.workload.endpoint import EndpointProcess
-
-        served = EndpointProcess(
-            plan, self.workload, self._environment(), self._saw, place.cpu, self._began
-        )
-        self.notes |= served.notes
-        if plan.url is not None:
-            self.notes["I_ONE_PROCESS"] = (
-                f"All runs are windows of one process ({served.pid}), which ran before: nothing "
-                "is known of how its figures differ from one start to the next."
-            )
-        self._token_source = served.token_source
-        return served
+            return EndpointProcess(plan, *common, place.cpu, self._began)
+        plan = replace(plan, load={**plan.load, **more})
+        return ServedProcess(plan, *common, python_flags, place.cpu, self._began)
 
     def keep(
         self,
         role: Role,
-        served: ServedProcess | EndpointProcess,
+        served: LastingProcess,
         blocks: Sequence[Block],
         counted: clocks.Counters,
         place: Place = ALONE,
     ) -> Run:
         """Write down what a served process did; it still runs."""
         self.devices.end(served.pid)
-        if not isinstance(served, ServedProcess):
-            self.notes |= served.notes
+        self.notes |= served.notes
         run = Run(
             role=role,
             pid=served.pid,
@@ -201,7 +166,7 @@ class Observer:
         """
         assert isinstance(self.plan, Lasting)
         with self.serve(python_flags=self.python_flags) as served:
-            sequences = self.warm(served, seconds)
+            sequences = warm(served, self.workload, seconds)
             window = attach(served.pid)
             blocks: list[Block] = []
             try:
@@ -254,7 +219,7 @@ class Observer:
 
     def observation(self) -> Observation:
         """Return all that was seen so far."""
-        tokens = self._tokens or ()
+        tokens = self._same.first or ()
         lasting = isinstance(self.plan, Lasting)
         return Observation(
             nonce=self.nonce,
@@ -262,67 +227,20 @@ class Observer:
             tokens=tokens,
             token_digest=token_digest(tokens),
             token_source=self._source(),
-            differs_at=self._differs_at,
+            differs_at=self._same.differs_at,
             clock_scope="sequence" if lasting else "process",
             requested_environment=determinism.requested(self.workload),
             effective_environment=self._effective,
             device=self.devices.seen([run for run in self._runs if run.role == "timed"]),
-            differs_to=self._differs_to,
+            differs_to=self._same.differs_to,
+            engine=self._facts or _NO_VARIABLES,
         )
 
     def _source(self) -> str:
-        if isinstance(self.plan, Endpoint):
-            return self._token_source or "sse"
+        if isinstance(self.plan, Lasting):
+            return self._token_source
         read = "stdout without own lines" if self._own_lines else "stdout"
-        return f"{'yielded' if isinstance(self.plan, Served) else read}:{self.plan.token_unit}"
-
-    def _timed_endpoint(self, seconds: float) -> Run:
-        """Ask a server for about ``seconds``; nobody runs a reference kernel in its process."""
-        with self.serve() as served:
-            sequences = self.warm(served, seconds / BLOCKS)
-            end_s = time.monotonic() + seconds
-            blocks: list[Block] = []
-            while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
-                blocks.append(served.block(sequences))
-                self.devices.look(served.pid)
-            return self.keep("timed", served, blocks, served.counters())
-
-    def _timed_served(self, plan: Served, seconds: float) -> Run:
-        with self.serve() as served:
-            assert isinstance(served, ServedProcess)
-            sequences = self.warm(served, seconds / BLOCKS)
-            end_s = time.monotonic() + seconds
-            peak_rss_bytes = served.counters().peak_rss_bytes
-            served.reference(1)
-            blocks: list[Block] = []
-            if plan.stands_still and self.workload.max_tokens > PART_TOKENS:
-                while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
-                    blocks.append(_beside_reference(served))
-            else:
-                blocks = self._blocks(served, sequences, end_s)
-            counted = replace(served.counters(), peak_rss_bytes=peak_rss_bytes)
-            return self.keep("timed", served, blocks, counted)
-
-    def _blocks(self, served: ServedProcess, sequences: int, end_s: float) -> list[Block]:
-        """Run blocks with the reference kernel on both sides of each."""
-        blocks: list[Block] = []
-        before = served.reference(REFERENCE_TIMES)
-        while not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s):
-            block = served.block(sequences)
-            self.devices.look(served.pid)
-            after = served.reference(REFERENCE_TIMES)
-            blocks.append(replace(block, reference=total([before, after])))
-            before = after
-        return blocks
-
-    def warm(self, served: ServedProcess | EndpointProcess, block_s: float) -> int:
-        """Warm the process up; return how many sequences fill about ``block_s``."""
-        served.warm_up(WARM_TOKENS)
-        began = time.monotonic()
-        served.warm_up(WARM_TOKENS)
-        took_s = max(time.monotonic() - began, 1e-6)
-        part = max(1.0, self.workload.max_tokens / WARM_TOKENS)
-        return max(1, math.floor(block_s / (took_s * part)))
+        return f"{read}:{self.plan.token_unit}"
 
     def _answer(
         self,
@@ -336,14 +254,14 @@ class Observer:
             seen = streamed.answer(
                 plan,
                 self.workload,
-                self._environment(),
+                determinism.environment(self.workload),
                 wrapped=role == "profiled",
                 clean=clean,
                 cpu=place.cpu,
                 began=began,
             )
         self._effective = seen.effective_environment
-        self._saw(seen.tokens)
+        self._same.saw(seen.tokens)
         self._own_lines = self._own_lines or seen.own_lines
         return Run(
             role=role,
@@ -361,8 +279,8 @@ class Observer:
     def _last(self, counted: clocks.Counters) -> _Common:
         """Return what is said alike of every run, of the one that has just ended."""
         return {
-            "token_digest": token_digest(self._last_tokens),
-            "tokens_per_sequence": len(self._last_tokens),
+            "token_digest": token_digest(self._same.last),
+            "tokens_per_sequence": len(self._same.last),
             "peak_rss_bytes": counted.peak_rss_bytes,
             "read_bytes": counted.read_bytes,
             "threads": counted.threads,
@@ -381,15 +299,6 @@ class Observer:
             for run in self._runs
         )
 
-    def _saw(self, tokens: tuple[str, ...]) -> None:
-        """Hold every sequence against the first one."""
-        self._last_tokens = tokens
-        if self._tokens is None:
-            self._tokens = tokens
-        elif self._differs_at is None and tokens != self._tokens:
-            self._differs_at = first_difference(self._tokens, tokens)
-            self._differs_to = next(iter(tokens[self._differs_at :]), None)
-
     def _began(self, pid: int) -> None:
         url = self.plan.url if isinstance(self.plan, Endpoint) else None
         if url is not None and self.served_pid not in (None, pid):
@@ -399,16 +308,3 @@ class Observer:
                 "Leave it running while it is measured, and measure again.",
             )
         self.served_pid = pid
-
-    def _environment(self) -> dict[str, str]:
-        return determinism.environment(self.workload)
-
-
-def _beside_reference(served: ServedProcess) -> Block:
-    """Generate one sequence in parts, the reference kernel before, between and after them."""
-    sequence = served.parted()
-    references = [served.reference(PART_REFERENCE_TIMES)]
-    while not sequence.ended:
-        sequence.part(PART_TOKENS)
-        references.append(served.reference(PART_REFERENCE_TIMES))
-    return sequence.block(total(references))

@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.workload.engines.base import Lasting, Served
-from pytest_flamegate.workload.observer import WARM_TOKENS, Place
+from pytest_flamegate.workload.engines.base import Lasting
+from pytest_flamegate.workload.lasting import WARM_TOKENS, Place
 from pytest_flamegate.workload.placement import some_cpu
 from pytest_flamegate.workload.served import ServedProcess
 
 if TYPE_CHECKING:
-    from pytest_flamegate.workload.endpoint import EndpointProcess
+    from pytest_flamegate.workload.lasting import LastingProcess
     from pytest_flamegate.workload.observation import Block
     from pytest_flamegate.workload.observer import Observer
     from pytest_flamegate.workload.served import Parted
@@ -62,11 +62,7 @@ class PairObserver:
 
     def _served(self, sides: list[Observer], place: Place) -> None:
         with ExitStack() as stack:
-            running: list[tuple[Observer, ServedProcess | EndpointProcess]] = []
-            for side in sides:
-                served = side.serve(place)
-                stack.callback(served.close)
-                running.append((side, served))
+            running = [(side, stack.enter_context(side.serve(place))) for side in sides]
             turns = [_Turns(side, served) for side, served in running]
             if all(turn.pauses for turn in turns):
                 self._by_parts(turns)
@@ -111,7 +107,7 @@ class PairObserver:
 class _Turns:
     """One side of a pair of served processes."""
 
-    def __init__(self, side: Observer, served: ServedProcess | EndpointProcess) -> None:
+    def __init__(self, side: Observer, served: LastingProcess) -> None:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
@@ -123,7 +119,7 @@ class _Turns:
         tokens = min(WARM_TOKENS, side.workload.max_tokens)
         self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
         self.sequences = max(1, round(TURN_S / warm_s))
-        stands_still = isinstance(side.plan, Served) and side.plan.stands_still
+        stands_still = isinstance(served, ServedProcess) and served.stands_still
         self.pauses = stands_still and side.workload.max_tokens > self.part_tokens
 
     @property

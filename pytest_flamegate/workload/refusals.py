@@ -68,6 +68,15 @@ def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
     )
 
 
+def changed(workload: Workload) -> ToolError:
+    """Return the refusal of an engine that is another one than a process before."""
+    return ToolError(
+        "E_ENGINE_CHANGED",
+        f"The engine of {workload.name!r} was replaced while it was measured.",
+        "Leave the environment alone while it is measured, and run it again.",
+    )
+
+
 def told(text: str) -> FlamegateError:
     """Return the refusal that a process itself told in ``text``, as JSON."""
     failure: dict[str, Any] = json.loads(text)

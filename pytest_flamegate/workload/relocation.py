@@ -48,19 +48,19 @@ def relocate(project: Path, checkout: Path) -> None:
     _tell_children(sides)
 
 
-def check_side(project: Path, checkout: Path) -> None:
+def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> None:
     """Raise where the base side did not load the base's code.
 
     ``ToolError``: ``E_WRONG_SIDE`` names a module of the project itself, ``E_SAME_CODE``
-    says that no module came from the checkout. A refusal of the relocation that the
-    engine swallowed is raised again.
+    says that no module came from the checkout, unless ``own_model`` says that the model did.
+    A refusal of the relocation that the engine swallowed is raised again.
     """
     for finder in sys.meta_path:
         if isinstance(finder, Relocator) and finder.refusal is not None:
             raise finder.refusal
     sides = Sides.of(project, checkout)
     _refuse_strays(sides)
-    if not any(sides.in_checkout(file) for _, file in _loaded()):
+    if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
         raise ToolError(
             "E_SAME_CODE",
             f"Nothing was imported from the checkout {sides.checkout}: both sides would run "

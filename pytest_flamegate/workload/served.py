@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.workload import child as child_side
-from pytest_flamegate.workload import clocks, determinism, process, wire
+from pytest_flamegate.workload import clocks, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import check_count, check_output, died, timed_out, told
 from pytest_flamegate.workload.reported import read_report
+from pytest_flamegate.workload.starting import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +25,6 @@ if TYPE_CHECKING:
 _READ_BYTES = 65536
 _UNTOLD_S = 30.0
 """What a profiled block may take beyond the time-out: its sequences are told at the end."""
-_PACKAGE = Path(child_side.__file__).parents[1]
-_ELSEWHERE = f"""\
-import importlib.util, runpy, sys
-spec = importlib.util.spec_from_file_location(
-    {_PACKAGE.name!r}, {str(_PACKAGE / "__init__.py")!r},
-    submodule_search_locations=[{str(_PACKAGE)!r}])
-sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
-"""
-"""Runs a module in another environment, which gains this package and nothing that is beside it."""
 _LEAVE_S = 1.0
 """How long a child may take to leave by itself: its interpreter has files to write."""
 
@@ -47,7 +33,8 @@ class ServedProcess:
     """One child that loads once and then obeys. Use it as a context manager.
 
     ``sink(tokens)`` is called with the tokens of every whole sequence. ``cpu`` is the one
-    core it is bound to, if any. ``began(pid)`` is called as soon as it runs.
+    core it is bound to, if any. ``began(pid)`` is called as soon as it runs. ``facts`` is what
+    the engine says that it is.
     """
 
     def __init__(
@@ -66,9 +53,14 @@ class ServedProcess:
         self._allow()
         self._parser = wire.Parser()
         self._reports: list[Report] = []
+        self.facts: Mapping[str, str] = {}
+        self.notes: Mapping[str, str] = {}
+        self.stands_still = plan.stands_still
+        self.token_source = f"yielded:{plan.token_unit}"
+        self.load_ns: int | None = None
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
-        self._child, self._read_fd, self._write_fd = _start(plan, workload, env, python_flags, cpu)
+        self._child, self._read_fd, self._write_fd = start(plan, workload, env, python_flags, cpu)
         if began is not None:
             began(self.pid)
         try:
@@ -172,9 +164,13 @@ class ServedProcess:
             raise self._died() from None
 
     def _await_ready(self) -> None:
-        _, records = self._receive()
-        if not records or records[0][0] != wire.READY:
-            raise self._died()
+        while True:
+            for kind, _, text in self._receive()[1]:
+                if kind == wire.READY:
+                    return
+                if kind != wire.FACTS:
+                    raise self._died()
+                self.facts = json.loads(text)
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return when it was seen, and all that came with it."""
@@ -268,80 +264,3 @@ class _Sequences:
                 self._sink(tuple(self._tokens))
         self._open = False
         self._gaps, self._tokens = [], []
-
-
-def _start(
-    plan: Served,
-    workload: Workload,
-    env: Mapping[str, str],
-    python_flags: Sequence[str],
-    cpu: int | None,
-) -> tuple[process.Child, int, int]:
-    command_read, command_write = os.pipe()
-    report_read, report_write = os.pipe()
-    try:
-        if plan.call is None:
-            # Not among the arguments: one of them holds 128 KiB, and a prompt may be longer.
-            with tempfile.TemporaryFile() as spec:
-                spec.write(_spec(plan, workload))
-                spec.seek(0)
-                fds = (command_read, report_write, spec.fileno())
-                started = process.start(
-                    _argv(plan, fds, python_flags),
-                    env=env,
-                    cwd=workload.directory,
-                    pass_fds=fds,
-                    cpu=cpu,
-                )
-        else:
-            started = process.fork(
-                lambda: _serve_call(
-                    plan, workload, (command_read, report_write), (command_write, report_read)
-                ),
-                cpu=cpu,
-            )
-    except BaseException:
-        os.close(command_write)
-        os.close(report_read)
-        raise
-    finally:
-        os.close(command_read)
-        os.close(report_write)
-    return started, report_read, command_write
-
-
-def _spec(plan: Served, workload: Workload) -> bytes:
-    spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-    return json.dumps(spec).encode()
-
-
-def _argv(plan: Served, fds: Sequence[int], python_flags: Sequence[str]) -> list[str]:
-    told = [str(fd) for fd in fds]
-    return [*command(plan, child_side.__name__, python_flags), *told]
-
-
-def command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
-    """Return what runs ``module`` of this package on the interpreter that the plan names."""
-    if plan.python is None:
-        return [sys.executable, *python_flags, "-P", "-m", module]
-    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, module]
-
-
-def _serve_call(
-    plan: Served, workload: Workload, own: tuple[int, int], parents: tuple[int, int]
-) -> None:
-    """Serve a callable of this process, in the fork of it."""
-    for fd in parents:
-        os.close(fd)
-    call = plan.call
-    assert call is not None
-    read_fd, write_fd = own
-
-    # What is loaded already has read its own; what the callable loads now will read these.
-    os.environ.update(determinism.environment(workload))
-
-    def work() -> None:
-        child_side.allow_profiler()
-        child_side.serve(call, workload.prompt, workload.max_tokens, read_fd, write_fd)
-
-    child_side.guarded(work, write_fd)

@@ -22,6 +22,7 @@ PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, 
 REFERENCE = b"R"  # run the reference kernel `value` times
 
 # child -> observer
+FACTS = b"f"  # `value` bytes of JSON follow: names and texts, what the engine is
 READY = b"r"
 SEQUENCE = b"s"  # a sequence was requested
 ENDED = b"e"  # the sequence that PART goes on with is complete
@@ -31,7 +32,7 @@ REPORT = b"i"  # `value` bytes of JSON follow: what the engine says of the seque
 DONE = b"d"  # the command is finished
 FAILED = b"x"  # `value` bytes of UTF-8 follow: what went wrong
 
-WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT})
+WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS})
 _INT32 = range(-(2**31), 2**31)
 
 

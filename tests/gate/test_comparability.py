@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate.comparability import Comparability, compare
+from pytest_flamegate.gate.comparability import Comparability, compare, engine_differences
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, PROFILE, WORKLOAD, baseline, evidence
 
@@ -156,3 +156,14 @@ def test_plain_data_compares_alike_before_and_after_json() -> None:
         workload={**WORKLOAD, "command": ["run", "it"], "options": {"a": None, "b": [1, 2]}},
     )
     assert differences(written, read) == []
+
+
+def test_what_an_engine_says_of_itself_is_noted_and_forbids_nothing() -> None:
+    old = now(engine=MappingProxyType({"library": "x 1", "system": "AVX2"}))
+    new = now(engine=MappingProxyType({"library": "x 2", "system": "AVX2", "build": "b"}))
+    assert differences(new, old) == []
+    assert [(each.field, each.baseline, each.current) for each in engine_differences(old, new)] == [
+        ("engine build", "absent", "b"),
+        ("engine library", "x 1", "x 2"),
+    ]
+    assert engine_differences(old, old) == ()

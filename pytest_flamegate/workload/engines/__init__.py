@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.engines import command, embedded, openai, python
+from pytest_flamegate.workload.engines import command, embedded, llama_cpp, openai, python
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload.engines.base import Engine
@@ -18,6 +18,7 @@ ENGINES: dict[str, Engine] = {
     "command": command.Command(),
     "openai": openai.OpenAI(),
     "python": python.Python(),
+    "llama-cpp": llama_cpp.LlamaCpp(),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pytest_flamegate.workload.sources import SILENT, Hearing
 
@@ -106,3 +106,11 @@ class Engine(Protocol):
 
     def prompt_tokens(self, workload: Workload) -> int | None:
         """Return how many tokens the prompt is, where that can be known without the engine."""
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """An engine of which some profilers see nothing, though they see its process."""
+
+    def check_profiler(self, workload: Workload, profiler: str) -> None:
+        """Raise ``ToolError`` where the profiler of that name would be blind."""

