@@ -74,19 +74,18 @@ def assert_nothing_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "words"),
+    ("target", "codes"),
     [
-        ("bad_import:generate", "no weights"),
-        ("bad_exit:generate", "w"),
-        ("bad_target:exits", "w"),
-        ("bad_target:none", "w"),
+        ("bad_import:generate", {"E_ENGINE_RAISED"}),
+        ("bad_exit:generate", {"E_ENGINE_RAISED", "E_ENGINE_DIED"}),
+        ("bad_target:exits", {"E_ENGINE_RAISED", "E_ENGINE_DIED"}),
+        ("bad_target:none", {"E_NOT_TOKENS"}),
     ],
 )
-def test_what_breaks_is_told(tmp_path: Path, target: str, words: str) -> None:
+def test_what_breaks_is_told(tmp_path: Path, target: str, codes: set[str]) -> None:
     with pytest.raises(FlamegateError) as refused:
         watched(tmp_path, target, max_tokens=4).timed(0.05)
-    assert refused.value.code in {"E_ENGINE_RAISED", "E_ENGINE_DIED", "E_TARGET_NOT_FOUND"}
-    assert words in str(refused.value)
+    assert refused.value.code in codes
     assert_nothing_left()
 
 
