@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ReceiptError, UndecidedError
@@ -35,7 +36,7 @@ from pytest_flamegate.receipt.imports.reading import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pytest_flamegate.receipt.imports.types import Imported
 
@@ -46,6 +47,8 @@ _SETTINGS = (
     *("split_mode", "flash_attn", "no_kv_offload", "n_prompt", "n_gen", "n_depth", "test_time"),
     *("size", "params", "backend", "threads", "ngl", "fa"),
 )
+_SNIFFED = 1 << 14
+_MOST_CELLS = 100
 _AGREE = 1e-3
 """Rates are written with six digits, times to the nanosecond."""
 _TEST = re.compile(r"(?:pp(\d{1,9}))?\+?(?:tg(\d{1,9}))?(?: @ d(\d{1,9}))?")
@@ -78,7 +81,7 @@ def read_csv(data: bytes) -> tuple[Imported, ...]:
 
 def recognises_markdown(data: bytes) -> bool:
     """Whether a table with the columns ``test`` and ``t/s`` stands in it."""
-    return any(_is_header(_cells(line)) for line in _lines(data)[:200])
+    return any(_is_header(_cells(line)) for line in _first_lines(data))
 
 
 def read_markdown(data: bytes) -> tuple[Imported, ...]:
@@ -106,15 +109,15 @@ def read_markdown(data: bytes) -> tuple[Imported, ...]:
     return _imported([{**row, **told} for row in rows])
 
 
-def _lines(data: bytes) -> list[str]:
-    return data[: 1 << 16].decode("utf-8", "replace").splitlines()
+def _first_lines(data: bytes) -> Iterator[str]:
+    return islice(io.StringIO(data[:_SNIFFED].decode("utf-8", "replace")), 200)
 
 
 def _cells(line: str) -> list[str]:
     stripped = line.strip()
     if not (stripped.startswith("|") and stripped.endswith("|")) or len(stripped) < 2:
         return []
-    return [cell.strip() for cell in stripped[1:-1].split("|")]
+    return [cell.strip() for cell in stripped[1:-1].split("|", _MOST_CELLS)]
 
 
 def _is_header(cells: list[str]) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 << 20
 """Of a result file: a report with every request of a long run has some ten million."""
 MAX_RESULTS = 1000
-_SNIFFED = 1 << 20
+_SNIFFED = 1 << 14
 _EXPORT = "Give the file as the tool wrote it, or export it again."
 
 
