@@ -52,7 +52,7 @@ DIGEST = (
 
 
 def read(how: tuple[str, str], path: Path) -> tuple[float, ...]:
-    """Return ms of wall and of CPU, and MiB, that one reading took beyond start and imports."""
+    """Return wall ms, CPU ms and MiB that one reading took, beyond start and imports."""
     program = _MEASURED.format(imports=how[0], call=how[1])
     said = subprocess.run(
         [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, check=True

@@ -60,14 +60,14 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _is_imported(path: Path) -> bool:
-    from pytest_flamegate.receipt.imports import imported_of
+    from pytest_flamegate.receipt.imports import is_imported
     from pytest_flamegate.receipt.strict_json import RECEIPT_MAX_BYTES, loads
 
     if not is_file(path) or path.suffix != ".json" or path.name in _RUNS:
         return False
     try:
         with path.open("rb") as stream:
-            return imported_of(loads(stream.read(RECEIPT_MAX_BYTES + 1)))
+            return is_imported(loads(stream.read(RECEIPT_MAX_BYTES + 1)))
     except (ReceiptError, OSError):
         # What cannot be read is refused by who opens it as a profile.
         return False

@@ -42,6 +42,8 @@ def metric_value(metric: Metric) -> str:
         return figures.seconds(metric.value / 1e3)
     if metric.unit == "us":
         return figures.seconds(metric.value / 1e6)
+    if metric.unit == "tokens":
+        return f"{figures.tidy(metric.value)} tokens"
     return f"{figures.significant(metric.value)} {metric.unit}"
 
 

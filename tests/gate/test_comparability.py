@@ -167,3 +167,25 @@ def test_what_an_engine_says_of_itself_is_noted_and_forbids_nothing() -> None:
         ("engine library", "x 1", "x 2"),
     ]
     assert engine_differences(old, old) == ()
+
+
+def test_figures_that_an_engine_tells_are_held_against_those_of_the_same_source() -> None:
+    """By another source, or of n tokens in place of n - 1, they are other figures of one name."""
+
+    def telling(formula: str) -> Evidence:
+        own = replace(
+            evidence().metrics[0],
+            name="engine_decode_tokens_per_second",
+            formula=formula,
+            provenance="derived",
+        )
+        return now(metrics=(*evidence().metrics, own))
+
+    told = telling("llama.cpp:perf:(n-1)/decode-time/median")
+    for formula in ("llama.cpp:perf:n/decode-time/median", "server:(n-1)/decode-time/median"):
+        assert differences(telling(formula), told) == [
+            ("E_FORMULA_DIFFERS", "formula of engine_decode_tokens_per_second")
+        ]
+    assert differences(told, told) == []
+    # One side may tell of itself and the other not: what is judged was observed on both.
+    assert differences(told, now()) == differences(now(), told) == []

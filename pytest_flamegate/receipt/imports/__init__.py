@@ -9,7 +9,7 @@ from pytest_flamegate.receipt.imports.document import (
     Source,
     decode_imported,
     encode_imported,
-    imported_of,
+    is_imported,
 )
 from pytest_flamegate.receipt.imports.formats import FORMATS, Format, format_of
 from pytest_flamegate.receipt.imports.types import Imported, ImportedMetric, LeftOut
@@ -24,5 +24,5 @@ __all__ = [
     "decode_imported",
     "encode_imported",
     "format_of",
-    "imported_of",
+    "is_imported",
 ]

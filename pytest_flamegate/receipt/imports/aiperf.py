@@ -100,28 +100,28 @@ def read_csv(data: bytes) -> tuple[Imported, ...]:
     header: list[str] = []
     told: dict[str, Mapping[str, object]] = {}
     for row in csv_rows(data):
-        if row and row[0] == "Metric":
+        if row[0] == "Metric":
             header = row
-        elif row and header and row[0] != "Endpoint" and len(row) != len(header):
-            raise ReceiptError(
-                "E_CSV",
-                f"The row {shown(row[0])} has {len(row)} cells, and its header {len(header)}.",
-                "Give the file as the tool wrote it, or export it again.",
-            )
-        elif row and row[0] == "Endpoint":
+            continue
+        if row[0] == "Endpoint":
             # Telemetry of the machine stands behind the figures.
             break
-        elif row:
-            name, _, unit = row[0].partition(" (")
-            cells = dict(zip(header[1:], row[1:], strict=True))
-            if header == _SECOND_HEADER:
-                cells = {"avg": cells["Value"]}
-            key = name.strip().lower().replace(" ", "_")
-            if key in told:
-                raise ReceiptError(
-                    "E_CSV", f"The row {shown(row[0])} stands twice.", "Give one run's table."
-                )
-            told[key] = {**cells, "unit": unit.removesuffix(")")}
+        if len(row) != len(header) or len(set(header)) != len(header):
+            raise ReceiptError(
+                "E_CSV",
+                f"The row {shown(row[0])} has {len(row)} cells, and its header {len(set(header))}.",
+                "Give the file as the tool wrote it, or export it again.",
+            )
+        name, _, unit = row[0].partition(" (")
+        cells = dict(zip(header[1:], row[1:], strict=True))
+        if header == _SECOND_HEADER:
+            cells = {"avg": cells["Value"]}
+        key = name.strip().lower().replace(" ", "_")
+        if key in told:
+            raise ReceiptError(
+                "E_CSV", f"The row {shown(row[0])} stands twice.", "Give one run's table."
+            )
+        told[key] = {**cells, "unit": unit.removesuffix(")")}
     # AIPerf alone has sums, between max and the percentiles.
     tool = "AIPerf" if "sum" in first_line(data) else "GenAI-Perf"
     return _imported(told, tool, "", "", {})

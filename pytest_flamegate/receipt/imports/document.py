@@ -56,6 +56,6 @@ def decode_imported(data: bytes) -> tuple[Imported, Source]:
     return found.result, found.source
 
 
-def imported_of(document: object) -> bool:
+def is_imported(document: object) -> bool:
     """Whether a document is a foreign result, or says that it is."""
     return isinstance(document, dict) and document.get("kind") == KIND

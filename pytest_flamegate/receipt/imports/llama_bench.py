@@ -9,6 +9,7 @@ holds two decimals, and neither repetitions nor the file of the model. SQL is no
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from itertools import islice
@@ -76,7 +77,7 @@ def recognises_csv(data: bytes) -> bool:
 
 def read_csv(data: bytes) -> tuple[Imported, ...]:
     """Return each row; ReceiptError where one is malformed or cut off."""
-    return _imported(list(table([row for row in csv_rows(data) if row])))
+    return _imported(list(table(csv_rows(data))))
 
 
 def recognises_markdown(data: bytes) -> bool:
@@ -89,7 +90,7 @@ def read_markdown(data: bytes) -> tuple[Imported, ...]:
     content = decoded(data)
     header: list[str] = []
     rows: list[Mapping[str, object]] = []
-    for line in content.splitlines():
+    for line in io.StringIO(content):
         cells = _cells(line)
         if _is_header(cells):
             header = cells

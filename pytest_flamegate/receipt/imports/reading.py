@@ -11,7 +11,7 @@ from pytest_flamegate.receipt import strict_json
 from pytest_flamegate.receipt.findings import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_BYTES = 64 << 20
 """Of a result file: a report with every request of a long run has some ten million."""
@@ -77,23 +77,24 @@ def delimiter_of(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def csv_rows(data: bytes) -> list[list[str]]:
-    """Return the rows of comma, semicolon or tab separated ``data``, empty ones too."""
-    content = decoded(data)
-    delimiter = delimiter_of(first_line(data))
+def csv_rows(data: bytes) -> Iterator[list[str]]:
+    """Yield the rows of comma, semicolon or tab separated ``data`` but for empty ones."""
+    content = io.StringIO(decoded(data), newline="")
     try:
-        return list(csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True))
+        for row in csv.reader(content, delimiter=delimiter_of(first_line(data)), strict=True):
+            if row:
+                yield row
     except csv.Error as error:
         raise ReceiptError("E_CSV", f"The table cannot be read: {error}.", _EXPORT) from None
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+def table(rows: Iterator[list[str]]) -> list[dict[str, str]]:
     """Return each row by the names of the first; ReceiptError where a row is of another length."""
-    header = [cell.strip() for cell in rows[0]]
+    header = [cell.strip() for cell in next(rows, [])]
     if len(set(header)) != len(header):
         raise ReceiptError("E_CSV", "Two columns of the table have one name.", _EXPORT)
-    found = []
-    for index, row in enumerate(rows[1:], 2):
+    found: list[dict[str, str]] = []
+    for index, row in enumerate(rows, 2):
         if len(row) != len(header):
             raise ReceiptError(
                 "E_CSV",
@@ -102,6 +103,8 @@ def table(rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
                 _EXPORT,
             )
         found.append(dict(zip(header, row, strict=True)))
+        if len(found) > MAX_RESULTS:
+            break
     _counted(found)
     return found
 

@@ -109,8 +109,8 @@ def test_each_tool_has_formulas_of_its_own() -> None:
     assert figure(vllm, "time_to_first_token_ms", "median")[1] == "first-chunk-request"
     assert figure(guide, tpot, "mean")[1] == "latency/n, by token"
     assert figure(guide, itl, "mean")[1] == "(latency-ttft)/(n-1), by token"
-    value, formula = figure(perf, tpot, "mean")
-    assert (round(value, 6), formula) == (50.0, "(latency-ttft)/(n-1)")
+    assert figure(perf, tpot, "mean")[0] == pytest.approx(50.0)
+    assert figure(perf, tpot, "mean")[1] == "(latency-ttft)/(n-1)"
     assert figure(perf, itl, "median")[1] == "token-or-chunk-gap"
     assert figure(ai, itl, "median")[1] == "(latency-ttft)/(n-1)"
     assert not [each for each in ai.metrics if each.name == tpot]
@@ -202,6 +202,8 @@ TABLE, DRAWN = text("llama-bench.csv"), text("llama-bench.md")
         ("\n".join(DRAWN.splitlines()[:2]), "E_NO_RESULTS"),
         (text("aiperf.json").replace('"unit": "ms"', '"unit": "sec"'), "E_IMPORT_FIELD"),
         ("\n".join(text("aiperf.csv").splitlines()[:30])[:-9], "E_CSV"),
+        (text("aiperf.csv").replace("Metric", '"Metric" ', 1), "E_CSV"),
+        (text("aiperf.csv").replace(",min,", ",avg,", 1), "E_CSV"),
         (text("inference-perf.json").replace('"count": 4', '"count": 0'), "E_NO_REQUESTS"),
         ("benchmarks:\n- config:\n    backend:\n", "E_UNKNOWN_FORMAT"),
     ],
