@@ -19,7 +19,7 @@ from pytest_flamegate.profile.callgrind import DIED, Counted, count_program
 from pytest_flamegate.profile.callgrind_out import contradicts
 from pytest_flamegate.profile.counted import instruction_profile
 from pytest_flamegate.profile.words import unreadable
-from pytest_flamegate.workload import count_child, starting, wire
+from pytest_flamegate.workload import count_child, engine_count, starting, wire
 from pytest_flamegate.workload.cutting import Cutter
 from pytest_flamegate.workload.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.workload.refusals import check_count, told
@@ -62,7 +62,8 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
     """Count the workload in the environment ``env``, which is that of the engine.
 
     Raises what ``count_program`` raises; ``UsageError`` ``E_CANNOT_COUNT_CALLABLE`` for
-    a callable of this process, ``E_CANNOT_COUNT_SERVER`` for a server; ``ToolError``
+    a callable of this process, ``E_CANNOT_COUNT_SERVER`` for a server,
+    ``E_CANNOT_COUNT_ENGINE`` for tokens by the engine's word; ``ToolError``
     ``E_OTHER_TOKENS`` where an engine made more or fewer tokens than it was asked for,
     ``E_TOKENS_DIFFER`` where the two runs do not begin alike, ``E_PROFILE_CONTRADICTS`` where
     more tokens took no more instructions; and what the engine itself refuses.
@@ -73,6 +74,13 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
             f"{workload.name!r} is a callable of this process, and no copy of a running process "
             "can be counted.",
             'Declare a workload with engine = "python" and target = "module:function" instead.',
+        )
+    if isinstance(plan, Streamed) and plan.token_unit == engine_count.UNIT:
+        raise UsageError(
+            "E_CANNOT_COUNT_ENGINE",
+            f"{workload.name!r} counts its tokens by the engine's word, and what valgrind prints "
+            "stands among its words.",
+            'Count by token_unit = "word" or "tokenizer" to have instructions counted.',
         )
     if isinstance(plan, Endpoint):
         raise UsageError(

@@ -25,6 +25,7 @@ class Cutter(Generic[At]):
         self._tokens: Splitter[At] | Tokenized[At] = (
             Splitter(plan.token_unit) if plan.tokenizer is None else Tokenized(plan.tokenizer)
         )
+        self.unit = plan.token_unit
         self._tail = b""
 
     @property

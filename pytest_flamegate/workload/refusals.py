@@ -26,7 +26,8 @@ def check_count(workload: Workload, count: int) -> None:
             "E_TOO_MANY_TOKENS",
             f"The engine of {workload.name!r} generated {count} tokens or more where "
             f"{workload.max_tokens} were asked for.",
-            "Check that max_tokens reaches the engine and that token_unit suits its output.",
+            "Check that max_tokens reaches the engine, and that token_unit counts what the engine "
+            'calls a token: "word", "tokenizer", or "engine" for its own count.',
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from pytest_flamegate.workload import clocks, determinism, process
+from pytest_flamegate.workload import clocks, determinism, engine_count, process
 from pytest_flamegate.workload.cutting import TAIL_BYTES, Cutter
 from pytest_flamegate.workload.observation import Block, Interval
 from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
@@ -124,7 +124,8 @@ def answer(
             raise timed_out(workload)
         if status != 0:
             raise died(workload, status, child.stderr_text())
-        check_count(workload, len(stream.seen))
+        if not stream.seen or not stream.uncounted:
+            check_count(workload, len(stream.seen))
         usage, stderr = child.usage, child.stderr_bytes()
     finally:
         os.close(read_fd)
@@ -156,7 +157,8 @@ def answer(
         )
     )
     _agrees(said, found, plan)
-    return replace(found, reported=tuple(each.report for each in said))
+    found = replace(found, reported=tuple(each.report for each in said))
+    return engine_count.by_engine(found, workload) if stream.uncounted else found
 
 
 class _Stream:
@@ -172,6 +174,8 @@ class _Stream:
         wrapped: bool,
     ) -> None:
         self.seen: list[Seen] = []
+        # What is seen are bytes then, and how many tokens they are is told at the end.
+        self.uncounted = cutter.unit == engine_count.UNIT
         self.counters = clocks.Counters()
         # A script may have set variables anew before it turned into the program.
         self.effective: Mapping[str, str] = {}
@@ -248,7 +252,7 @@ class _Stream:
             self.effective = determinism.effective(self.pid, asked)
             self.lost_sight = self._inside  # the clocks so far were the profiler's
         self.seen += new
-        if len(self.seen) > self._workload.max_tokens:
+        if len(self.seen) > self._workload.max_tokens and not self.uncounted:
             check_count(self._workload, len(self.seen))
         if self.cutter.overflows:
             raise flooded(self._workload)

@@ -43,6 +43,37 @@ def refusal(watched: Observer) -> FlamegateError:
     return refused.value
 
 
+def test_tokens_by_the_engine_s_own_count(tmp_path: Path) -> None:
+    """Where its tokens begin and end was not seen; their number, the whole text and times were."""
+    program = stream("Hello wor", "ld, how ", "are you", err="4 tokens\n", gap_s=0.02)
+    watched = observer(
+        command_workload(
+            tmp_path, program, token_unit="engine", options={"pattern": r"(?P<tokens>\d+) tokens"}
+        )
+    )
+    run = watched.timed(1)
+    ((first, rest, *none),) = run.blocks[0].sequences_ns
+    assert (first > 0, rest >= 40_000_000, none) == (True, True, [0, 0])
+    assert run.blocks[0].judged_tokens == 3
+    seen = watched.observation()
+    assert seen.tokens == ("Hello world, how are you", "", "", "")
+    assert seen.token_source == "stdout:engine"
+    watched.timed(1)
+    assert watched.observation().differs_at is None
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [("", "E_NO_COUNT"), ("0 tokens", "E_BAD_FIGURE"), ("99 tokens", "E_TOO_MANY_TOKENS")],
+)
+def test_a_count_that_is_none_or_too_large_is_refused(tmp_path: Path, said: str, code: str) -> None:
+    options = {"pattern": r"(?P<tokens>\d+) tokens"} if said else {}
+    workload = command_workload(
+        tmp_path, stream("Hello", err=said), token_unit="engine", options=options
+    )
+    assert refusal(observer(workload)).code == code
+
+
 BAD_OPTIONS = [
     ("figures = 'guess'", "E_UNKNOWN_SOURCE", "llama.cpp"),
     ("figures = 3", "E_BAD_VALUE", "str"),

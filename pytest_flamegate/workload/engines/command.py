@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
+from pytest_flamegate.workload import engine_count
 from pytest_flamegate.workload.discover import find_model, find_tokenizer
 from pytest_flamegate.workload.engines.base import Plan, Streamed
 from pytest_flamegate.workload.sources.declared import check_figures, hearing
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
-TOKEN_UNITS = ("byte", "word", "line", "tokenizer")
+TOKEN_UNITS = ("byte", "word", "line", "tokenizer", engine_count.UNIT)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
