@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.stats import mean, median
-from pytest_flamegate.receipt.windows import of_one_process
+from pytest_flamegate.workload.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

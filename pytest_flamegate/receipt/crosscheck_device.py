@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.receipt.backend import active_runs
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.registry import Rulebook
-from pytest_flamegate.receipt.windows import of_one_process
+from pytest_flamegate.workload.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

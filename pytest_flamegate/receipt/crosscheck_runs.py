@@ -10,8 +10,8 @@ from pytest_flamegate.receipt.copies import repetitions
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.registry import Rulebook
-from pytest_flamegate.receipt.windows import of_one_process
 from pytest_flamegate.workload.digest import token_digest
+from pytest_flamegate.workload.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

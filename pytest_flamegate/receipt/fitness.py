@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.findings import Notice, shown
 from pytest_flamegate.receipt.registry import Rulebook
-from pytest_flamegate.receipt.windows import of_one_process
 from pytest_flamegate.workload.floors import (
     MAX_CPU_PRESSURE_PCT,
     MAX_WAITING,
@@ -21,6 +20,7 @@ from pytest_flamegate.workload.floors import (
     SAMPLE_FLOOR,
     STACK_FLOOR,
 )
+from pytest_flamegate.workload.windows import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

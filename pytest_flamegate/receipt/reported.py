@@ -110,6 +110,8 @@ def _told(report: Report, observed: int) -> Iterator[Told]:
         ("decode_tokens_per_second", "tokens", "decode_ms", None),
         ("prefill_tokens_per_second", "prompt_tokens", "prefill_ms", "prompt-tokens/prefill-time"),
     ):
+        if formula is None:  # the first token may have come of the prompt, before that time
+            tokens = "decode_tokens" if "decode_tokens" in figures else tokens
         count, spent_ms = figures.get(tokens, 0.0), figures.get(time_ms, 0.0)
         if name in figures or count <= 0 or spent_ms <= 0:
             continue

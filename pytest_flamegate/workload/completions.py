@@ -157,6 +157,8 @@ class Answer:
             for theirs, ours in _TIMINGS.items()
             if (value := number(self.timings, theirs)) is not None
         }
+        if timings.get("tokens", 0) > 0:
+            timings["decode_tokens"] = timings["tokens"] - 1  # the first one comes of the prompt
         usage = {
             ours: value
             for theirs, ours in (("completion_tokens", "tokens"), ("prompt_tokens",) * 2)

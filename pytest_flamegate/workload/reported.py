@@ -22,7 +22,8 @@ class Report:
     """What one source said of one run, or of one sequence of it.
 
     ``source`` names who said it and how it was read, such as ``llama.cpp:perf``. ``figures``
-    carry their unit in their name: ``tokens``, ``prompt_tokens`` (counts), ``load_ms``,
+    carry their unit in their name: ``tokens``, ``prompt_tokens``, ``decode_tokens`` (counts;
+    the last is of what came in ``decode_ms``, which the first token may not have), ``load_ms``,
     ``prefill_ms``, ``decode_ms``, ``total_ms``, ``embed_us``, ``forward_us``, ``logits_us``,
     ``sample_us``, ``tokens_per_second``, ``prefill_tokens_per_second``. ``kernels`` maps the
     name of a kernel to how often the engine says it ran.

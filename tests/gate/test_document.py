@@ -85,7 +85,7 @@ def test_differences_are_told() -> None:
         "differences": [
             {
                 "field": "model sha256",
-                "baseline": "aaaaaaaaaaa…",
+                "baseline": "aaaaaaaaaaa… (model.gguf)",
                 "current": "absent",
                 "code": "E_MODEL_DIFFERS",
             }

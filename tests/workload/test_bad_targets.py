@@ -123,6 +123,6 @@ def test_a_prompt_too_long_for_a_command_line_is_told_so(tmp_path: Path) -> None
     workload = Workload(
         "w", "command", "x" * (1 << 20), 1, "test", directory=tmp_path, command=("true", "{prompt}")
     )
-    with pytest.raises(FlamegateError, match=r"E_CANNOT_START: .*128 KiB"):
+    with pytest.raises(FlamegateError, match=r"E_ARGUMENTS_TOO_LONG: .*128 KiB"):
         Observer(workload, engine("command").plan(workload, None)).timed(0.1)
     assert_nothing_left()

@@ -159,7 +159,13 @@ def test_the_request_is_greedy_and_caches_nothing() -> None:
     _, served, server = asked(said("a", 1), said("", 2, "stop"))
     wanted = {"temperature": 0, "cache_prompt": False, "n_predict": 4, "seed": 42}
     assert wanted.items() <= server.request.items()
-    figures = {"tokens": 1, "prompt_tokens": 5, "prefill_ms": 2.0, "decode_ms": 8.0}
+    figures = {
+        "tokens": 1,
+        "prompt_tokens": 5,
+        "prefill_ms": 2.0,
+        "decode_ms": 8.0,
+        "decode_tokens": 0,
+    }
     assert served.reports() == [{"source": "xllamacpp:timings", "figures": figures, "kernels": {}}]
     assert served.reports() == []
 

@@ -206,6 +206,6 @@ def test_a_library_that_is_replaced_while_it_is_measured_is_told(tmp_path: Path)
     with watching.serve() as served:
         served.block(1)
     fake.write_text(text.replace('__version__ = "1"', '__version__ = "1.1"'))
-    with pytest.raises(FlamegateError) as caught:
-        watching.serve()
+    with pytest.raises(FlamegateError) as caught, watching.serve():
+        pass
     assert caught.value.code == "E_ENGINE_CHANGED"

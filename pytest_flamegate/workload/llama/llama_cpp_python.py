@@ -153,6 +153,7 @@ class Decoder:
             "prompt_tokens": prompt_tokens,
             "prefill_ms": said.t_p_eval_ms,
             "decode_ms": said.t_eval_ms,
+            "decode_tokens": said.n_eval,
         }
 
     def _counted(self, tokens: list[int]) -> dict[str, int]:

@@ -163,12 +163,14 @@ class _Reading:
         if finish == "length" and made < self._max_tokens:
             prompt_tokens = int(timings["prompt_n"])
             raise context_full(prompt_tokens, self._max_tokens, prompt_tokens + made)
-        # Its rates are left out: it divides n tokens by the time of n - 1.
+        # Its rates are left out: it divides n tokens by the time of n - 1, for the first one
+        # comes of the prompt.
         self._figures = {
             "tokens": made,
             "prompt_tokens": timings["prompt_n"],
             "prefill_ms": timings["prompt_ms"],
             "decode_ms": timings["predicted_ms"],
+            "decode_tokens": max(0, made - 1),
         }
 
     def _refusal(self, error: Mapping[str, Any]) -> ToolError:

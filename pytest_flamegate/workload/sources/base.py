@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PHASES = ("embed_us", "forward_us", "logits_us", "sample_us")
-COUNTS = ("tokens", "prompt_tokens")
+COUNTS = ("tokens", "prompt_tokens", "decode_tokens")
 RATES = ("tokens_per_second", "prefill_tokens_per_second")
 FIGURES = (*COUNTS, "load_ms", "prefill_ms", "decode_ms", "total_ms", *PHASES, *RATES)
 """The names a figure can have; each says its unit."""

@@ -58,8 +58,8 @@ class LlamaCpp:
         )
         figures = {names[0]: figure(self.source, names[0], took_ms)}
         if (counted := _COUNTED.search(rest)) is not None:
-            more = 0 if prefill else 1
-            figures[names[1]] = figure(self.source, names[1], counted[1]) + more
+            runs = figure(self.source, names[1], counted[1])
+            figures |= {names[1]: runs} if prefill else {"tokens": runs + 1, "decode_tokens": runs}
         if (rate := _RATE.search(rest)) is not None:
             figures[names[2]] = figure(self.source, names[2], rate[1])
             self._adds_up(figures, names, 0 if prefill else 1)

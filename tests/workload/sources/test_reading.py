@@ -104,6 +104,7 @@ def test_llama_cpp_says_the_same_in_every_version(text: str) -> None:
         "prompt_tokens": 5.0,
         "prefill_tokens_per_second": 109.48,
         "decode_ms": 100.0,
+        "decode_tokens": 9.0,
         "tokens": 10.0,
         "tokens_per_second": 90.0,
         "total_ms": 150.0,

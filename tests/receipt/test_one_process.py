@@ -9,7 +9,7 @@ import pytest
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.receipt.windows import of_one_process
+from pytest_flamegate.workload.windows import of_one_process
 from tests.gate.factory import evidence
 
 RECIPE = {"engine": "openai", "url": "http://127.0.0.1:8080"}
