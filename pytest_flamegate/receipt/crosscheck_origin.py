@@ -214,9 +214,14 @@ def _recipe_incomplete(case: Case) -> Iterator[str]:
     # What nobody can run again was observed by nobody else.
     recipe = case.evidence.workload
     needed = _NEEDED.get(str(recipe.get("engine")), ())
-    if needed and not any(recipe.get(name) for name in needed):
+    if needed and not any(_runs_something(recipe.get(name)) for name in needed):
         told = " or ".join(needed)
         yield f"The recipe of the engine {shown(recipe['engine'])} holds no {told}."
+
+
+def _runs_something(told: object) -> bool:
+    # True is neither an address nor a command line.
+    return isinstance(told, (str, list, tuple)) and bool(told)
 
 
 @SHORTFALLS.rule(

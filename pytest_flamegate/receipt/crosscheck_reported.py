@@ -6,6 +6,7 @@ way; it may not contradict what was observed beside it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from decimal import Decimal
 from itertools import product
@@ -17,7 +18,7 @@ from pytest_flamegate.receipt.registry import Rulebook
 from pytest_flamegate.receipt.reported import engine_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_flamegate.receipt.case import Case
     from pytest_flamegate.workload.observation import Run
@@ -53,11 +54,14 @@ def _reported_tokens(case: Case) -> Iterator[str]:
         every = [length for block in lengths for length in block]
         # A report is of a sequence, of a block, or of all that the run generated.
         spans = {(length, 1) for length in every} | {(sum(s), len(s)) for s in (*lengths, every)}
+        near = _joined((total - OFF_BY_ONE * n, total + OFF_BY_ONE * n) for total, n in spans)
+        lows = [low for low, _ in near]
         for report in run.reported:
             told = report.figures.get("tokens")
             if told is None or not every:
                 continue
-            if not any(abs(told - total) <= OFF_BY_ONE * count for total, count in spans):
+            at = bisect_right(lows, told)
+            if not at or told > near[at - 1][1]:
                 yield (
                     f"The engine ({shown(report.source)}) counts {told:g} tokens in process "
                     f"{run.pid}, and {_range(every)} a sequence were observed."
@@ -126,6 +130,22 @@ def _reported_rate(case: Case) -> Iterator[str]:
 
 
 @CHECKS.rule(
+    "E_MOCK_TOLD",
+    "No kernel that was seen is a mock, and none that the engine reports, claimed or not.",
+    todo="Run real inference; a mock beside a real kernel still is one.",
+    protects=Grade.OBSERVED,
+)
+def _mock_told(case: Case) -> Iterator[str]:
+    # A list of claims is easily shortened. Reports also hold names that are no kernel's.
+    named = [each.name for each in case.evidence.kernels if each.count]
+    reported = (report.kernels.items() for _, report in _reports(case))
+    named += [name for kernels in reported for name, count in kernels if count]
+    for name in dict.fromkeys(named):
+        if "mock" in name.casefold():
+            yield f"{shown(name)} ran."
+
+
+@CHECKS.rule(
     "E_KERNEL_UNTOLD",
     "Every kernel by the engine's word stands in the reports of its runs, as often as they say.",
     todo="Measure again; kernels and reports are written together and changed by nobody.",
@@ -152,6 +172,17 @@ def _kernel_untold(case: Case) -> Iterator[str]:
                 f"The reports of {shown(source)} tell of the kernel {shown(name)}, and it stands "
                 f"{written[name, source]} times among the kernels."
             )
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ``ranges`` in order, those that overlap as one: evidence may hold very many."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
 
 
 def _reports(case: Case) -> Iterator[tuple[Run, Report]]:

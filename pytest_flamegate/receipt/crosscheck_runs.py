@@ -7,6 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.copies import repetitions
+from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.registry import Rulebook
@@ -125,6 +126,24 @@ def _tokens_differ(case: Case) -> Iterator[str]:
     for run in case.evidence.runs:
         if run.token_digest != case.evidence.token_digest:
             yield f"Determinism is claimed and process {run.pid} generated other tokens."
+
+
+@CHECKS.rule(
+    "E_DIFFERENCE_CONTRADICTED",
+    "Where a sequence differed it had another token than the one shown there.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _difference_contradicted(case: Case) -> Iterator[str]:
+    # Older evidence does not tell what the other token was.
+    at, other, tokens = case.evidence.differs_at, case.evidence.differs_to, case.evidence.tokens
+    if at is None:
+        if other is not None:
+            yield f"No sequence is said to differ, and one had {shown(other)} instead."
+    elif at > len(tokens):
+        yield f"A sequence is said to differ at token {at} of {len(tokens)}."
+    elif at < len(tokens) and other == tokens[at]:
+        yield f"A sequence is said to differ at token {at}, and had {shown(other)} there as well."
 
 
 @CHECKS.rule(

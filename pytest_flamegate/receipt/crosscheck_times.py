@@ -25,6 +25,8 @@ CLOCK_SET_S = 300
 TICKS_PER_S = 100
 """Linux tells the start of a process in hundredths of a second, on every common machine."""
 TICK_SLACK_S = 0.1
+DATE_SLACK_S = 0.01
+"""Dates are written in thousandths of a second."""
 RATE_SLACK = 0.01
 """The clocks are disciplined apart: a hundredth is more than any of them is let stray."""
 MEASURED_WITHIN_S = 24 * 3600
@@ -47,6 +49,7 @@ def _runs_overlap(case: Case) -> Iterator[str]:
     # Runs of one side never overlap, not even where another side runs between them.
     # Windows of one process have its start in common, and only their dates apart.
     windows = of_one_process(case.evidence.workload)
+    set_back = 0
     for earlier, later in pairwise(case.evidence.runs):
         if not windows and earlier.started_ticks is not None and later.started_ticks is not None:
             apart_s = (later.started_ticks - earlier.started_ticks) / TICKS_PER_S
@@ -63,6 +66,29 @@ def _runs_overlap(case: Case) -> Iterator[str]:
                 f"The run of process {later.pid} is dated {apart_s:,.0f} s after that of "
                 f"{earlier.pid}, which took {lasted_s:,.0f} s at least."
             )
+        set_back += windows and lasted_s > apart_s * (1 + RATE_SLACK) + DATE_SLACK_S
+    if set_back > MOST_STEPS:
+        yield f"{set_back} runs are dated before those before them, of one server, had ended."
+
+
+@CHECKS.rule(
+    "E_WINDOW_STARTED",
+    "No run of a server that ran before tells of a start, and the server began once.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _window_started(case: Case) -> Iterator[str]:
+    # Processes of their own, which ran side by side or on other days, relabelled as windows.
+    if not of_one_process(case.evidence.workload):
+        return
+    started: dict[int, int] = {}
+    for run in case.evidence.runs:
+        if run.load_ns is not None:
+            yield f"The server {run.pid} ran before, and took {run.load_ns / 1e6:,.1f} ms to start."
+        if run.started_ticks is None:
+            continue
+        if started.setdefault(run.pid, run.started_ticks) != run.started_ticks:
+            yield f"The server {run.pid} began twice, and was to run all the time."
 
 
 @CHECKS.rule(

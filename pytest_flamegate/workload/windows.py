@@ -15,4 +15,6 @@ if TYPE_CHECKING:
 
 def of_one_process(recipe: Mapping[str, object]) -> bool:
     """Whether the recipe asks a server that was not started for each run."""
-    return recipe.get("engine") == "openai" and bool(recipe.get("url")) and not recipe.get("serve")
+    url = recipe.get("url")
+    named = isinstance(url, str) and bool(url.strip())
+    return recipe.get("engine") == "openai" and named and not recipe.get("serve")

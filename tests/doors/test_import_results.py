@@ -28,11 +28,12 @@ def test_each_result_of_a_file_becomes_a_document(here: Path, capsys: Told) -> N
     assert main(["import", "llama-bench.jsonl"]) == 0
     told = capsys.readouterr().out
     directory = here / ".flamegate" / "imported" / "llama-bench"
-    names = {"pp64.json", "tg32.json", "pp64-tg32-d128.json"}
+    tests = ("pp16", "tg8", "pp16-tg8")
+    names = {f"{test}{depth}.json" for test in tests for depth in ("", "-d32")}
     assert {path.name for path in directory.iterdir()} == names
-    assert "3 results of llama-bench b11434 0a1b2c3d, SELF_REPORTED" in told
+    assert "6 results of llama-bench b1 0c1e570, SELF_REPORTED" in told
     assert "n/decode-time" in told
-    kept = json.loads((directory / "tg32.json").read_bytes())
+    kept = json.loads((directory / "tg8.json").read_bytes())
     assert (kept["kind"], kept["grade"]) == ("imported", "SELF_REPORTED")
     assert kept["source"]["file"] == "llama-bench.jsonl"
 
@@ -41,11 +42,11 @@ def test_a_byte_order_mark_is_no_part_of_a_result(here: Path, capsys: Told) -> N
     data = Path("llama-bench.csv").read_bytes()
     Path("marked.csv").write_bytes(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))
     assert main(["import", "marked.csv"]) == 0
-    assert "3 results" in capsys.readouterr().out
+    assert "6 results" in capsys.readouterr().out
 
 
 def test_one_bad_row_leaves_nothing_written(here: Path, capsys: Told) -> None:
-    rows = Path("llama-bench.jsonl").read_text().replace('"n_gen": 32', '"n_gen": -32')
+    rows = Path("llama-bench.jsonl").read_text().replace('"n_gen": 8', '"n_gen": -8')
     Path("bad.jsonl").write_text(rows)
     assert main(["import", "bad.jsonl"]) == 3
     assert "E_NEGATIVE" in capsys.readouterr().err

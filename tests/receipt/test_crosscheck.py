@@ -233,6 +233,9 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_TOKEN_COUNT", lambda: with_block(honest(), 0, lambda b: replace(b, sequences_ns=((9,),)))),
     ("E_TOKEN_DIGEST", lambda: honest().with_evidence(tokens=("32", "53", "46", "10"))),
     ("E_TOKENS_DIFFER", lambda: honest().with_evidence(differs_at=2)),
+    ("E_DIFFERENCE_CONTRADICTED", lambda: differing(2, "46")),
+    ("E_DIFFERENCE_CONTRADICTED", lambda: differing(None, "46")),
+    ("E_DIFFERENCE_CONTRADICTED", lambda: differing(5, None)),
     ("E_TOKENS_DIFFER", lambda: honest().with_run(1, token_digest=OTHER_SHA256)),
     (
         "E_CLOCK_CONTRADICTION",
@@ -383,6 +386,18 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("costs unknown", lambda: hotspot(honest(), cpu_s_per_token=None)),
     *gpu.HONEST,
 ]
+
+
+def differing(at: int | None, other: str | None) -> Triple:
+    triple = honest().with_receipt(deterministic=False)
+    return triple.with_evidence(differs_at=at, differs_to=other)
+
+
+@pytest.mark.parametrize(
+    ("at", "other"), [(2, "47"), (2, None), (4, "47"), (4, None), (None, None)]
+)
+def test_a_difference_that_can_be_is_believed(at: int | None, other: str | None) -> None:
+    assert verify(differing(at, other)).refusals == ()
 
 
 def recipe(triple: Triple, **changes: Any) -> Triple:

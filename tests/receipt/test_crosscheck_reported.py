@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from time import process_time
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.case import Case
+from pytest_flamegate.receipt.crosscheck_reported import CHECKS
 from pytest_flamegate.receipt.schema import validate
 from pytest_flamegate.receipt.strict_json import loads
 from pytest_flamegate.receipt.types import KernelSighting
 from pytest_flamegate.workload.reported import Report
 from tests.receipt.factory import Triple, build
 from tests.receipt.test_crosscheck import metric
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.claim import Claim
 
 NOBODYS = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
 
@@ -59,7 +65,7 @@ HONEST: dict[str, Callable[[], Triple]] = {
     "a total of the whole run": lambda: only(tokens=24.0, total_ms=90.0),
     "figures of its own": lambda: only(spec_accept_pct=41.5, n_reused=0.0),
     "kernels": lambda: build().telling(kernels={"MUL_MAT": 211, "ROPE": 60}),
-    "kernels that never ran": lambda: build().telling(kernels={"TL2": 0}),
+    "kernels that never ran": lambda: build().telling(kernels={"TL2": 0, "mock_gemv": 0}),
     "kernels that the profile shows": lambda: build().telling(kernels={"ternary_gemv": 210}),
     "kernels of strange names": lambda: build().telling(kernels={"a\u202eb": 3, "x" * 500: 1}),
 }
@@ -87,6 +93,8 @@ REFUSED: list[tuple[str, Callable[[], Triple]]] = [
     ("E_KERNEL_UNTOLD", lambda: kernels(told(), replace(told_kernel(), told_by="log"))),
     ("E_KERNEL_UNTOLD", lambda: kernels(told(), told_kernel(), told_kernel())),
     ("E_KERNEL_UNTOLD", lambda: kernels(told())),
+    ("E_MOCK_TOLD", lambda: build().telling(kernels={"mock_gemv": 2})),
+    ("E_MOCK_TOLD", lambda: build().telling(kernels={"gemv_MOCK" + "x" * 500: 1})),
     ("E_METRIC_MISMATCH", lambda: metric(build().telling(), "engine_decode_ms", value=1.1)),
     ("E_METRIC_MISMATCH", lambda: metric(build().telling(), "engine_decode_ms", samples=99)),
     (
@@ -131,6 +139,20 @@ def test_what_contradicts_is_refused(code: str, make: Callable[[], Triple]) -> N
     answer = verify(make())
     assert {refusal.code for refusal in answer.refusals} == {code}
     assert all(refusal.todo for refusal in answer.refusals)
+
+
+def test_very_many_reports_of_very_many_lengths_are_read_in_time() -> None:
+    triple = build(timed=1, tokens=("a", "b"))
+    run = triple.evidence.runs[0]
+    sequences = tuple((1000,) * length for length in range(1, 3000, 2))
+    block = replace(run.blocks[0], sequences_ns=sequences)
+    odd = tuple(Report("log", {"tokens": 2000.0 + 0.001 * n}) for n in range(100_000))
+    evidence = replace(triple.evidence, runs=(replace(run, blocks=(block,), reported=odd),))
+    case = Case(claim=cast("Claim", None), receipt_sha256="", evidence=evidence)
+    [rule] = [each for each in CHECKS if each.code == "E_REPORTED_TOKENS"]
+    began = process_time()
+    assert list(rule.find(case)) == []
+    assert process_time() - began < 5
 
 
 def test_a_kernel_by_the_engines_word_alone_keeps_a_claim_below_observed() -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.workload.windows import of_one_process
 from tests.gate.factory import evidence
+from tests.receipt.factory import Triple, build
 
 RECIPE = {"engine": "openai", "url": "http://127.0.0.1:8080"}
 
@@ -28,6 +30,9 @@ def of_one(recipe: dict[str, object]) -> Evidence:
         ({**RECIPE, "serve": ["llama-server"]}, False),
         ({"engine": "openai", "serve": ["llama-server"]}, False),
         ({"engine": "openai", "url": ""}, False),
+        ({"engine": "openai", "url": " "}, False),
+        ({"engine": "openai", "url": True}, False),
+        ({"engine": "openai", "url": ["http://127.0.0.1:8080"]}, False),
         ({"engine": "command", "url": "http://127.0.0.1:8080"}, False),
         ({}, False),
     ],
@@ -50,3 +55,55 @@ def test_windows_that_took_the_very_same_times_are_copies() -> None:
     with pytest.raises(UndecidedError) as caught:
         measurement_of(replace(seen, runs=copied))
     assert caught.value.code == "E_CONSTANT_SAMPLES"
+
+
+def windows(**changes: object) -> Triple:
+    """A measurement of one server that ran before; each run with these changes."""
+    triple = build(engine="openai", timed=4)
+    own = {"pid": 7, "started_ticks": 70, "load_ns": None, **changes}
+    for index in range(len(triple.evidence.runs)):
+        triple = triple.with_run(index, **own)
+    assert triple.evidence.profile is not None
+    processes = tuple(
+        replace(each, pid=7, started_ticks=own["started_ticks"])
+        for each in triple.evidence.profile.processes
+    )
+    recipe = {**triple.evidence.workload, **RECIPE}
+    triple = triple.with_profile(processes=processes).with_evidence(workload=recipe)
+    return triple.remeasured().sealed()
+
+
+def verify(triple: Triple) -> Verification:
+    files = triple.files
+    return verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+    )
+
+
+def refused(triple: Triple) -> set[str]:
+    return {each.code for each in verify(triple).refusals}
+
+
+def test_windows_of_one_server_are_observed_and_not_fit() -> None:
+    answer = verify(windows())
+    assert (answer.refusals, answer.grade) == ((), Grade.OBSERVED)
+    assert "F_ONE_PROCESS" in {each.code for each in answer.unfit}
+
+
+def test_a_server_that_ran_before_tells_of_no_start() -> None:
+    assert refused(windows(load_ns=30_000_000)) == {"E_WINDOW_STARTED"}
+    assert "E_WINDOW_STARTED" in refused(windows().with_run(1, started_ticks=71))
+    assert refused(windows().with_run(1, started_ticks=None)) == set()
+
+
+def test_several_processes_may_answer_for_one_server() -> None:
+    assert "E_WINDOW_STARTED" not in refused(windows().with_run(1, pid=8, started_ticks=71))
+
+
+def test_windows_follow_one_another_by_their_dates() -> None:
+    first = windows().evidence.runs[0].started_at
+    assert refused(windows(started_at=first)) == {"E_RUNS_OVERLAP"}
+    # A clock is set now and then.
+    assert refused(windows().with_run(1, started_at=first)) == set()

@@ -11,6 +11,7 @@ from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.devices import see_gpu
 from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal, intervals, shift
+from tests.receipt.forgeries.engines import one_server
 from tests.receipt.forgeries.reports import tell
 
 TICK_NS = 10_000_000
@@ -108,7 +109,8 @@ def ends_early(draft: Draft, source: Random) -> None:
 def not_deterministic(draft: Draft, source: Random) -> None:
     """Sequences differ, and the receipt says so."""
     draft.receipt["deterministic"] = False
-    draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
+    at = source.randrange(len(draft.evidence["tokens"]))
+    draft.evidence |= {"differs_at": at, "differs_to": source.choice([None, "other"])}
     for run in draft.runs:
         if source.random() < 0.4:
             run["token_digest"] = hexadecimal(source, 64)
@@ -211,7 +213,14 @@ def told_by_the_engine(draft: Draft, source: Random) -> None:
     draft.evidence["kernels"] += map(to_plain, told)
 
 
+def one_running_server(draft: Draft, source: Random) -> None:
+    """The engine is a server that ran before: every run is a window of it."""
+    if draft.evidence["clock_scope"] == "sequence":
+        one_server(draft)
+
+
 WEATHER: tuple[Weather, ...] = (
+    one_running_server,
     preempted, observer_late, no_run_delay, threaded, cpu_in_ticks, one_thread_counted,
     single_token, ends_early, not_deterministic, lossy, no_profile_overhead, unknown_starts,
     commits, stamps, clock_set, rounded, gpu_idle, told_by_the_engine,

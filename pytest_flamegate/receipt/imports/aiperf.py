@@ -173,7 +173,7 @@ def _imported(
 
 def _check_unit(figures: Mapping[str, object], tool: str, field: str, kind: str) -> None:
     unit = figures.get("unit")
-    if figures and unit not in _UNITS[kind]:
+    if figures and text(unit) not in _UNITS[kind]:
         raise ReceiptError(
             "E_IMPORT_FIELD",
             f"{tool}'s {field} is in {shown(unit)}, and {' or '.join(sorted(_UNITS[kind]))} "

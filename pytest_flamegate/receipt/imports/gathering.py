@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 200
 """Characters of a setting or a name that are kept."""
+MOST = 1 << 53
+"""Of whatever is counted: from here on a number read as JSON may be another one than was written."""
 _NUMBER = re.compile(
     r"[+-]?(?:\d{1,20}|\d{1,3}(?:,\d{3}){1,6})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?"
 )
@@ -57,10 +59,13 @@ class Gatherer:
         if found == 0:
             self.left_out.append(LeftOut(place, "it is 0, so nothing was measured"))
             return
+        spread_of = f"the spread of {place}"
+        spread = number(stddev, self.tool, spread_of)
         scaled = found * scale
         if not math.isfinite(scaled):
             _refuse_not_finite(self.tool, place, value)
-        spread = number(stddev, self.tool, f"the spread of {place}")
+        if spread is not None and not math.isfinite(spread * scale):
+            _refuse_not_finite(self.tool, spread_of, stddev)
         unit, direction = NAMES[name]
         self.metrics.append(
             ImportedMetric(
@@ -132,12 +137,14 @@ def number(value: object, tool: str, field: str) -> float | None:
 
 
 def whole(value: object, tool: str, field: str) -> int | None:
-    """Return the whole number of 0 or more that ``value`` is, None where none is told."""
+    """Return the whole number from 0, below ``MOST``, that ``value`` is, None where none is told."""
     found = number(value, tool, field)
     if found is None:
         return None
-    if found != int(found):
-        raise malformed(tool, f"{field} must be a whole number, and is {shown(value)}.")
+    if found >= MOST or found != int(found):
+        raise malformed(
+            tool, f"{field} must be a whole number below {MOST:,}, and is {shown(value)}."
+        )
     return int(found)
 
 

@@ -111,11 +111,19 @@ def table(rows: Iterator[list[str]]) -> list[dict[str, str]]:
 
 def unique(names: Sequence[str]) -> list[str]:
     """Return ``names`` with ``-2``, ``-3`` ... behind those that stood before."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    # A name may end in a number itself.
+    taken = set(names)
     found = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        count = counts.get(name, 0) + 1
+        given = name
+        while count > 1 and given in taken:
+            given = f"{name}-{count}"
+            count += given in taken
+        counts[name] = count
+        taken.add(given)
+        found.append(given)
     return found
 
 

@@ -63,6 +63,54 @@ def recipe_without_its_command(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
+def ask(draft: Draft, url: object) -> Draft:
+    """Relabel what was served as answers of a server that ran before."""
+    draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "openai"
+    draft.evidence["workload"] |= {"engine": "openai", "url": url}
+    return draft
+
+
+def one_server(draft: Draft) -> Draft:
+    """Make one process of all that ran, which began before the first of its windows."""
+    first = draft.runs[0]
+    own = {"pid": first["pid"], "started_ticks": first["started_ticks"]}
+    for run in draft.runs:
+        run |= {**own, "load_ns": None}
+    for process in draft.profile["processes"]:
+        process |= own
+    return ask(draft, "http://127.0.0.1:8080")
+
+
+@BOOK.refused("E_WINDOW_STARTED", of=("callable",))
+def processes_as_windows(draft: Draft, source: Random) -> Draft:
+    """Calls processes of many days windows of one server, whose start nobody compares."""
+    ask(draft, "http://127.0.0.1:8080")
+    began = {}
+    same = source.random() < 0.5
+    for day, run in enumerate(draft.runs):
+        run["started_ticks"] += day * source.randint(8_640_000, 3 * 8_640_000)
+        began[run["pid"]] = run["started_ticks"]
+        if same:
+            run |= {"pid": draft.runs[0]["pid"], "load_ns": None}
+    for process in draft.profile["processes"]:
+        process["started_ticks"] = began[process["pid"]]
+        if same:
+            process["pid"] = draft.runs[0]["pid"]
+    return draft.reseal()
+
+
+@BOOK.lowered("W_RECIPE_INCOMPLETE", of=("callable",))
+def address_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Says that a server was asked, and gives no address."""
+    return ask(draft, source.choice([True, 1, {"host": "a"}, None, "", []])).reseal()
+
+
+@BOOK.passes("Replay, or a run that CI starts; such a receipt is not fit to gate on.", of=SERVED)
+def many_processes_as_one_server(draft: Draft, source: Random) -> Draft:
+    """Relabels processes of their own as windows of one server, consistently."""
+    return one_server(draft).reseal()
+
+
 @BOOK.passes("Replay: what the recipe names runs otherwise, or is not there.", of=SERVED)
 def engine_of_another_family(draft: Draft, source: Random) -> Draft:
     """Relabels a callable of Python as the embedded engine, consistently."""

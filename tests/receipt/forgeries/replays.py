@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.receipt.forgeries.book import EMBEDDED, Book, alone
 from tests.receipt.forgeries.draft import Draft, Files, hexadecimal, shift, stamp
+from tests.receipt.forgeries.engines import one_server
 
 BOOK = Book("replays")
 DAY: dict[str, Any] = {"max_age_s": 24 * 3600.0}
@@ -124,6 +125,16 @@ def runs_side_by_side(draft: Draft, source: Random) -> Draft:
     for number, run in enumerate(rest, 1):
         run["started_ticks"] = first["started_ticks"] + number
         run["started_at"] = first["started_at"]
+    return draft.reseal()
+
+
+@BOOK.refused("E_RUNS_OVERLAP", of=("callable",))
+def windows_side_by_side(draft: Draft, source: Random) -> Draft:
+    """Asks one server several times at once and hands the windows in as one after another."""
+    one_server(draft)
+    began = draft.runs[0]["started_at"]
+    for run in draft.runs:
+        run["started_at"] = began
     return draft.reseal()
 
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.receipt.reported import engine_kernels
+from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import LONG, Book
 from tests.receipt.forgeries.draft import Draft
 
@@ -158,6 +161,18 @@ def hearsay_left_out(draft: Draft, source: Random) -> Draft:
     """Keeps quiet about a fallback that the engine itself reports."""
     by_word(draft, {f"fp32_matmul_{source.randrange(1000)}": source.randint(1, 500)})
     draft.evidence["kernels"].pop()
+    return draft.reseal()
+
+
+@BOOK.refused("E_MOCK_TOLD")
+def mock_not_claimed(draft: Draft, source: Random) -> Draft:
+    """Leaves the mock that the engine tells of out of the receipt, or makes it no name."""
+    name = source.choice(["mock_gemv", "gemv_Mock", "MOCK\u200b", f"mock{'x' * 200}"])
+    draft.runs[0]["reported"] = [
+        {"source": SOURCE, "figures": {}, "kernels": {name: source.randint(1, 900)}}
+    ]
+    told = engine_kernels(from_plain(Evidence, draft.evidence).runs, ())
+    draft.evidence["kernels"] += map(to_plain, told)
     return draft.reseal()
 
 

@@ -71,6 +71,22 @@ def known_difference(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
+@BOOK.refused("E_DIFFERENCE_CONTRADICTED", of=SERVED)
+def difference_that_is_none(draft: Draft, source: Random) -> Draft:
+    """Tells of a difference that is none, or where no token is, so that nobody looks for one."""
+    draft.receipt["deterministic"] = False
+    tokens = draft.evidence["tokens"]
+    at = source.randrange(len(tokens))
+    draft.evidence |= source.choice(
+        [
+            {"differs_at": at, "differs_to": tokens[at]},
+            {"differs_at": None, "differs_to": "10"},
+            {"differs_at": len(tokens) + source.randint(1, 99), "differs_to": None},
+        ]
+    )
+    return draft.reseal()
+
+
 @BOOK.refused("E_TOKEN_DIGEST")
 def no_tokens_shown(draft: Draft, source: Random) -> Draft:
     """Shows no tokens at all, so that no replay can be held against them."""

@@ -17,6 +17,7 @@ from pytest_flamegate.receipt.imports import (
     encode_imported,
     format_of,
 )
+from pytest_flamegate.receipt.imports.reading import unique
 
 DATA = Path(__file__).parent / "data"
 FILES = {
@@ -80,22 +81,26 @@ def test_llama_bench_tells_the_same_in_every_form() -> None:
     whole, lines, table, drawn = (
         read(text(f"llama-bench.{form}")) for form in ("json", "jsonl", "csv", "md")
     )
-    assert whole == lines
-    for results in (whole, table, drawn):
-        assert [each.result for each in results] == ["pp64", "tg32", "pp64-tg32-d128"]
-        assert [each.metrics[0].formula for each in results] == [
+    for results in (whole, lines, table, drawn):
+        assert [each.result for each in results] == [
+            *("pp16", "tg8", "pp16-tg8", "pp16-d32", "tg8-d32", "pp16-tg8-d32"),
+        ]
+        assert [each.metrics[0].formula for each in results[:3]] == [
             "prompt-tokens/prefill-time",
             "n/decode-time",
             "(input-tokens+output-tokens)/duration",
         ]
         assert {(each.tool_version, each.model) for each in results} == {
-            ("b11434 0a1b2c3d", "llama 256M Q4_1")
+            ("b1 0c1e570", "llama 256M Q4_1")
         }
     # Of a table nobody knows how many repetitions it is of; a drawn one is rounded.
-    assert [each.metrics[0].samples for each in (whole[1], table[1], drawn[1])] == [3, None, None]
-    assert table[1].metrics[0].value == whole[1].metrics[0].value
-    assert drawn[1].metrics[0].value == pytest.approx(whole[1].metrics[0].value, abs=0.005)
-    assert drawn[1].metrics[0].stddev == pytest.approx(whole[1].metrics[0].stddev, abs=0.005)
+    counted = [each[1].metrics[0].samples for each in (whole, lines, table, drawn)]
+    assert counted == [3, 3, None, None]
+    # The tool ran twice, and wrote two forms each time.
+    for exact, told, within in ((lines, table, 0.0), (whole, drawn, 0.005)):
+        for one, other in zip(exact, told, strict=True):
+            assert other.metrics[0].value == pytest.approx(one.metrics[0].value, abs=within)
+            assert other.metrics[0].stddev == pytest.approx(one.metrics[0].stddev, abs=within)
 
 
 def test_each_tool_has_formulas_of_its_own() -> None:
@@ -147,13 +152,24 @@ def test_older_files_lack_fields() -> None:
         for name in ("n_depth", "build_number", "samples_ts", "stddev_ts", "model_type"):
             del row[name]
     results = read(json.dumps(rows))
-    assert [each.result for each in results] == ["pp64", "tg32", "pp64-tg32"]
-    assert results[0].tool_version == "0a1b2c3d"
+    assert [each.result for each in results] == [
+        *("pp16", "tg8", "pp16-tg8", "pp16-2", "tg8-2", "pp16-tg8-2"),
+    ]
+    assert results[0].tool_version == "0c1e570"
 
 
 def test_tests_of_one_name_stay_two_results() -> None:
     rows = json.loads(text("llama-bench.json"))[:1] * 2
-    assert [each.result for each in read(json.dumps(rows))] == ["pp64", "pp64-2"]
+    assert [each.result for each in read(json.dumps(rows))] == ["pp16", "pp16-2"]
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "a", "a-2"], ["a-2", "a", "a"], ["a", "a-2", "a", "a-2"], ["a"] * 5]
+)
+def test_no_two_results_get_one_name(names: list[str]) -> None:
+    found = unique(names)
+    assert len(set(found)) == len(names)
+    assert all(given.startswith(name) for given, name in zip(found, names, strict=True))
 
 
 def test_runs_that_were_appended_are_all_read() -> None:
@@ -164,7 +180,7 @@ def test_runs_that_were_appended_are_all_read() -> None:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_tables_may_have_other_separators_and_line_ends(delimiter: str) -> None:
     changed = text("llama-bench.csv").replace(",", delimiter).replace("\n", "\r\n")
-    assert len(read(changed)) == 3
+    assert len(read(changed)) == 6
 
 
 SERVE, BENCH = text("vllm-serve.json"), text("llama-bench.json")
@@ -183,6 +199,8 @@ TABLE, DRAWN = text("llama-bench.csv"), text("llama-bench.md")
         (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "fast"'), "E_IMPORT_FIELD"),
         (SERVE.replace('"completed": 6', '"completed": 0'), "E_NO_REQUESTS"),
         (SERVE.replace('"completed": 6', '"completed": 6.5'), "E_IMPORT_FIELD"),
+        (SERVE.replace('"completed": 6', '"completed": 1e300'), "E_IMPORT_FIELD"),
+        (SERVE.replace('"completed": 6', '"completed": 9007199254740993'), "E_IMPORT_FIELD"),
         (SERVE.replace('"completed": 6', '"completed": 6, "completed": 7'), "E_JSON_DUPLICATE_KEY"),
         (SERVE[:-40], "E_JSON_SYNTAX"),
         (f"{SERVE}\n{SERVE[:-1]}", "E_JSON_SYNTAX"),
@@ -190,20 +208,26 @@ TABLE, DRAWN = text("llama-bench.csv"), text("llama-bench.md")
             '{"request_throughput": 0, "total_input_tokens": 0, "duration": 1, "completed": 1}',
             "E_NO_FIGURES",
         ),
-        (BENCH.replace('"n_prompt": 64', '"n_prompt": 0'), "E_NO_TOKENS"),
+        (BENCH.replace('"n_prompt": 16', '"n_prompt": 0'), "E_NO_TOKENS"),
         (BENCH[: len(BENCH) // 2], "E_JSON_SYNTAX"),
         ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_FIELD"),
-        (BENCH.replace('"avg_ts": 125', '"avg_ts": 225'), "E_SOURCES_DISAGREE"),
+        (BENCH.replace('"avg_ts": 77', '"avg_ts": 177'), "E_SOURCES_DISAGREE"),
         (TABLE[:-100], "E_CSV"),
         (TABLE.splitlines()[0], "E_NO_RESULTS"),
         (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_CSV"),
         (DRAWN.replace("±", "+"), "E_IMPORT_FIELD"),
-        (DRAWN.replace("tg32 |", "imagined |", 1), "E_IMPORT_FIELD"),
+        (DRAWN.replace("tg8 |", "imagined |", 1), "E_IMPORT_FIELD"),
         ("\n".join(DRAWN.splitlines()[:2]), "E_NO_RESULTS"),
         (text("aiperf.json").replace('"unit": "ms"', '"unit": "sec"'), "E_IMPORT_FIELD"),
+        (text("aiperf.json").replace('"unit": "ms"', '"unit": {}'), "E_IMPORT_FIELD"),
+        (text("aiperf.json").replace('"unit": "ms"', '"unit": ["ms"]'), "E_IMPORT_FIELD"),
         ("\n".join(text("aiperf.csv").splitlines()[:30])[:-9], "E_CSV"),
         (text("aiperf.csv").replace("Metric", '"Metric" ', 1), "E_CSV"),
         (text("aiperf.csv").replace(",min,", ",avg,", 1), "E_CSV"),
+        (
+            text("vllm-latency.json").replace('"std_latency": ', '"std_latency": 1e307, "x": '),
+            "E_NOT_FINITE",
+        ),
         (text("inference-perf.json").replace('"count": 4', '"count": 0'), "E_NO_REQUESTS"),
         ("benchmarks:\n- config:\n    backend:\n", "E_UNKNOWN_FORMAT"),
     ],
