@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.workload.windows import of_one_process
 from tests.gate.factory import evidence
@@ -65,7 +65,7 @@ def windows(**changes: object) -> Triple:
         triple = triple.with_run(index, **own)
     assert triple.evidence.profile is not None
     processes = tuple(
-        replace(each, pid=7, started_ticks=own["started_ticks"])
+        replace(each, pid=7, started_ticks=70)
         for each in triple.evidence.profile.processes
     )
     recipe = {**triple.evidence.workload, **RECIPE}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_TEXT = 200
 """Characters of a setting or a name that are kept."""
 MOST = 1 << 53
-"""Of whatever is counted: from here on a number read as JSON may be another one than was written."""
+"""Of whatever is counted: from here on a number as it is read may not be the one written."""
 _NUMBER = re.compile(
     r"[+-]?(?:\d{1,20}|\d{1,3}(?:,\d{3}){1,6})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?"
 )
@@ -137,7 +137,7 @@ def number(value: object, tool: str, field: str) -> float | None:
 
 
 def whole(value: object, tool: str, field: str) -> int | None:
-    """Return the whole number from 0, below ``MOST``, that ``value`` is, None where none is told."""
+    """Return the whole number below ``MOST`` that ``value`` is, None where none is told."""
     found = number(value, tool, field)
     if found is None:
         return None
