@@ -65,8 +65,7 @@ def windows(**changes: object) -> Triple:
         triple = triple.with_run(index, **own)
     assert triple.evidence.profile is not None
     processes = tuple(
-        replace(each, pid=7, started_ticks=70)
-        for each in triple.evidence.profile.processes
+        replace(each, pid=7, started_ticks=70) for each in triple.evidence.profile.processes
     )
     recipe = {**triple.evidence.workload, **RECIPE}
     triple = triple.with_profile(processes=processes).with_evidence(workload=recipe)
