@@ -19,6 +19,7 @@ HEAD = ("figure", "told by", "engine", "observer", "what the two are")
 RIGHT = (2, 3)
 _TOLD = ("engine_decode_tokens_per_second", "engine_tokens_per_second")
 _KERNELS = 4
+_ROWS = 60
 _TITLES = {
     "engine_tokens": "tokens generated",
     "engine_prompt_tokens": "tokens of the prompt",
@@ -42,8 +43,12 @@ def observed(evidence: Evidence) -> list[Metric]:
 
 
 def own_rows(evidence: Evidence) -> list[tuple[str, str, str, str, str]]:
-    """Return five cells for each figure of the engine's own; no rows where it told none."""
-    return [
+    """Return five cells for each figure of the engine's own; no rows where it told none.
+
+    Of very many the first are shown, and a last row says how many more there are.
+    """
+    told = [metric for metric in evidence.metrics if of_engine(metric)]
+    rows = [
         (
             _TITLES.get(metric.name, metric_title(metric)),
             visible(source_of(metric), 80),
@@ -51,10 +56,12 @@ def own_rows(evidence: Evidence) -> list[tuple[str, str, str, str, str]]:
             NONE if beside is None else metric_value(beside),
             _what(metric, beside),
         )
-        for metric in evidence.metrics
-        if of_engine(metric)
+        for metric in told[:_ROWS]
         for beside in [observed_as(metric, evidence.metrics)]
     ]
+    if len(told) > _ROWS:
+        rows.append((f"{len(told) - _ROWS:,} more, in evidence.json", NONE, NONE, NONE, ""))
+    return rows
 
 
 def own_lines(evidence: Evidence, receipt: Receipt | None) -> list[str]:

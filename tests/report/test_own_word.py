@@ -47,6 +47,17 @@ def test_who_tells_nothing_is_not_mentioned() -> None:
     assert "own figures" not in page
 
 
+def test_of_very_many_figures_the_first_are_shown_and_the_rest_counted() -> None:
+    triple = SILENT
+    for number in range(30):
+        triple = triple.telling(f"source-{number}")
+    rows = own_rows(triple.evidence)
+    told = len(triple.evidence.metrics) - len(observed(triple.evidence))
+    assert told > 100
+    assert len(rows) < 100
+    assert rows[-1][0] == f"{told - len(rows) + 1} more, in evidence.json"
+
+
 def test_the_terminal_has_one_line_of_it() -> None:
     verdict = verdicts.no_baseline()
     lines = summary([Outcome("4tok", verdict, TOLD.receipt, TOLD.evidence)])
