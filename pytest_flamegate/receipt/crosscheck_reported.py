@@ -131,9 +131,10 @@ def _reported_rate(case: Case) -> Iterator[str]:
 
 @CHECKS.rule(
     "E_MOCK_TOLD",
-    "No kernel that was seen is a mock, and none that the engine reports, claimed or not.",
+    "No kernel that was seen and is not claimed is a mock, and none that the engine reports.",
     todo="Run real inference; a mock beside a real kernel still is one.",
     protects=Grade.OBSERVED,
+    needs={"kernels"},
 )
 def _mock_told(case: Case) -> Iterator[str]:
     # A list of claims is easily shortened. Reports also hold names that are no kernel's.
@@ -141,8 +142,8 @@ def _mock_told(case: Case) -> Iterator[str]:
     reported = (report.kernels.items() for _, report in _reports(case))
     named += [name for kernels in reported for name, count in kernels if count]
     for name in dict.fromkeys(named):
-        if "mock" in name.casefold():
-            yield f"{shown(name)} ran."
+        if "mock" in name.casefold() and name not in case.claim.kernels:
+            yield f"{shown(name)} ran, and the receipt does not name it."
 
 
 @CHECKS.rule(
