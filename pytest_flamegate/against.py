@@ -147,7 +147,22 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         look=head_look,
     )
     _refuse_one_place(base)
-    return base, head
+    return _models_told(base, head)
+
+
+def _models_told(base: Prepared, head: Prepared) -> tuple[Prepared, Prepared]:
+    """Tell both children where the two sides load different models: that is a difference.
+
+    The same bytes in two places are none, and then the code has to come from each side.
+    """
+    differ = base.model.get("sha256") != head.model.get("sha256")
+    return _model_told(base, differ), _model_told(head, differ)
+
+
+def _model_told(side: Prepared, differ: bool) -> Prepared:
+    if not differ or not isinstance(side.plan, Served) or "model" not in side.plan.load:
+        return side
+    return replace(side, plan=replace(side.plan, load={**side.plan.load, "own_model": True}))
 
 
 def _refuse_one_place(base: Prepared) -> None:

@@ -11,11 +11,12 @@ from pytest_flamegate.profile.importing import read_file, unpacked
 from pytest_flamegate.profile.onnx_trace import is_onnx_trace, onnx_kernels
 from pytest_flamegate.profile.torch_trace import is_torch_trace, torch_kernels
 from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.workload.reported import report
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.chrome_trace import Kernels
     from pytest_flamegate.workload.observer import Observer
+    from pytest_flamegate.workload.reported import Report
 
 OPTION = "kernel_trace"
 _MOST_FILES = 64
@@ -54,7 +55,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
             "Where FLAMEGATE_KERNEL_TRACE names a directory, have the target write a trace of "
             "torch.profiler or onnxruntime there; or leave kernel_trace out.",
         )
-    return tuple(Report(source=source, kernels=counts) for source, counts in told.items())
+    return tuple(report(source, kernels=counts) for source, counts in told.items())
 
 
 def _kernels(data: bytes) -> tuple[Kernels, ...]:

@@ -176,10 +176,15 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
 def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
     spec = json.dumps({**plan.load, "prompt": workload.prompt, "max_tokens": tokens})
     with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
-        answer = Path(name) / "answer"
+        answer, told_to_load = Path(name) / "answer", Path(name) / "spec"
+        # A prompt may be too long for an argument.
+        told_to_load.write_text(spec)
         try:
             counted = count_program(
-                [*starting.command(plan, count_child.__name__), str(answer), spec, str(tokens)],
+                [
+                    *starting.command(plan, count_child.__name__),
+                    *(str(answer), str(told_to_load), str(tokens)),
+                ],
                 env=env,
                 cwd=workload.directory,
                 timeout_s=workload.timeout_s * TIMEOUT_TIMES,

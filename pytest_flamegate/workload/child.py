@@ -182,9 +182,7 @@ def load(spec: dict[str, Any]) -> Generate:
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
     relocation.relocate(project, checkout)
     generate = _made(spec)
-    # A model that lies in the checkout is the side's own, as a module from there is.
-    own_model = Path(spec.get("model", "")).is_relative_to(checkout)
-    relocation.check_side(project, checkout, own_model=own_model)
+    relocation.check_side(project, checkout, own_model=spec.get("own_model", False))
     return generate
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.workload.reported import report
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pytest_flamegate.workload.engines.base import Endpoint
+    from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
 
 DROPPABLE = ("cache_prompt", "stream_options", "seed")
@@ -165,7 +166,7 @@ class Answer:
             if (value := number(self.usage, theirs)) is not None
         }
         told = (("llama-server:timings", timings), ("openai:usage", usage))
-        return tuple(Report(source, figures) for source, figures in told if figures)
+        return tuple(report(source, figures) for source, figures in told if figures)
 
 
 def mapping(data: str | bytes) -> Mapping[str, Any] | None:

@@ -1,8 +1,8 @@
 """Runs inside a counted process: load the engine, generate one sequence, end.
 
-``python -P -m pytest_flamegate.workload.count_child ANSWER SPEC TOKENS``, where SPEC is
-the JSON of what to load and ANSWER the file the tokens are written to, as the records of
-``wire``. Two such runs that differ in TOKENS alone differ by the work of those tokens.
+``python -P -m pytest_flamegate.workload.count_child ANSWER SPEC TOKENS``, where SPEC is the
+file with the JSON of what to load and ANSWER the one that the tokens are written to, as the
+records of ``wire``. Two such runs that differ in TOKENS alone differ by the work of those tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pytest_flamegate.workload import child, wire
 
 def main(arguments: list[str]) -> int:
     """Generate once and write the answer down; the exit status is 1 if it failed."""
-    path, spec, tokens = arguments[0], json.loads(arguments[1]), int(arguments[2])
+    path, tokens = arguments[0], int(arguments[2])
+    with open(arguments[1], "rb") as file:  # noqa: PTH123 - one module less
+        spec = json.load(file)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     kept: list[Any] = []
 

@@ -15,7 +15,7 @@ from pytest_flamegate.workload import clocks, completions
 from pytest_flamegate.workload.api import BrokenError, FieldsRefusedError
 from pytest_flamegate.workload.observation import Block
 from pytest_flamegate.workload.refusals import check_count
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.workload.reported import report
 from pytest_flamegate.workload.server import Server
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.workload.completions import Answer
     from pytest_flamegate.workload.engines.base import Endpoint
+    from pytest_flamegate.workload.reported import Report
     from pytest_flamegate.workload.spec import Workload
 
 CHUNK, USAGE = "sse:chunk", "sse:usage"
@@ -115,7 +116,7 @@ class EndpointProcess:
 
     def reports(self) -> tuple[Report, ...]:
         """Return what the server said of its measured sequences so far, one for each block."""
-        asked = [Report(f"openai:asked without {name}") for name in self._without]
+        asked = [report(f"openai:asked without {name}") for name in self._without]
         return (*self._reports, *asked)
 
     def counters(self) -> clocks.Counters:

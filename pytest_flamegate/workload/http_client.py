@@ -26,7 +26,6 @@ READ_BYTES = 65536
 BODY_LIMIT_BYTES = 1 << 20
 _SLICE_S = 0.5
 
-ConnectError = OSError
 BrokenError = (http.client.HTTPException, ConnectionError, ssl.SSLError, EOFError)
 """What an answer ends with that is none, or not whole; a deadline ends in ``TimeoutError``."""
 
@@ -48,6 +47,8 @@ class Origin:
             raise ValueError("it begins with neither http:// nor https://")
         if not parts.hostname:
             raise ValueError("it names no host")
+        if parts.port == 0:
+            raise ValueError("it names port 0, which no server has")
         if parts.username is not None or parts.password is not None:
             raise ValueError("it holds a user or a password")
         if parts.query or parts.fragment:

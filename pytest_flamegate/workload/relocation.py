@@ -52,7 +52,8 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
     """Raise where the base side did not load the base's code.
 
     ``ToolError``: ``E_WRONG_SIDE`` names a module of the project itself, ``E_SAME_CODE``
-    says that no module came from the checkout, unless ``own_model`` says that the model did.
+    says that no module came from the checkout, unless ``own_model`` says that the two sides
+    load different models.
     A refusal of the relocation that the engine swallowed is raised again.
     """
     for finder in sys.meta_path:
@@ -63,8 +64,8 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
     if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
         raise ToolError(
             "E_SAME_CODE",
-            f"Nothing was imported from the checkout {sides.checkout}: both sides would run "
-            "the same installed code.",
+            f"Nothing was imported from the checkout {sides.checkout}, and no model of it "
+            "differs: both sides would run the same installed code.",
             "Install the project with pip install -e ., or measure a target that it holds.",
         )
 

@@ -15,6 +15,7 @@ from pytest_flamegate.errors import ToolError
 
 _LONGEST = 256
 _MOST = 4096
+_MOST_FACTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +38,27 @@ class Report:
 def read_report(told: object) -> Report:
     """Return the report that plain data describes: ``source``, ``figures`` and ``kernels``.
 
-    ``ToolError`` ``E_BAD_REPORT`` for another shape, a nameless source, a figure that is no
-    finite number from 0 up, or a count that is no whole one.
+    ``ToolError`` ``E_BAD_REPORT`` for another shape, and for what ``report`` refuses.
     """
     if not isinstance(told, Mapping) or not told.keys() <= {"source", "figures", "kernels"}:
         raise _bad("it is no object of source, figures and kernels")
-    source = told.get("source")
+    return report(told.get("source"), told.get("figures"), told.get("kernels"))
+
+
+def report(source: object, figures: object = None, kernels: object = None) -> Report:
+    """Return what ``source`` said; whoever reads an engine's word makes its report here.
+
+    ``ToolError`` ``E_BAD_REPORT`` for a nameless source, a figure that is no finite number from
+    0 up, a count that is no whole one, and for more names or longer ones than any engine has.
+    """
     if not _is_name(source):
         raise _bad(f"its source is {_shown(source)}")
-    figures, kernels = (told.get(name) or {} for name in ("figures", "kernels"))
+    figures, kernels = figures or {}, kernels or {}
     for part in (figures, kernels):
         if not isinstance(part, Mapping) or len(part) > _MOST or not all(map(_is_name, part)):
             raise _bad("its figures and kernels are not values by name")
+    assert isinstance(figures, Mapping)
+    assert isinstance(kernels, Mapping)
     for name, value in figures.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 0 <= value <= 2**63:
@@ -61,6 +71,22 @@ def read_report(told: object) -> Report:
         MappingProxyType({name: float(value) for name, value in figures.items()}),
         MappingProxyType(dict(kernels)),
     )
+
+
+def read_facts(told: object) -> Mapping[str, str]:
+    """Return what an engine says that it is: texts by name. ``ToolError`` ``E_BAD_FACTS``."""
+    if (
+        not isinstance(told, Mapping)
+        or len(told) > _MOST_FACTS
+        or not all(map(_is_name, told))
+        or not all(isinstance(value, str) and len(value) <= _MOST for value in told.values())
+    ):
+        raise ToolError(
+            "E_BAD_FACTS",
+            f"What the engine says that it is cannot be read: {_shown(told)}.",
+            "Have its facts be a mapping of short names to texts, such as the library's version.",
+        )
+    return MappingProxyType(dict(told))
 
 
 def _is_name(value: object) -> bool:

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.workload import clocks, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
+from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
-from pytest_flamegate.workload.refusals import check_count, check_output, died, timed_out, told
-from pytest_flamegate.workload.reported import read_report
+from pytest_flamegate.workload.refusals import (
+    check_count,
+    check_output,
+    died,
+    flooded,
+    timed_out,
+    told,
+)
+from pytest_flamegate.workload.reported import read_facts, read_report
 from pytest_flamegate.workload.starting import start
 
 if TYPE_CHECKING:
@@ -61,9 +69,9 @@ class ServedProcess:
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
         self._child, self._read_fd, self._write_fd = start(plan, workload, env, python_flags, cpu)
-        if began is not None:
-            began(self.pid)
         try:
+            if began is not None:
+                began(self.pid)
             self._await_ready()
         except BaseException:
             self.close()
@@ -87,8 +95,10 @@ class ServedProcess:
             if fd >= 0:
                 os.close(fd)
         self._write_fd = self._read_fd = -1
-        self._child.wait(leave_s)
-        self._child.end()
+        try:
+            self._child.wait(leave_s)
+        finally:
+            self._child.end()
 
     def warm_up(self, tokens: int) -> None:
         """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
@@ -170,7 +180,7 @@ class ServedProcess:
                     return
                 if kind != wire.FACTS:
                     raise self._died()
-                self.facts = json.loads(text)
+                self.facts = read_facts(json.loads(text))
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return when it was seen, and all that came with it."""
@@ -186,6 +196,8 @@ class ServedProcess:
             if not data:
                 raise self._died()
             records = self._parser.feed(data)
+            if self._parser.held_bytes > OUTPUT_LIMIT_BYTES:
+                raise flooded(self._workload)
             for kind, _, text in records:
                 if kind == wire.FAILED:
                     self._child.wait(1.0)

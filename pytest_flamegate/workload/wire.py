@@ -76,6 +76,11 @@ class Parser:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def held_bytes(self) -> int:
+        """How much has come of a record that is not complete."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[tuple[bytes, int, str]]:
         """Return the records that ``data`` completes."""
         self._buffer += data
@@ -98,6 +103,7 @@ class Parser:
 
 
 def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    written = os.write(fd, data)
+    while written < len(data):
+        data = data[written:]
+        written = os.write(fd, data)

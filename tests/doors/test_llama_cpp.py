@@ -30,6 +30,13 @@ prompt = "{prompt}"
 max_tokens = {max_tokens}
 """
 
+AGAINST = (
+    "--flamegate",
+    "--flamegate-budget=4",
+    "--flamegate-profiler=none",
+    "--flamegate-against=HEAD",
+)
+
 
 @pytest.fixture(autouse=True)
 def xllamacpp() -> None:
@@ -75,7 +82,7 @@ def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
     assert (verified.grade.name, verified.policy) == ("OBSERVED", "ggml")
 
 
-def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) -> None:
+def commit_a_model(project: Project) -> None:
     shutil.copy(MODEL_PATH, project.path / "model.gguf")
     project.declare(
         DECLARED.format(name="own", model="model.gguf", prompt="What is 2+2?", max_tokens=10)
@@ -84,17 +91,28 @@ def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) ->
     git(project.path, "init", "-q", "-b", "main")
     git(project.path, "add", "-A")
     git(project.path, "commit", "-q", "-m", "a model")
-    project.run(
-        "--flamegate",
-        "--flamegate-budget=4",
-        "--flamegate-profiler=none",
-        "--flamegate-against=HEAD",
-    )
+
+
+def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) -> None:
+    commit_a_model(project)
+    renamed = MODEL_PATH.read_bytes().replace(b"flamegate embedded", b"flamegate retitled", 1)
+    (project.path / "model.gguf").write_bytes(renamed)
+    project.run(*AGAINST)
     assert project.verdict("own")["verdict"] in JUDGED, project.verdict("own")
     base, head = evidence(project, "own", "base-evidence.json"), evidence(project, "own")
     assert (base["side"], head["side"]) == ("base", "head")
     assert base["tokens"] == head["tokens"] == list(" 2+2 is 4.")
     assert base["engine"] == head["engine"] != {}
+
+
+def test_two_revisions_with_the_same_model_and_library_are_nothing_to_compare(
+    project: Project,
+) -> None:
+    commit_a_model(project)
+    assert project.run(*AGAINST).ret != 0
+    verdict = project.verdict("own")
+    assert verdict["verdict"] == "error"
+    assert [reason["code"] for reason in verdict["reasons"]] == ["E_SAME_CODE"]
 
 
 def test_another_version_of_the_library_is_named(project: Project) -> None:

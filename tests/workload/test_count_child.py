@@ -23,19 +23,22 @@ def raises(prompt, max_tokens):
 """
 
 
-def run(directory: Path, function: str, tokens: int) -> tuple[Result, list[Any]]:
+def run(
+    directory: Path, function: str, tokens: int, prompt: str = "go on"
+) -> tuple[Result, list[Any]]:
     (directory / "target.py").write_text(TARGET)
     spec = {
         "factory": "pytest_flamegate.workload.engines.python:load_engine",
         "target": f"target:{function}",
         "directory": str(directory),
-        "prompt": "go on",
+        "prompt": prompt,
         "max_tokens": 99,
     }
-    answer = directory / "answer"
+    answer, told = directory / "answer", directory / "spec"
+    told.write_text(json.dumps(spec))
     module = "pytest_flamegate.workload.count_child"
     done = process.run(
-        [sys.executable, "-P", "-m", module, str(answer), json.dumps(spec), str(tokens)],
+        [sys.executable, "-P", "-m", module, str(answer), str(told), str(tokens)],
         timeout_s=30.0,
     )
     return done, wire.Parser().feed(answer.read_bytes())
@@ -50,6 +53,13 @@ def test_it_generates_what_the_last_argument_says(tmp_path: Path) -> None:
         (wire.TEXT, 4, "\\xff"),
         (wire.DONE, 0, ""),
     ]
+
+
+def test_a_prompt_may_be_longer_than_an_argument(tmp_path: Path) -> None:
+    prompt = "long " * (1 << 16)
+    done, records = run(tmp_path, "tokens", 3, prompt)
+    assert (done.returncode, done.stdout.decode()) == (0, f"{prompt} 3")
+    assert records[-1] == (wire.DONE, 0, "")
 
 
 def test_a_failure_is_told_in_place_of_the_end(tmp_path: Path) -> None:

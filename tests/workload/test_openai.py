@@ -146,6 +146,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
         ({"url": "127.0.0.1:8080"}, "E_BAD_URL"),
         ({"url": "http://me:secret@127.0.0.1"}, "E_BAD_URL"),
         ({"url": "http://127.0.0.1:99999"}, "E_BAD_URL"),
+        ({"url": "http://127.0.0.1:0"}, "E_BAD_URL"),
         ({"url": "http://127.0.0.1/ x\r\nHost: y"}, "E_BAD_URL"),
         ({"serve": SERVER, "api": "responses"}, "E_BAD_VALUE"),
         ({"serve": SERVER, "frames": "all"}, "E_BAD_VALUE"),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.reported import Report, read_report
+from pytest_flamegate.workload.reported import Report, read_facts, read_report
+from pytest_flamegate.workload.sources.base import told as told_by
 
 
 def test_a_report_is_read() -> None:
@@ -59,3 +60,42 @@ def test_what_is_none_is_refused_by_code(told: object) -> None:
         read_report(told)
     assert error.value.code == "E_BAD_REPORT"
     assert len(error.value.what) < 300
+
+
+@pytest.mark.parametrize(
+    ("source", "figures", "kernels"),
+    [
+        ("", {}, {}),
+        ("log", {"decode_ms": float("nan")}, {}),
+        ("log", {}, {f"k{n}": 1 for n in range(5000)}),
+    ],
+    ids=["no name", "no number", "no end"],
+)
+def test_what_a_source_reads_is_checked_alike(
+    source: str, figures: dict[str, float], kernels: dict[str, int]
+) -> None:
+    with pytest.raises(ToolError) as error:
+        told_by(source, figures, kernels)
+    assert error.value.code == "E_BAD_REPORT"
+
+
+def test_what_an_engine_says_that_it_is_are_texts() -> None:
+    assert read_facts({"library": "toy 1"}) == {"library": "toy 1"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        ["a"],
+        {"": "x"},
+        {"version": 3},
+        {"a": "x" * 5000},
+        dict.fromkeys(map(str, range(99)), ""),
+    ],
+    ids=range(6),
+)
+def test_other_facts_are_refused_by_code(told: object) -> None:
+    with pytest.raises(ToolError) as error:
+        read_facts(told)
+    assert error.value.code == "E_BAD_FACTS"

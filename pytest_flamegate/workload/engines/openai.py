@@ -142,29 +142,18 @@ def _check_serve(workload: Workload) -> None:
 
 
 def _check_url(workload: Workload) -> None:
-    from urllib.parse import urlsplit
+    # Whoever measures no server loads nothing of the network.
+    from pytest_flamegate.workload.http_client import Origin
 
-    url = str(workload.options["url"])
     try:
-        parts = urlsplit(url)
-        usable = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port != 0
-            and not (parts.username or parts.password or parts.query or parts.fragment)
-            and url.isascii()
-            and url.isprintable()
-            and " " not in url
-        )
-    except ValueError:
-        usable = False
-    if not usable:
+        Origin.of(str(workload.options["url"]))
+    except ValueError as error:
         raise UsageError(
             "E_BAD_URL",
-            f"Workload {workload.name!r} has no usable url.",
+            f"Workload {workload.name!r} has no usable url: {error}.",
             "Write http://HOST:PORT or https://HOST:PORT, with a path if need be, and no user, "
             "password or query; api_key_env names the variable that holds a key.",
-        )
+        ) from None
 
 
 def _check_request(workload: Workload) -> None:

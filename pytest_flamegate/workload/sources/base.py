@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.workload.reported import report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pytest_flamegate.workload.reported import Report
 
 PHASES = ("embed_us", "forward_us", "logits_us", "sample_us")
 COUNTS = ("tokens", "prompt_tokens", "decode_tokens")
@@ -77,8 +78,7 @@ def told(
         figures.get("prefill_ms", 0.0) + figures.get("decode_ms", 0.0),
         sum(figures.get(phase, 0.0) for phase in PHASES) / 1e3,
     )
-    report = Report(source, MappingProxyType(dict(figures)), MappingProxyType(dict(kernels or {})))
-    return Told(report, spent_ms, extra_tokens)
+    return Told(report(source, figures, kernels), spent_ms, extra_tokens)
 
 
 def figure(source: str, name: str, said: str | float) -> float:

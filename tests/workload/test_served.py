@@ -1,0 +1,88 @@
+"""The observer's side of a child: nothing is left behind, and nothing is read without end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import process, served, wire
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.workload.spec import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
+
+
+class Boasting:
+    """An engine that says that it is something, and generates numbers."""
+
+    def __init__(self, facts: Any) -> None:
+        self.facts = facts
+
+    def __call__(self, prompt: str, max_tokens: int) -> Iterator[int]:
+        return iter(range(max_tokens))
+
+
+def start(engine: Any, began: Any = None) -> ServedProcess:
+    return ServedProcess(
+        Served({}, engine), WORKLOAD, dict(os.environ), lambda _: None, began=began
+    )
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_fails_as_it_begins_leaves_nothing() -> None:
+    begun: list[int] = []
+
+    def interrupted(pid: int) -> None:
+        begun.append(pid)
+        raise KeyboardInterrupt
+
+    before = descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        start(Boasting({}), interrupted)
+    assert not psutil.pid_exists(begun[0])
+    assert descriptors() == before
+
+
+def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = start(Boasting({}))
+    wait = process.Child.wait
+
+    def interrupted(child: process.Child, timeout_s: float, *more: Any) -> int | None:
+        monkeypatch.setattr(process.Child, "wait", wait)
+        raise KeyboardInterrupt
+
+    os.kill(running.pid, signal.SIGSTOP)
+    monkeypatch.setattr(process.Child, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        running.close()
+    assert not psutil.pid_exists(running.pid)
+
+
+def test_facts_that_are_no_texts_are_refused() -> None:
+    with pytest.raises(ToolError) as refused:
+        start(Boasting({"version": 3}))
+    assert refused.value.code == "E_BAD_FACTS"
+
+
+def test_a_record_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "OUTPUT_LIMIT_BYTES", 1 << 16)
+    # Of two records the first is whole, and the second longer than is held.
+    monkeypatch.setattr(
+        wire, "send_token", lambda fd, _: wire.send_text(fd, wire.TEXT, "x" * 999_999)
+    )
+    with start(Boasting({})) as running, pytest.raises(ToolError) as refused:
+        running.block(1)
+    assert refused.value.code == "E_OUTPUT_FLOOD"
