@@ -165,7 +165,7 @@ class Answer:
             for theirs, ours in (("completion_tokens", "tokens"), ("prompt_tokens",) * 2)
             if (value := number(self.usage, theirs)) is not None
         }
-        told = (("llama-server:timings", timings), ("openai:usage", usage))
+        told = (("llama.cpp:timings", timings), ("openai:usage", usage))
         return tuple(report(source, figures) for source, figures in told if figures)
 
 

@@ -76,7 +76,7 @@ def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
     assert seen["engine"]["library"].startswith("xllamacpp ")
     assert any(kernel["name"].startswith("ggml_vec_dot_") for kernel in seen["kernels"])
     timed = next(run for run in seen["runs"] if run["role"] == "timed")
-    assert timed["reported"][0]["source"] == "xllamacpp:timings"
+    assert timed["reported"][0]["source"] == "llama.cpp:timings"
     verified = verify_receipt(project.artifacts / "latest" / "smol" / "receipt.json")
     assert verified.ok, verified.refusals
     assert (verified.grade.name, verified.policy) == ("OBSERVED", "ggml")

@@ -166,7 +166,7 @@ def test_the_request_is_greedy_and_caches_nothing() -> None:
         "decode_ms": 8.0,
         "decode_tokens": 0,
     }
-    assert served.reports() == [{"source": "xllamacpp:timings", "figures": figures, "kernels": {}}]
+    assert served.reports() == [{"source": "llama.cpp:timings", "figures": figures, "kernels": {}}]
     assert served.reports() == []
 
 

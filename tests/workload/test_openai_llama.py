@@ -100,8 +100,8 @@ def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
     for each in found["runs"]:
         assert not tree.lives(each["pid"])
         told = {report["source"]: report["figures"] for report in each["reported"]}
-        assert told["llama-server:timings"]["tokens"] == 16
-        assert told["llama-server:timings"]["prompt_tokens"] > 1
+        assert told["llama.cpp:timings"]["tokens"] == 16
+        assert told["llama.cpp:timings"]["prompt_tokens"] > 1
 
 
 def test_the_embedded_model_answers_there_as_it_does_here(project: Path) -> None:

@@ -65,7 +65,7 @@ class Served:
         self.facts = facts
         self._server = server
         self._seed: int = asked["seed"]
-        self._ledger = Ledger("xllamacpp:timings")
+        self._ledger = Ledger("llama.cpp:timings")
 
     def __call__(self, prompt: str, max_tokens: int) -> Iterator[str]:
         """Yield the tokens of one sequence, all at its end."""
