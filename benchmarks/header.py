@@ -1,7 +1,7 @@
 """What a model's header costs to read: time and memory, beside gguf-py.
 
     pip install gguf
-    python -m benchmarks.header [--rounds 5]
+    python -m benchmarks.engines header [--rounds 5]
 
 Two files: the shape of a large model (2 GB of weights as a hole; 128,256 tokens with scores
 and types, 280,000 merges) and the shipped one. Each reading is a process of its own; what
@@ -11,7 +11,6 @@ over the large file and once asked of the digests kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -21,7 +20,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.tables import Table, as_text
+from benchmarks.tables import Table
 from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
 from tests.workload.gguf_files import write_large_model
 
@@ -61,15 +60,14 @@ def read(how: tuple[str, str], path: Path) -> tuple[float, ...]:
 
 
 def row(name: str, file: str, figures: list[tuple[float, ...]]) -> tuple[str, ...]:
+    """Return the medians of one reader, and its least wall time."""
     wall, cpu, grew = (statistics.median(each) for each in zip(*figures, strict=True))
     least = min(each[0] for each in figures)
     return (name, file, *(f"{value:,.1f}" for value in (wall, least, cpu, grew)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+def table(rounds: int) -> Table:
+    """Return what each reader took, medians over the rounds."""
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_CACHE_HOME"] = name
         large = Path(name, "large.gguf")
@@ -86,8 +84,4 @@ def main() -> None:
         rows.append(row("sha256, read", size, [read(DIGEST, large)]))
         rows.append(row("sha256, kept", size, [read(DIGEST, large) for _ in range(rounds)]))
     head = ("reader", "file", "ms", "ms, least", "CPU ms", "MiB at the peak")
-    print(as_text(Table(f"Reading a model's header ({rounds} rounds)", head, tuple(rows))))
-
-
-if __name__ == "__main__":
-    main()
+    return Table(f"Reading a model's header ({rounds} rounds)", head, tuple(rows))
