@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate import __version__
 from pytest_flamegate.errors import FlamegateError, system_errors
+from pytest_flamegate.terminating import Terminated, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What a terminal's encoding lacks, or a file's name that is no text, is escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with system_errors():
+        with terminable(), system_errors():
             return int(parsed.run(parsed))
     except FlamegateError as error:
         from pytest_flamegate.commands.common import harmless
@@ -57,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = harmless(f"{error.code}: {error.what}\n{error.todo}")
         print(told, file=sys.stderr)  # noqa: T201
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201
-        return 128 + signal.SIGINT
+        return 128 + (signal.SIGTERM if isinstance(end, Terminated) else signal.SIGINT)
 
 
 def _parser() -> argparse.ArgumentParser:

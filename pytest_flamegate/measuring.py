@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
+from pytest_flamegate.profile.roots import WORKLOAD
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.workload import floors
-from pytest_flamegate.workload.engines.base import Served, Streamed
+from pytest_flamegate.workload.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
 if TYPE_CHECKING:
@@ -161,6 +162,11 @@ class Measuring:
         return {name: value.replace(seen, told) for name, value in environment.items()}
 
     @property
+    def _root(self) -> str | None:
+        """The function that every profile begins with; none is known of somebody's server."""
+        return None if isinstance(self.plan, Endpoint) else WORKLOAD
+
+    @property
     def few_samples(self) -> bool:
         """Whether the samples so far name no hotspot."""
         return sum(profile.samples for profile in self.pool) < SAMPLE_FLOOR
@@ -177,7 +183,7 @@ class Measuring:
                     max(seconds, enough_s),
                     lambda pid: profiler.attach(pid, directory),
                 )
-                return cut(profiler.parse(raw))
+                return cut(profiler.parse(raw), self._root)
             finally:
                 # However it ended, even killed: what CPython told perf lies in /tmp.
                 if profiler.python_flags and self.observer.served_pid is not None:

@@ -49,6 +49,7 @@ from pytest_flamegate.receipt.shelves import (
 )
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.sealing import Sealed, counted_files, model_facts, pictures, seal
+from pytest_flamegate.terminating import terminable
 from pytest_flamegate.tracing import trace_kernels
 from pytest_flamegate.workload.build import build
 from pytest_flamegate.workload.engines import engine
@@ -117,7 +118,7 @@ class Session:
         """Measure, seal, judge and publish one workload. Never raises for what a run may meet.
 
         ``call`` is measured instead of the workload's engine where it is given. Only a
-        ``KeyboardInterrupt`` passes through; every other end is a verdict.
+        ``KeyboardInterrupt`` (SIGTERM is made one) passes through; every other end is a verdict.
         """
         try:
             with system_errors():
@@ -126,7 +127,7 @@ class Session:
             # An earlier result stays: this run neither began nor has a place to say so.
             return self._refused(workload, error)
         try:
-            with system_errors(), machine_lock(self.tell):
+            with terminable(), system_errors(), machine_lock(self.tell):
                 injected = self._injected(workload, call)
                 if self.settings.against is not None:
                     self.shelves.clear(workload.name)

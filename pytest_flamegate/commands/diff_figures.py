@@ -22,8 +22,8 @@ _RUNS = frozenset({"receipt.json", _EVIDENCE})
 
 
 def wanted(before: Path, after: Path) -> bool:
-    """Whether one of the two is an imported result."""
-    return _is_imported(before) or _is_imported(after)
+    """Whether one of the two is an imported result, or a directory of such."""
+    return any(results_in(path) or _is_imported(path) for path in (before, after))
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -73,6 +73,25 @@ def _is_imported(path: Path) -> bool:
         return False
 
 
+def results_in(path: Path) -> list[Path]:
+    """Return the imported results that stand in a directory; none for anything else."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+        return []
+    return [each for each in sorted(path.glob("*.json")) if _is_imported(each)]
+
+
+def _result(path: Path) -> Path:
+    """Return the one result of a directory of imported ones; any other path as it is."""
+    found = results_in(path)
+    if len(found) > 1:
+        raise UsageError(
+            "E_AMBIGUOUS_RESULT",
+            f"{str(path)!a} holds {len(found)} results: {', '.join(each.name for each in found)}.",
+            f"Give one of them, such as {found[0]}.",
+        )
+    return found[0] if found else path
+
+
 def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.receipt.build import decode_evidence
     from pytest_flamegate.receipt.disk import read_bounded
@@ -80,6 +99,7 @@ def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.receipt.imports.comparing import seen_figures
     from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
 
+    path = _result(path)
     if _is_imported(path):
         return decode_imported(read_bounded(path, RECEIPT_MAX_BYTES))[0].metrics
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long

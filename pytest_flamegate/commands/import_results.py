@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +39,33 @@ def run(
     file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
     source = Source(file, found.name, digest, utc_now())
     files = {f"{each.result}.json": encode_imported(each, source) for each in results}
+    _require_same_source(parsed, name, digest, files)
     directory = write(files, name, parsed)
     common.say(imported_text(results))
     common.say(str(directory))
     return 0
+
+
+def _require_same_source(
+    parsed: argparse.Namespace, name: str, digest: str, files: Mapping[str, bytes]
+) -> None:
+    """Refuse to write over the results of another file: its name may be that of this one.
+
+    Below ``.flamegate`` the whole directory is replaced, elsewhere only ``files`` are.
+    """
+    from pytest_flamegate.commands.diff_figures import results_in
+    from pytest_flamegate.receipt.disk import read_bounded
+    from pytest_flamegate.receipt.imports import decode_imported
+    from pytest_flamegate.receipt.strict_json import RECEIPT_MAX_BYTES
+
+    directory = parsed.output or common.settings_of(parsed).directory / "imported" / name
+    for each in results_in(directory):
+        if parsed.output is not None and each.name not in files:
+            continue
+        source = decode_imported(read_bounded(each, RECEIPT_MAX_BYTES))[1]
+        if source.sha256 != digest:
+            raise UsageError(
+                "E_NOT_OVERWRITTEN",
+                f"{str(directory)!a} holds the results of another file ({source.file!a}).",
+                "Say --name NAME to keep both, or remove that directory.",
+            )

@@ -170,7 +170,11 @@ def _not_a_bomb(size: int, packed: int) -> None:
         )
 
 
-_FORMS = "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime."
+_FORMS = (
+    "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime; results "
+    "of other benchmarks (llama-bench, vLLM, GuideLLM, inference-perf, AIPerf) are read by "
+    "flamegate import."
+)
 _KNOWN = (
     (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),
     (b"# callgrind format", "callgrind's own file", _FORMS),

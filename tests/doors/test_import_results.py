@@ -38,6 +38,28 @@ def test_each_result_of_a_file_becomes_a_document(here: Path, capsys: Told) -> N
     assert kept["source"]["file"] == "llama-bench.jsonl"
 
 
+def test_results_of_another_file_are_not_overwritten(here: Path, capsys: Told) -> None:
+    assert main(["import", "llama-bench.jsonl"]) == 0
+    assert main(["import", "llama-bench.jsonl"]) == 0
+    kept = sorted((here / ".flamegate" / "imported" / "llama-bench").iterdir())
+    before = [path.read_bytes() for path in kept]
+    assert main(["import", "llama-bench.md"]) == 2
+    assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
+    assert [path.read_bytes() for path in kept] == before
+    assert main(["import", "llama-bench.md", "--name", "drawn"]) == 0
+
+
+def test_a_directory_of_results_is_compared_or_its_results_are_named(
+    here: Path, capsys: Told
+) -> None:
+    assert main(["import", "aiperf.json"]) == 0
+    assert main(["import", "llama-bench.jsonl"]) == 0
+    one, many = (str(here / ".flamegate" / "imported" / name) for name in ("aiperf", "llama-bench"))
+    assert main(["diff", one, one]) == 0
+    assert main(["diff", one, many]) == 2
+    assert "E_AMBIGUOUS_RESULT" in capsys.readouterr().err
+
+
 def test_a_byte_order_mark_is_no_part_of_a_result(here: Path, capsys: Told) -> None:
     data = Path("llama-bench.csv").read_bytes()
     Path("marked.csv").write_bytes(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))

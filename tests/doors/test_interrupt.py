@@ -49,7 +49,9 @@ def working_in(directory: Path) -> set[int]:
     return found - {os.getpid()}
 
 
-def interrupt(arguments: list[str], project: Project) -> tuple[int, str]:
+def interrupt(
+    arguments: list[str], project: Project, how: signal.Signals = signal.SIGINT
+) -> tuple[int, str]:
     """Start a program, wait until it measures, interrupt it; return its status and its words."""
     with subprocess.Popen(
         [sys.executable, *arguments],
@@ -66,7 +68,7 @@ def interrupt(arguments: list[str], project: Project) -> tuple[int, str]:
             time.sleep(0.02)
         measured = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
         assert measured
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         told = process.communicate(timeout=_TIMEOUT_S)[0]
     assert not living(measured)
     assert not working_in(project.path)
@@ -102,17 +104,31 @@ def untouched(project: Project) -> None:
     assert not (project.artifacts / "history").exists()
 
 
-def test_the_command(measuring: Project) -> None:
-    status, told = interrupt(["-c", _CLI, "run", "--budget=1", "--profiler=none"], measuring)
-    assert status == 130
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_command(measuring: Project, how: signal.Signals, code: int) -> None:
+    arguments = ["-c", _CLI, "run", "--budget=1", "--profiler=none"]
+    status, told = interrupt(arguments, measuring, how)
+    assert status == code
     assert "flamegate: interrupted" in told
     assert "Traceback" not in told
     untouched(measuring)
 
 
-def test_pytest(measuring: Project) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_pytest(measuring: Project, how: signal.Signals) -> None:
     arguments = ["--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none"]
-    status, told = interrupt(["-m", "pytest", *arguments], measuring)
+    status, told = interrupt(["-m", "pytest", *arguments], measuring, how)
     assert status == pytest.ExitCode.INTERRUPTED
-    assert "KeyboardInterrupt" in told
+    assert ("KeyboardInterrupt" if how == signal.SIGINT else "Terminated") in told
     untouched(measuring)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_only_waits_is_ended_too(project: Project, how: signal.Signals) -> None:
+    """It writes nothing, so it would never learn that nobody listens."""
+    project.write("waits.sh", "touch began\nexec sleep 600\n")
+    project.declare(
+        '[workloads.waits]\ncommand = ["sh", "waits.sh"]\nprompt = "p"\nmax_tokens = 1\n'
+    )
+    arguments = ["-c", _CLI, "run", "--budget=1", "--profiler=none"]
+    assert interrupt(arguments, project, how)[0] == 128 + how

@@ -102,7 +102,7 @@ class Decoder:
         """Return llama.cpp's own figures of one sequence, and its operations a token."""
         told = self._ledger.drained()
         if told and self._operations:
-            figures = {"tokens": 1}
+            figures = {"counted_tokens": 1}  # no sequence: one token in a context of its own
             told.append({"source": "ggml:cb_eval", "figures": figures, "kernels": self._operations})
         return told
 
