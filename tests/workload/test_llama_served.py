@@ -109,6 +109,8 @@ def test_the_engines_own_figures_are_reported(library: str) -> None:
         )
         for each in counts:  # four layers of seven matrices each, and the head
             assert each.kernels["MUL_MAT"] == 4 * 7 + 1
+            # Of one token, and no word on how long the answer was: that would be a contradiction.
+            assert "tokens" not in each.figures
 
 
 @pytest.mark.parametrize(
