@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.workload.engines.base import Lasting
+from pytest_flamegate.workload.placeholders import PLACEHOLDER
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload.engines.base import Plan, Streamed
     from pytest_flamegate.workload.spec import Workload
 
 _MAX_TOKENS = "max_tokens"
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 def retell(plan: Plan, workload: Workload, tokens: int) -> tuple[Plan, Workload] | None:
@@ -48,7 +48,7 @@ def _retold(template: str, part: str, planned: int, tokens: int) -> str | None:
     """
     if f"{{{_MAX_TOKENS}}}" not in template:
         return part
-    pieces = _PLACEHOLDER.split(template)  # text, name, text, name, …, text
+    pieces = PLACEHOLDER.split(template)  # text, name, text, name, …, text
     pattern = "".join(
         re.escape(piece) if index % 2 == 0 else f"({planned})" if piece == _MAX_TOKENS else "(.*?)"
         for index, piece in enumerate(pieces)

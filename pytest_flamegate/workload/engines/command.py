@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload import engine_count
-from pytest_flamegate.workload.discover import find_model, find_tokenizer
+from pytest_flamegate.workload import engine_count, placeholders
 from pytest_flamegate.workload.engines.base import Plan, Streamed
 from pytest_flamegate.workload.sources.declared import check_figures, hearing
 from pytest_flamegate.workload.tokenized import load
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
 TOKEN_UNITS = ("byte", "word", "line", "tokenizer", engine_count.UNIT)
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 class Command:
@@ -46,13 +43,7 @@ class Command:
                 f"Workload {workload.name!r} has the engine command and no command.",
                 'Say command = ["path/to/program", "--prompt", "{prompt}"].',
             )
-        used = set(_PLACEHOLDER.findall(" ".join(workload.command)))
-        if unknown := sorted(used - set(PLACEHOLDERS)):
-            raise UsageError(
-                "E_UNKNOWN_PLACEHOLDER",
-                f"Workload {workload.name!r} uses {{{unknown[0]}}} in its command.",
-                f"Known placeholders: {', '.join('{' + name + '}' for name in PLACEHOLDERS)}.",
-            )
+        placeholders.check(workload, workload.command, PLACEHOLDERS, "its command")
         if workload.token_unit not in TOKEN_UNITS:
             raise UsageError(
                 "E_UNKNOWN_TOKEN_UNIT",
@@ -75,28 +66,13 @@ class Command:
 
     def model(self, workload: Workload) -> Path | None:
         """Return the model the command names: declared, or discovered where it uses {model}."""
-        uses = any("{model}" in part for part in workload.command)
-        if workload.model is None and not uses:
-            return None
-        return find_model(workload.model, workload.directory)
+        return placeholders.model_of(workload, workload.command)
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Fill the placeholders in."""
-        tokenizer = workload.tokenizer
-        if tokenizer is None and any("{tokenizer}" in part for part in workload.command):
-            tokenizer = str(find_tokenizer(workload.directory, model))
-        values = {
-            "model": str(model or ""),
-            "tokenizer": tokenizer or "",
-            "prompt": workload.prompt,
-            "max_tokens": str(workload.max_tokens),
-            "seed": str(workload.seed),
-            "threads": str(workload.threads),
-        }
-        argv = tuple(
-            _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
-            for part in workload.command
-        )
+        values = placeholders.common(workload, workload.command, model)
+        values |= {"prompt": workload.prompt, "max_tokens": str(workload.max_tokens)}
+        argv = placeholders.filled(workload.command, values)
         counting = None
         if workload.token_unit == "tokenizer":
             counting = workload.directory / (workload.tokenizer or "")

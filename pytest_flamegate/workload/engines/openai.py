@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.discover import find_model
+from pytest_flamegate.workload import placeholders
 from pytest_flamegate.workload.engines.base import Endpoint, Plan
 from pytest_flamegate.workload.toml_file import told
 
@@ -25,7 +25,6 @@ FRAMES = ("native", "python")
 _OURS = frozenset({"max_tokens", "messages", "model", "n", "prompt", "stream", "stream_options"})
 """Fields of a request on which the measurement rests."""
 _LATER = frozenset({"host", "port"})
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"/[!-~]*")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
@@ -85,26 +84,15 @@ class OpenAI:
 
     def model(self, workload: Workload) -> Path | None:
         """Return the model file: declared, or discovered where serve uses {model}."""
-        if workload.model is None and "{model}" not in " ".join(_serve(workload)):
-            return None
-        return find_model(workload.model, workload.directory)
+        return placeholders.model_of(workload, _serve(workload))
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Fill in all placeholders but those of the address, which is not known yet."""
         options = workload.options
-        values = {
-            "model": str(model or ""),
-            "tokenizer": workload.tokenizer or "",
-            "seed": str(workload.seed),
-            "threads": str(workload.threads),
-            "host": "{host}",
-            "port": "{port}",
-        }
+        values = placeholders.common(workload, _serve(workload), model)
+        values |= {name: f"{{{name}}}" for name in _LATER}
         return Endpoint(
-            argv=tuple(
-                _PLACEHOLDER.sub(lambda match: values[match.group(1)], part)
-                for part in _serve(workload)
-            ),
+            argv=placeholders.filled(_serve(workload), values),
             url=cast("str | None", options.get("url")),
             chat=options.get("api") == "chat",
             served_model=cast("str | None", options.get("served_model")),
@@ -126,14 +114,8 @@ def _check_serve(workload: Workload) -> None:
     argv = _serve(workload)
     if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
         raise _bad(workload, "serve", "It is a list of strings: a program and its arguments.")
-    used = set(_PLACEHOLDER.findall(" ".join(argv)))
-    if unknown := sorted(used - set(PLACEHOLDERS)):
-        raise UsageError(
-            "E_UNKNOWN_PLACEHOLDER",
-            f"Workload {workload.name!r} uses {{{unknown[0]}}} in serve.",
-            f"Known placeholders: {', '.join('{' + name + '}' for name in PLACEHOLDERS)}.",
-        )
-    if "port" not in used:
+    placeholders.check(workload, argv, PLACEHOLDERS, "serve")
+    if "port" not in placeholders.used(argv):
         raise UsageError(
             "E_NO_PORT",
             f"Workload {workload.name!r} starts a server and does not tell it its port.",
