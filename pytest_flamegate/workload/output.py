@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import IO
 
 TAIL_BYTES = 4000
+OUTPUT_LIMIT_BYTES = 64 << 20
+"""What a process may write: it goes to a disk."""
 
 
 @dataclass(frozen=True, slots=True)

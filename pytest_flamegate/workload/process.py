@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.workload import subreaper, tree
-from pytest_flamegate.workload.output import Output, Result
+from pytest_flamegate.workload.output import OUTPUT_LIMIT_BYTES, Output, Result
 from pytest_flamegate.workload.placement import filled, on_cpu
 from pytest_flamegate.workload.tree import MARKER
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from resource import struct_rusage
 
-OUTPUT_LIMIT_BYTES = 64 << 20
 _GRACE_S = 0.5
 _POLL_S = 0.005
 _SWEEP_S = 10.0

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.workload.output import OUTPUT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from pytest_flamegate.workload import process

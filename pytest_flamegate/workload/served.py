@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.workload import clocks, wire
 from pytest_flamegate.workload.observation import Block, Interval, total
-from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.workload.output import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import (
     check_count,

@@ -13,7 +13,7 @@ import psutil
 from pytest_flamegate.workload import clocks, determinism, engine_count, process
 from pytest_flamegate.workload.cutting import TAIL_BYTES, Cutter
 from pytest_flamegate.workload.observation import Block, Interval
-from pytest_flamegate.workload.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.workload.output import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
 from pytest_flamegate.workload.refusals import (
     check_count,

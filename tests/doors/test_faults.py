@@ -22,7 +22,7 @@ from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload import observer
+from pytest_flamegate.workload import lasting, observer, timing
 from pytest_flamegate.workload.spec import Workload
 from tests.doors.faults import CELLS, FAULTS, GOOD_PERF, GOOD_SPY, KINDS, MIDWAY, WISHES, Fault
 from tests.doors.project import write_toy
@@ -41,7 +41,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     monkeypatch.setattr(measuring, "_SECONDS", (0.02, 0.05))
     monkeypatch.setattr(measuring, "MIN_TIMED", 3)
     monkeypatch.setattr(measuring, "MIN_PROFILED", 2)
-    monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
+    monkeypatch.setattr(timing, "REFERENCE_TIMES", 2)
+    monkeypatch.setattr(lasting, "WARM_TOKENS", 4)
     monkeypatch.setattr(observer, "WARM_TOKENS", 4)
     monkeypatch.setenv(DIRECTORY, str(tmp_path))
     return Tools(tmp_path / "bin", monkeypatch)

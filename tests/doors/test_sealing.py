@@ -70,7 +70,10 @@ def test_decode_is_not_pooled_with_whole_processes(tmp_path: Path) -> None:
 def test_stacks_that_were_cut() -> None:
     taken = pooled(1000, complete=499)
     with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
-        seal(cast(Any, None), cast(Any, SimpleNamespace(profile=taken)))
+        seal(
+            cast(Any, SimpleNamespace(look=None, stamps=())),
+            cast(Any, SimpleNamespace(profile=taken)),
+        )
 
 
 def test_reports_hold_no_secret() -> None:
