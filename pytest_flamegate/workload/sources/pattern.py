@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload import process
 from pytest_flamegate.workload.sources import pattern_search
 from pytest_flamegate.workload.sources.base import FIGURES, bad_source, figure, told
 
@@ -43,6 +42,9 @@ class Pattern:
 
     def _last(self, text: str) -> dict[str, str]:
         """Search in a process of its own: nothing else can end a search that backtracks."""
+        # A child in an environment of its own imports the engines, and has no psutil.
+        from pytest_flamegate.workload import process
+
         found = process.run(
             [sys.executable, "-I", "-S", pattern_search.__file__, self.pattern, _printable(text)],
             timeout_s=SEARCH_S,
