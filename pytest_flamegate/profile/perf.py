@@ -14,10 +14,8 @@ because the C library's ``exp``, which it calls, is built without.
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import FlamegateError, UsageError
@@ -167,10 +165,9 @@ class Perf:
         argv += ["-k", _MONOTONIC, "-o", str(raw)]
         if self.call_graph != "none":
             argv += ["--call-graph", self.call_graph]
-        # The inject command, which puts Python's names in, cannot read compressed files.
-        copies = self.call_graph.startswith("dwarf")
-        if copies and not self.python_flags and _can_compress(program):
-            argv.append("-z")  # dwarf copies the stack at every sample: 33 MB a second otherwise
+        # No -z, though dwarf copies the stack at every sample (6 MB a second at the default
+        # rate): perf 6.1 was seen to write compressed files that it cannot read, on a busy
+        # machine, and its inject command, which puts Python's names in, reads none.
         return tuple(argv)
 
 
@@ -232,12 +229,6 @@ def make(setup: Setup) -> Profiler:
 
 def _program() -> str:
     return programs.find(NAME, INSTALL)
-
-
-@lru_cache(maxsize=4)
-def _can_compress(program: str) -> bool:
-    built = process.run([program, "version", "--build-options"], timeout_s=programs.ASK_TIMEOUT_S)
-    return re.search(rb"zstd: \[ on", built.stdout) is not None
 
 
 def _unanswered(child: Child, timeout_s: float, doing: str) -> ProfilerError:

@@ -107,7 +107,6 @@ SPEEDSCOPE = (DATA / "py-spy-speedscope.json").read_text()
 
 PERF: dict[str, Any] = {
     "--version": {"out": "perf version 6.1.187\n"},
-    "version": {"out": "zstd: [ on  ]  # HAVE_ZSTD_SUPPORT\n"},
     "record": {"do": "serve", "file": "PERFILE2"},
     "evlist": {"out": EVLIST},
     "report": {"out": "Aggregated stats:\n  UNTHROTTLE events:  3  ( 0.1%)\n"},
