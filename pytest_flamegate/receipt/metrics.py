@@ -180,7 +180,7 @@ def overhead_pct(runs: Iterable[Run], clock_scope: ClockScope) -> float | None:
     None where nothing tells the program's time from that of the profiler around it, or
     where there is no CPU time to compare.
     """
-    by_role: dict[Role, list[float]] = {"timed": [], "profiled": [], "traced": []}
+    by_role: dict[Role, list[float]] = {"timed": [], "profiled": [], "traced": [], "bricks": []}
     for run in runs:
         tokens = sum(block.judged_tokens for block in run.blocks)
         whole = clock_scope == "process" and any(block.decode is None for block in run.blocks)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_flamegate.bricks.record import BrickPass
     from pytest_flamegate.profile.model import Covers, Hotspot
     from pytest_flamegate.workload.device import DevicesSeen
     from pytest_flamegate.workload.observation import Run
@@ -154,7 +155,8 @@ class Evidence:
     are the places where text was replaced because it looked like a secret. ``program`` is the
     program that ran, None where no file is it or none was told. ``differs_to`` is the token
     that the later sequence had at ``differs_at``, None where it had ended by then. ``engine`` is
-    what the engine says that it is: the version of its library, how it was built.
+    what the engine says that it is: the version of its library, how it was built. ``bricks`` are
+    the processes whose bricks were clocked, each one of ``runs`` with the role ``bricks``.
     """
 
     nonce: str
@@ -183,4 +185,5 @@ class Evidence:
     program: Program | None = None
     differs_to: str | None = None
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    bricks: tuple[BrickPass, ...] = ()
     schema_version: str = SCHEMA_VERSION

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.device import DevicesSeen
     from pytest_flamegate.workload.reported import Report
 
-Role = Literal["timed", "profiled", "traced"]
+Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
 
 
