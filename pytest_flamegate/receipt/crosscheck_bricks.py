@@ -80,6 +80,8 @@ def _bricks_totals(case: Case) -> Iterator[str]:
     # A sum that was made smaller no longer is the sum of its calls.
     embedded = _is_embedded(case)
     for each in case.evidence.bricks:
+        if not each.totals:
+            yield f"The bricks of process {each.pid} were clocked, and there is none."
         for row in each.totals:
             if (fault := _fault(row, nested=not embedded)) is not None:
                 yield f"Of the brick {shown(row.name)} in process {each.pid} {fault}."
