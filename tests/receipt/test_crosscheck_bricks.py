@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flamegate.bricks import BrickProfiler, brick
+from pytest_flamegate.bricks.telling import plain
 from pytest_flamegate.receipt.codec import from_plain
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.types import Evidence
@@ -53,7 +55,7 @@ def test_a_pass_that_agrees_is_believed() -> None:
 def test_whatever_stands_somewhere_the_verifier_does_not_fail(odd: Any) -> None:
     _, passes = clocked()
     source = Random(repr(odd))
-    for _ in range(40):
+    for _ in range(12):
         draft, _ = clocked()
         changed = deepcopy(passes)
         where, key = source.choice(list(places(changed)))
@@ -83,6 +85,22 @@ def test_it_is_refused_by_name(code: str, spoil: Callable[[dict[str, Any]], obje
     draft, passes = clocked()
     spoil(passes[0])
     assert code in codes(draft)
+
+
+def test_a_brick_that_runs_within_itself_in_another_layer_and_phase_is_believed() -> None:
+    with BrickProfiler() as profiler:
+        profiler.phase = "prefill"
+        for _ in range(3):
+            with brick("Block", layer=0), brick("Block", layer=1):
+                profiler.phase = "decode"
+                with brick("Block", layer=0):
+                    sum(range(1000))
+    told = plain(profiler.recorded())
+    assert 0 in [row["total_ns"] for row in told["totals"]]
+    draft = load("callable")
+    for each in clock(draft, Random(7)):
+        each |= {name: told[name] for name in ("totals", "lanes")}
+    assert codes(draft) == set()
 
 
 def test_runs_for_bricks_supply_no_rate_and_no_overhead() -> None:
