@@ -141,6 +141,6 @@ def test_nodes_that_stand_in_themselves_are_refused() -> None:
         "nodes": [{"kind": "Brick", "name": "a"}, {"kind": "Brick", "name": "b"}],
         "edges": [[0, 1, "Calls"], [1, 0, "Calls"]],
     }
-    with pytest.raises(ReceiptError, match="edges: .*'b' → 'a' → 'b'") as refused:
+    with pytest.raises(ReceiptError, match=r"edges: .*'b' → 'a' → 'b'") as refused:
         from_document(document)
     assert refused.value.code == "E_GRAPH_DOCUMENT"
