@@ -66,7 +66,8 @@ class Viewer(App[None]):
 
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[int]) -> None:
         """Tell of the node under the cursor."""
-        self._tell(event.node.data)
+        if not event.node.is_root:  # which is not shown
+            self._tell(event.node.data)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[int]) -> None:
         """Add more of many nodes where that was asked for."""
