@@ -3,8 +3,9 @@
     python -m benchmarks.brick_graphs [--calls 10000 100000] [--rounds 5]
 
 The calls are those of a decoder: 32 layers of a block with nine bricks in it, one of which
-launches a kernel, token after token. Each figure is CPU time of one thread, the least of the rounds; the last column is
-the critical path's time per node and edge, which stays where it grows with the graph and no more.
+launches a kernel, token after token. Each figure is CPU time of one thread, the least of the
+rounds; the last column is the critical path's time per node and edge, which stays where it grows
+with the graph and no more.
 """
 
 from __future__ import annotations
