@@ -6,7 +6,7 @@ Another kind of file is one line in ``READERS``.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.bricks.graph import from_document, graph_of, is_document
 from pytest_flamegate.bricks.record import BrickCall
@@ -15,6 +15,7 @@ from pytest_flamegate.paths import is_file
 from pytest_flamegate.profile.importing import read_file
 from pytest_flamegate.receipt import strict_json
 from pytest_flamegate.receipt.codec import from_plain
+from pytest_flamegate.receipt.shelves import BRICKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.graph import ExecutionGraph
 
-BRICKS: Final = "bricks.json"
 MAX_BYTES = strict_json.EVIDENCE_MAX_BYTES
 
 
