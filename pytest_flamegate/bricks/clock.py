@@ -171,9 +171,13 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        unusual.check_counts(name, elements, size, flops)
+        if elements or size or flops:
+            unusual.check_counts(name, elements, size, flops)
         lane = marks._here.lane
-        cell = lane.cell(name, layer)
+        try:
+            cell = lane.cells[name][layer]
+        except (KeyError, TypeError):
+            cell = lane.cell(name, layer)
         if category is not None:
             recording.categories.declare(name, category)
         more = unusual.told(lane, size, flops, kernel, self._kept)

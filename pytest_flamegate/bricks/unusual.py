@@ -49,13 +49,13 @@ class Categories:
 
 def check_counts(name: str, elements: int, size: int, flops: int) -> None:
     """Raise ``UsageError`` ``E_BRICK_COUNT`` unless all counts can be."""
-    for count in (elements, size, flops):
-        if not 0 <= count <= _MOST:
-            raise UsageError(
-                "E_BRICK_COUNT",
-                f"The brick {name!r} told a count of {count}.",
-                "Give elements, bytes and flops as numbers from 0 to 2**63 - 1.",
-            )
+    if 0 <= elements <= _MOST and 0 <= size <= _MOST and 0 <= flops <= _MOST:
+        return
+    raise UsageError(
+        "E_BRICK_COUNT",
+        f"The brick {name!r} told a count below 0 or above 2**63 - 1.",
+        "Give elements, bytes and flops as what they are.",
+    )
 
 
 def told(lane: LaneClock, size: int, flops: int, kernel: str, kept: Kept | None) -> Told | None:
