@@ -38,6 +38,7 @@ def add(subparsers: common.Subparsers) -> None:
         "config",
         "dir",
         "report",
+        "bricks",
         "inject",
     )
     parser.set_defaults(run=run)
