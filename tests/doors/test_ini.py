@@ -71,7 +71,7 @@ def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
     parser.add_argument("workloads", nargs="*")
     common.add_knobs(parser, "bricks")
     assert common.settings_of(parser.parse_args(words)).bricks == shown
-    with pytest.raises(UsageError, match="'load'.*--flamegate-bricks=20"):
+    with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
         common.settings_of(parser.parse_args(["--bricks", "load"]))
 
 

@@ -55,7 +55,7 @@ def test_bricks(value: object, shown: int | None) -> None:
     "value", ["0", "-1", "1001", "2.5", 2.5, "nan", "inf", "ten", True, "tests/", "1e3000"]
 )
 def test_a_number_of_bricks_that_is_none_is_refused(value: object) -> None:
-    with pytest.raises(UsageError, match="flamegate_bricks is .*from 1 to 1000") as raised:
+    with pytest.raises(UsageError, match=r"flamegate_bricks is .*from 1 to 1000") as raised:
         settings(bricks=value)
     assert raised.value.code == "E_BAD_OPTION"
 
