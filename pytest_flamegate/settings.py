@@ -46,10 +46,10 @@ class Settings:
     compare_budget_s: float = COMPARE_BUDGET_S
     against: str | None = None
     report: Path | None = None
-    bricks: int | None = None
     update: bool = False
     inject: Injection | None = None
     instructions: bool = False
+    bricks: int | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
     thresholds: Thresholds = DEFAULTS
