@@ -170,3 +170,20 @@ def inconclusive() -> Verdict:
         current_processes=28,
         cpu_pressure_pct=84.0,
     )
+
+
+def brick(name: str, before: float | None, now: float, unit: str, allowed: float) -> Signal:
+    """A judged brick; without ``before`` one call is held to its budget."""
+    change = 100.0 * (now / before - 1.0) if before else 20.0
+    return Signal(
+        name=f"brick:{name}",
+        baseline=before,
+        current=now,
+        unit=unit,
+        direction="lower_is_better",
+        decision="regressed" if change > allowed else "pass",
+        change_pct=change,
+        ci_low_pct=change - 3.0,
+        ci_high_pct=change + 3.0,
+        threshold_pct=allowed,
+    )
