@@ -27,6 +27,7 @@ class Thresholds:
     hotspots_pp: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
     )
+    bricks: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def share_pp(self, frame: str) -> float:
         """Return the allowed drift of ``frame``'s share in percentage points."""
