@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.bandwidth import known_bandwidth, machine_bandwidth
+from pytest_flamegate.bricks.hardware import instruction_set
 from pytest_flamegate.bricks.one_token import one_token
 from pytest_flamegate.bricks.record import BrickCall  # noqa: TC001 - from_plain reads it
+from pytest_flamegate.bricks.roofline import roofline_of, roofline_sentence
 from pytest_flamegate.bricks.table import TOP, table_of
 from pytest_flamegate.errors import FlamegateError, ReceiptError, system_errors
 from pytest_flamegate.hints import relative
+from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.paths import is_file
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.codec import from_plain
@@ -31,11 +35,13 @@ class _OfOneToken:
 
 
 def bricks_in(
-    directory: Path, evidence: Evidence, settings: Settings
+    directory: Path, evidence: Evidence, settings: Settings, *, measure: bool = False
 ) -> tuple[BricksShown | None, tuple[str, ...]]:
     """Return what is shown of the bricks of the run in ``directory``, or a sentence on why not.
 
-    Nothing at all where none were clocked.
+    Nothing at all where none were clocked. With ``measure`` the machine's bandwidth is measured
+    where it is not known, when nothing else is being measured. ``evidence`` is that of the very
+    run, whole.
     """
     if not evidence.bricks:
         return None, ()
@@ -46,7 +52,13 @@ def bricks_in(
     except FlamegateError:
         told = None
     command = f"flamegate bricks {relative(directory, settings.root)}"
-    return bricks_of(evidence, told, top=settings.bricks or TOP, all_of_it=command)
+    shown, warnings = bricks_of(evidence, told, top=settings.bricks or TOP, all_of_it=command)
+    if shown is None:
+        return None, warnings
+    if not measure or known_bandwidth(_threads(evidence)) is not None:
+        return with_roofline(shown, evidence, measure=False), warnings
+    with machine_lock(lambda _: None):
+        return with_roofline(shown, evidence, measure=True), warnings
 
 
 def bricks_of(
@@ -65,6 +77,27 @@ def bricks_of(
         note = f"There is no tree of one token. {error}"
         return BricksShown(table, notes=(note,), all_of_it=all_of_it), ()
     return BricksShown(table, token.tree, token.critical_path, all_of_it=all_of_it), ()
+
+
+def with_roofline(shown: BricksShown, evidence: Evidence, *, measure: bool) -> BricksShown:
+    """Return ``shown`` with how near the decode came to the bandwidth of this machine's memory.
+
+    Whoever lets it ``measure`` a bandwidth that is not known holds the machine's lock. What keeps
+    it from being measured is a note: it is only shown.
+    """
+    threads, bandwidth = _threads(evidence), None
+    try:
+        with system_errors():
+            bandwidth = machine_bandwidth(threads) if measure else known_bandwidth(threads)
+    except FlamegateError as error:
+        shown = replace(shown, notes=(*shown.notes, str(error)))
+    found = roofline_of(evidence, bandwidth, instructions=instruction_set())
+    return shown if found is None else replace(shown, roofline=roofline_sentence(found))
+
+
+def _threads(evidence: Evidence) -> int:
+    told = evidence.workload.get("threads")
+    return told if isinstance(told, int) and told > 0 else 1
 
 
 def _calls(told: bytes | None, nonce: str) -> tuple[BrickCall, ...]:

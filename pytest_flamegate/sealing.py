@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import withholding
+from pytest_flamegate.brick_showing import bricks_of, with_roofline
 from pytest_flamegate.bricks.telling import plain
 from pytest_flamegate.decoding import document
 from pytest_flamegate.paths import real, shown
@@ -163,6 +164,7 @@ def pictures(
         cpu_s_per_token=cost,
         difference=difference,
     )
+    bricks, _ = bricks_of(sealed.evidence, sealed.files.get(BRICKS))
     page = flamegraph_markdown(
         sealed.evidence,
         sealed.receipt,
@@ -170,6 +172,7 @@ def pictures(
         regenerate=again,
         decode=decode,
         difference=None if difference is None else DIFFERENCE,
+        bricks=bricks and with_roofline(bricks, sealed.evidence, measure=True),
     )
     files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:

@@ -25,15 +25,26 @@ def brick_lines(verdict: Verdict) -> list[str]:
         for each in verdict.signals
         if each.name.startswith(PREFIX) and each.decision == "regressed"
     ]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for signal in found[:_MOST]:
         label = "bricks" if not rows else ""
         name = visible(signal.name.removeprefix(PREFIX))
-        rows.append((label, name, *_costs(signal), _said(signal)))
+        rows.append((label, name, *_costs(signal), _said(signal) + _where(verdict, signal)))
     lines = columns(rows, right=(2, 4), indent=2, gap=2)
     if len(found) > _MOST:
         lines.append(f"  and {figures.plural(len(found) - _MOST, 'more brick')} in verdict.json")
     return lines
+
+
+def _where(verdict: Verdict, signal: Signal) -> str:
+    """Name the layer that most of the growth is in, where one is told."""
+    for change in verdict.bricks:
+        if change.grown is not None and signal in change.signals and signal.baseline is not None:
+            before, now = map(
+                figures.significant, (change.grown.baseline_us, change.grown.current_us)
+            )
+            return f", most of it in layer {change.grown.layer} ({before} → {now})"
+    return ""
 
 
 def _costs(signal: Signal) -> tuple[str, str, str]:
