@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.graph_nodes import name_of
 from pytest_flamegate.bricks.precedence import pieces_of
 from pytest_flamegate.errors import UndecidedError
 
@@ -15,25 +17,19 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.precedence import Pieces
 
 
-class Step(NamedTuple):
-    """A stretch of one node's own time on the path."""
-
-    node: int
-    self_ns: int
-
-
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
     """The path in the order of time, and of each node its own time and its slack.
 
-    ``length_ns`` is the sum of the ``steps``, ``wall_ns`` from the first start of a node to the
-    last end. ``slack_ns``: how much longer a node may take, all else the same, before the path
-    gets longer; 0 for all that the path leads through.
+    ``steps`` are stretches of nodes' own time, each a node's number and its nanoseconds;
+    ``length_ns`` is their sum, ``wall_ns`` from the first start of a node to the last end.
+    ``slack_ns``: how much longer a node may take, all else the same, before the path gets longer;
+    0 for all that the path leads through.
     """
 
     length_ns: int
     wall_ns: int
-    steps: tuple[Step, ...]
+    steps: tuple[tuple[int, int], ...]
     self_ns: tuple[int, ...]
     slack_ns: tuple[int, ...]
 
@@ -85,6 +81,14 @@ def critical_path(graph: ExecutionGraph) -> CriticalPath:
         tuple(self_ns),
         tuple(length_ns - longest for longest in most),
     )
+
+
+def by_name(graph: ExecutionGraph, path: CriticalPath) -> list[tuple[str, int, float]]:
+    """Return what the path spends in nodes of each name: ns and share of the path, most first."""
+    spent: Counter[str] = Counter()
+    for node, self_ns in path.steps:
+        spent[name_of(graph.nodes[node])] += self_ns
+    return [(name, self_ns, self_ns / path.length_ns) for name, self_ns in spent.most_common()]
 
 
 def _topological(graph: ExecutionGraph, pieces: Pieces) -> list[int]:
@@ -151,12 +155,12 @@ def _through(pieces: Pieces, order: Sequence[int], before: Sequence[int]) -> lis
 
 def _steps(
     pieces: Pieces, before: Sequence[int], via: Sequence[int], length_ns: int
-) -> tuple[Step, ...]:
+) -> tuple[tuple[int, int], ...]:
     lengths = pieces.length_ns
     piece = next(piece for piece, ahead in enumerate(before) if ahead + lengths[piece] == length_ns)
-    found: list[Step] = []
+    found: list[tuple[int, int]] = []
     while piece >= 0:
         if lengths[piece]:
-            found.append(Step(pieces.node[piece], lengths[piece]))
+            found.append((pieces.node[piece], lengths[piece]))
         piece = via[piece]
     return tuple(reversed(found))

@@ -5,7 +5,7 @@ node (``ExecutionGraph``); shown as a tree or as DOT, kept as a document, and me
 critical path.
 """
 
-from pytest_flamegate.bricks.critical_path import CriticalPath, Step, critical_path
+from pytest_flamegate.bricks.critical_path import CriticalPath, critical_path
 from pytest_flamegate.bricks.dot import dot
 from pytest_flamegate.bricks.execution_graph import ExecutionGraph
 from pytest_flamegate.bricks.graph_build import graph_of, kernel_of
@@ -36,7 +36,6 @@ __all__ = [
     "Layer",
     "Node",
     "SourceRegistry",
-    "Step",
     "Transfer",
     "ascii_tree",
     "critical_path",

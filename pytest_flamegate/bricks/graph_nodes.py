@@ -116,9 +116,9 @@ def check(node: Node) -> None:
     """Raise ``UsageError`` ``E_GRAPH_NODE`` for what is no node, or says what cannot be."""
     if type(node) not in NODE_TYPES:
         raise _bad(node, f"is no node but {type(node).__name__}")
-    for field in fields(node):
-        if field.name in _CHECKS and not _CHECKS[field.name](getattr(node, field.name)):
-            raise _bad(node, f"has a wrong {field.name}")
+    for name, holds in _CHECKED[type(node)]:
+        if not holds(getattr(node, name)):
+            raise _bad(node, f"has a wrong {name}")
     start_ns, end_ns = node.start_ns, node.end_ns
     if start_ns is None and end_ns is None:
         return
@@ -174,3 +174,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "direction": DIRECTIONS.__contains__,
 }
 """What each field may hold, whatever kind of node it is of; times are looked at in pairs."""
+_CHECKED = {
+    each: [(field.name, _CHECKS[field.name]) for field in fields(each) if field.name in _CHECKS]
+    for each in NODE_TYPES
+}
