@@ -220,8 +220,8 @@ class Session:
         if base_count is not None and head_count is not None:
             beside |= {BASE_INSTRUCTIONS: fold(base_count.profile).encode()}
             beside |= counted_files(workload, new, head_count)
-        seen = base.measuring.observer.notes | head.measuring.observer.notes
-        verdict, told = noted(verdict, seen)
+        seen = {c: f"Of the base: {n}" for c, n in base.measuring.observer.notes.items()}
+        verdict, told = noted(verdict, seen | head.measuring.observer.notes)
         return self._publish(workload, new, verdict, old.evidence, beside, warnings=told)
 
     def _known(self, workload: Workload, looks: Sequence[int], notes: list[str]) -> Known | None:

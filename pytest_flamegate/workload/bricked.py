@@ -40,17 +40,18 @@ def clocked(
         def begins() -> None:
             began()
             profiler.phase = "prefill"
-            last[:] = [0, time.monotonic_ns()]
+            last[:] = [0, time.perf_counter_ns()]
 
         def tells(each: Any) -> None:
             token(each)
-            profiler.phase = "decode"
-            last[:] = [last[1], time.monotonic_ns()]
+            if profiler.phase != "decode":
+                profiler.phase = "decode"
+            last[:] = [last[1], time.perf_counter_ns()]
 
         with profiler:
-            from_ns = time.monotonic_ns()
+            from_ns = time.perf_counter_ns()
             run(begins, tells)
-            wall_ns = time.monotonic_ns() - from_ns
+            wall_ns = time.perf_counter_ns() - from_ns
     recorded = profiler.recorded()
     calls = of_one_token(recorded.calls, *last)
     return tell(

@@ -136,8 +136,8 @@ def brick_made_cheaper(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_BRICKS_TOTALS", of=("callable",))
-def mean_of_a_brick_made_cheaper(draft: Draft, source: Random) -> Draft:
-    """Halves what all calls of a brick took together, in its lane too, and keeps each call."""
+def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> Draft:
+    """Doubles what the calls of a baseline's brick took together, in its thread too, not each."""
     each = source.choice(clock(draft, source))
     row = source.choice(each["totals"])
     row["total_ns"] *= 2
@@ -181,4 +181,18 @@ def calls_more_than_made(draft: Draft, source: Random) -> Draft:
 def bricks_made_up(draft: Draft, source: Random) -> Draft:
     """Writes bricks that were never clocked, whose times and calls all agree."""
     clock(draft, source)
+    return draft.reseal()
+
+
+@BOOK.passes(
+    "A count of the calls within themselves, which the totals do not hold.", of=("callable",)
+)
+def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> Draft:
+    """Halves what all calls of a brick took, as it is where half of them ran within the others."""
+    each = source.choice(clock(draft, source))
+    row = source.choice([row for row in each["totals"] if row["calls"] > 2])
+    less_ns = row["total_ns"] // 2
+    row["total_ns"] -= less_ns
+    row["self_ns"] -= less_ns
+    each["lanes"][0]["self_ns"] -= less_ns
     return draft.reseal()
