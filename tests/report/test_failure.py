@@ -180,9 +180,14 @@ def test_bricks_that_cost_too_much_are_told() -> None:
         verdicts.brick("Sampling", 5.0, 5.1, "us/token", 10.0),
     )
     verdict = verdicts.regressed()
-    told = section(dataclasses.replace(verdict, signals=(*verdict.signals, *judged)))
+    told = section(
+        dataclasses.replace(
+            verdict, signals=(*verdict.signals, *judged), bricks=(verdicts.grown(),)
+        )
+    )
     assert (
-        "  bricks  RmsNorm  12.0  →  15.0 µs/token  +25.0 % (+22.0 … +28.0), 10 allowed\n"
+        "  bricks  RmsNorm  12.0  →  15.0 µs/token  +25.0 % (+22.0 … +28.0), 10 allowed, "
+        "most of it in layer 0 (6.00 → 9.00)\n"
         "          LmHead             1.80 µs/call  +20.0 % (+17.0 … +23.0) against its budget\n"
     ) in told
     assert "Sampling" not in told
