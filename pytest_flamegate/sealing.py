@@ -164,7 +164,8 @@ def pictures(
         cpu_s_per_token=cost,
         difference=difference,
     )
-    bricks, _ = bricks_of(sealed.evidence, sealed.files.get(BRICKS))
+    told = sealed.files.get(BRICKS)
+    bricks, _ = bricks_of(sealed.evidence, told, all_of_it=f"flamegate bricks {BRICKS}")
     page = flamegraph_markdown(
         sealed.evidence,
         sealed.receipt,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.report.bricks import BricksShown
 
 TITLE = "Bricks"
-TREE_LINES = 400
-"""Lines of the tree on a page; a file beside it holds all."""
+TREE_LINES, TREE_LINES_MARKDOWN = 400, 60
+"""Lines of the tree on a page, where it is folded, and in Markdown, where it is not."""
 SHORT = 5
 """Rows in a job's summary."""
 _BRIEF = ("calls", "avg", "token")
@@ -48,7 +48,7 @@ def bricks_section(shown: BricksShown) -> str:
         page.lines("p", shown.notes, class_="muted"),
     ]
     if shown.tree:
-        told = "\n".join(page.text(line) for line in _tree(shown))
+        told = "\n".join(page.text(line) for line in _tree(shown, TREE_LINES))
         summary = page.lines("summary", ["The execution tree of one token"])
         parts.append(page.element("details", summary, page.element("pre", told)))
     return "".join(parts)
@@ -74,7 +74,10 @@ def bricks_markdown(shown: BricksShown) -> str:
         "\n".join(f"- {each}" for each in told if each),
     ]
     if shown.tree:
-        parts += ["The execution tree of one token:", block("\n".join(_tree(shown)), "text")]
+        parts += [
+            "The execution tree of one token:",
+            block("\n".join(_tree(shown, TREE_LINES_MARKDOWN)), "text"),
+        ]
     return "\n\n".join(parts)
 
 
@@ -122,7 +125,5 @@ def _others(shown: BricksShown) -> list[list[str]]:
     return bricks.other_cells(shown.table)
 
 
-def _tree(shown: BricksShown) -> list[str]:
-    left = len(shown.tree) - TREE_LINES
-    more = [f"… {figures.plural(left, 'more line')}: {shown.all_of_it}"] if left > 0 else []
-    return [*shown.tree[:TREE_LINES], *more]
+def _tree(shown: BricksShown, lines: int) -> list[str]:
+    return [*shown.tree[:lines], *bricks.left_out(shown, lines)]

@@ -135,6 +135,8 @@ def provenance(table: Table) -> list[str]:
         told.append(f"covers {figures.share(table.coverage)} of wall")
     if table.tokens:
         told.append(figures.plural(table.tokens, "token"))
+    if any(row.self_ns < row.total_ns for row in table.rows):
+        told.append("shares are of own time, without the bricks within")
     if table.whole == "self" and table.lanes > 1:
         lanes = figures.plural(table.lanes, "thread or task", "threads or tasks")
         told.append(f"{lanes} side by side, so shares are of all bricks' own time")
@@ -154,6 +156,15 @@ def latencies(table: Table) -> list[str]:
     ]
 
 
+def left_out(shown: BricksShown, shown_lines: int) -> list[str]:
+    """Return how many lines of the tree are not shown, and how to see them; [] where all are."""
+    left = len(shown.tree) - shown_lines
+    if left <= 0:
+        return []
+    how = f": {shown.all_of_it}" if shown.all_of_it else ""
+    return [f"… {figures.plural(left, 'more line')}{how}"]
+
+
 def bricks_lines(
     name: str, shown: BricksShown, *, width: int = 100, colour: bool = False
 ) -> list[str]:
@@ -165,10 +176,7 @@ def bricks_lines(
     if shown.tree:
         lines += ["", clip(f"one token of {visible(name)}", width)]
         lines += [clip(visible(line), width) for line in shown.tree[:TREE_LINES]]
-        left = len(shown.tree) - TREE_LINES
-        if left > 0:
-            more = f"{figures.plural(left, 'more line')}"
-            lines += _wrapped([f"… {more}: {shown.all_of_it}" if shown.all_of_it else more], width)
+        lines += _wrapped(left_out(shown, TREE_LINES), width)
     lines += _wrapped([shown.critical_path, shown.roofline], width)
     return [line.rstrip() for line in lines]
 

@@ -90,6 +90,20 @@ def test_a_long_tree_is_cut_and_says_how_to_see_all() -> None:
     assert "… 35 more lines: flamegate bricks .flamegate/latest/decode" in lines
 
 
+def test_a_page_cuts_the_tree_later() -> None:
+    given = replace(shown(), tree=tuple(f"Layer {n}" for n in range(500)))
+    assert "… 440 more lines: flamegate bricks" in bricks_markdown(given)
+    assert "… 100 more lines: flamegate bricks" in bricks_section(given)
+    assert "… 100 more lines</pre>" in bricks_section(replace(given, all_of_it=""))
+
+
+def test_nested_bricks_say_what_a_share_is_of() -> None:
+    outer = replace(brick("Block", [90]), self_ns=20)
+    told = "shares are of own time, without the bricks within"
+    assert told in provenance(tabulate([outer, brick("RmsNorm", [70])], wall_ns=100))
+    assert told not in provenance(shown().table)
+
+
 def test_without_calls_there_is_no_tree() -> None:
     given = BricksShown(shown().table, notes=("no tree",))
     told = bricks_lines("decode", given)
