@@ -249,7 +249,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "shown.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "workload/worktrees.py": "checkouts in a temporary directory, found and removed by name",
         "workload/count_child.py": "writes where its parent says, " + _TEMPORARY,
-        "workload/digest_cache.py": "digests of large model files in the user's cache directory; "
+        "workload/user_cache.py": "digests and measured bandwidths in the user's cache directory; "
         "nothing rests on them",
         "commands/keygen.py": "takes the private key back that it has just made "
         "where the public one cannot be made",
