@@ -14,7 +14,9 @@ QUIET: Mapping[str, frozenset[str]] = {
     "doors": frozenset(
         ["batching", "calibrated", "ini", "instruments", "marker", "names", "opening"]
     ),
-    "embedded": frozenset(["inject", "kernels", "model", "tokenizer", "transformer", "weights"]),
+    "embedded": frozenset(
+        ["inject", "kernels", "model", "tokenizer", "traffic", "transformer", "weights"]
+    ),
     "profile": frozenset(
         [
             "callgrind_out",
