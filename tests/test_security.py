@@ -227,7 +227,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/schema.py": "a schema out of this package",
         "profile/speedscope_file.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/chrome_trace.py": "strict by its own hooks: constants, figures",
-        "bricks/strict.py": "strict by its own hooks: duplicates, constants, digits; figures by name",
+        "bricks/strict.py": "strict by its own hooks: duplicates, constants, digits",
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
         "workload/child.py": _ARGUMENT,
         "workload/count_child.py": _ARGUMENT,
