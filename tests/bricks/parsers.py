@@ -6,7 +6,7 @@ from pytest_flamegate.bricks.digest_file import read_digests
 from pytest_flamegate.bricks.traces import read_trace
 from tests.bricks.test_digests import FILE as DIGESTS
 from tests.bricks.traces import made
-from tests.profile.parser import EVENT, EVENTS, JSON, NODE, Parser
+from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 
 _GPU = (
     b'{"ph":"X","name":"k","cat":"kernel","pid":0,"tid":7,"ts":1,"dur":2,"args":{"stream":7,'
@@ -59,6 +59,7 @@ BRICK_PARSERS: dict[str, Parser] = {
             b"\xff",
         ),
         ((b"timing: ", b"\n" + made.LINES), (b"quant_dispatch: kernel=", b"\n")),
+        2 * LIMIT_S,  # two readings
     ),
     "digests": Parser(
         read_digests,

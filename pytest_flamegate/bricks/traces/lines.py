@@ -19,11 +19,11 @@ from pytest_flamegate.workload.sources.quant_dispatch import QuantDispatch
 from pytest_flamegate.workload.sources.timing import phases_us
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 LEAST_RUNS = 3
 """Two figures have no middle."""
-_MARKS = (b"timing:", b"quant_dispatch")
+_TIMING, _DISPATCH = b"timing:", b"quant_dispatch"
 _BRICKS = {
     "embed_us": "Embedding",
     "forward_us": "Forward",
@@ -32,14 +32,14 @@ _BRICKS = {
 }
 _NS = 1000
 _MOST_US = 1e15
-_LONGEST = 1 << 14
+_LONGEST_BYTES = 1 << 14
 
 _malformed = Refused("E_TRACE", "The trace")
 
 
 def is_lines(data: bytes) -> bool:
     """Return whether ``data`` is text with lines of the kind."""
-    return data.lstrip()[:1] not in (b"{", b"[") and any(mark in data for mark in _MARKS)
+    return data.lstrip()[:1] not in (b"{", b"[") and (_TIMING in data or _DISPATCH in data)
 
 
 def read_lines(data: bytes) -> Ingested:
@@ -49,11 +49,8 @@ def read_lines(data: bytes) -> Ingested:
     what else passed. ``UndecidedError``: ``E_TOO_FEW_RUNS`` where a phase is told fewer than
     three times, ``E_NO_BRICKS``. ``ToolError``: ``E_BAD_FIGURE``, ``E_BAD_SOURCE``.
     """
-    lines = tuple(decode(line) for line in BytesIO(data) if any(mark in line for mark in _MARKS))
-    if any(len(line) > _LONGEST for line in lines):
-        raise _malformed(f"a line has more than {_LONGEST:,} characters")
-    said = phases_us(lines)
-    told = QuantDispatch().read(Heard(lines=lines))
+    said = phases_us(_with(_TIMING, data))
+    told = QuantDispatch().read(Heard(lines=tuple(_with(_DISPATCH, data))))
     if not said and told is None:
         raise no_bricks("The text")
     for name, values in said.items():
@@ -72,6 +69,15 @@ def read_lines(data: bytes) -> Ingested:
         kernels=told.report.kernels if told is not None else {},
         medians_us={name: statistics.median(values) for name, values in said.items()},
     )
+
+
+def _with(mark: bytes, data: bytes) -> Iterator[str]:
+    """Yield the lines in which ``mark`` stands."""
+    for line in BytesIO(data):
+        if mark in line:
+            if len(line) > _LONGEST_BYTES:
+                raise _malformed(f"a line has more than {_LONGEST_BYTES:,} bytes")
+            yield decode(line)
 
 
 def _totals(brick: str, values_us: Sequence[float]) -> BrickTotals:
