@@ -35,6 +35,11 @@ FORMATS = (
 )
 
 
+def is_trace(data: bytes) -> bool:
+    """Return whether ``data``, which is unpacked, looks like a trace that is known."""
+    return any(each.recognises(data) for each in FORMATS)
+
+
 def read_trace(data: bytes, name: str = "") -> Ingested:
     """Return what ``data`` tells of bricks; ``name`` is what the file is called in a refusal.
 
