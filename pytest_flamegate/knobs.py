@@ -16,6 +16,9 @@ PROFILERS = ("auto", "perf", "py-spy", "tachyon", "callgrind", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
+KERNEL_BUDGET_S = 6.0
+KERNEL_COMPARE_BUDGET_S = 20.0
+"""Of one benchmark: there are many."""
 
 Kind = Literal["flag", "text", "number"]
 
