@@ -87,7 +87,7 @@ def pytest_arguments(item: pytest.Item) -> tuple[str, ...]:
 
 
 def _uses(item: pytest.Item, begins: str) -> bool:
-    """Whether the test asks for something whose name begins so, or the configuration speaks of it."""
+    """Whether test or configuration speak of something whose name begins so."""
     names = (*getattr(item, "fixturenames", ()), *(marker.name for marker in item.iter_markers()))
     path = item.config.inipath
     told = path.read_text("utf-8", "replace") if path is not None else ""
