@@ -206,6 +206,8 @@ def host(spec: dict[str, Any], serving: Serving) -> None:
     hosted = Hosted(spec, serving)
     _replace_fixture(hosted)
     own = ("-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts=")
+    # This package is imported already, and pytest warns that it comes too late to rewrite it.
+    own += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
     root = f"--rootdir={spec['directory']}"
     pytest.main([spec["target"], *own, root, *spec["arguments"]], plugins=[hosted])
     hosted.require_served()
