@@ -205,9 +205,8 @@ def host(spec: dict[str, Any], serving: Serving) -> None:
         sys.path.insert(0, spec["directory"])
     hosted = Hosted(spec, serving)
     _replace_fixture(hosted)
-    own = ("-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts=")
-    # This package is imported already, and pytest warns that it comes too late to rewrite it.
-    own += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+    # What pytest rewrites it finds by itself, and a plugin's package on the wrong side.
+    own = ("-q", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "-o", "addopts=")
     root = f"--rootdir={spec['directory']}"
     pytest.main([spec["target"], *own, root, *spec["arguments"]], plugins=[hosted])
     hosted.require_served()
