@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gating import Gating
 
 _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
-"""Plugins that take long to import in every process, and what they and their fixtures begin with.
-
-Together they took 1.5 s of the 2 s that a process needed for its test.
-"""
+"""Plugins that take long to import in every process, and how what is theirs begins."""
 
 
 def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
@@ -87,11 +85,12 @@ def pytest_arguments(item: pytest.Item) -> tuple[str, ...]:
 
 
 def _uses(item: pytest.Item, begins: str) -> bool:
-    """Whether test or configuration speak of something whose name begins so."""
+    """Whether the test asks for something whose name begins so, or a key of the configuration."""
     names = (*getattr(item, "fixturenames", ()), *(marker.name for marker in item.iter_markers()))
     path = item.config.inipath
     told = path.read_text("utf-8", "replace") if path is not None else ""
-    return begins in told or any(name.startswith(begins) for name in names)
+    key = re.search(rf"^\s*{begins}\w*\s*=", told, re.MULTILINE)
+    return key is not None or any(name.startswith(begins) for name in names)
 
 
 def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
