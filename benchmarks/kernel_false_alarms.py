@@ -115,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for each kernel")
     asked = parser.parse_args(arguments)
     done = records(asked.file)
+    asked.file.write_text("".join(json.dumps(each) + "\n" for each in done))
     with tempfile.TemporaryDirectory(prefix="flamegate-alarms-") as directory:
         repository = clone(Path(directory)) if len(done) < asked.runs else None
         while repository is not None and len(done) < asked.runs:
