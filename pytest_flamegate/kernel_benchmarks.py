@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -69,8 +70,9 @@ def pytest_arguments(item: pytest.Item) -> tuple[str, ...]:
     config = item.config
     option = config.option
     found: list[str] = []
-    if option.inifilename:
-        found += ["-c", str(option.inifilename)]
+    if option.inifilename and config.inipath is not None:
+        # From the root on, where the process runs; at another revision that is another file.
+        found += ["-c", os.path.relpath(config.inipath, config.rootpath)]
     for plugin in option.plugins or ():
         found += ["-p", plugin]
     for override in option.override_ini or ():
