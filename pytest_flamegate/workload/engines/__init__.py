@@ -28,9 +28,9 @@ ENGINES: dict[str, Engine] = {
     "embedded": embedded.Embedded(),
     "command": command.Command(),
     "openai": openai.OpenAI(),
+    benchmark.NAME: benchmark.Benchmark(),
     "python": python.Python(),
     "llama-cpp": llama_cpp.LlamaCpp(),
-    benchmark.NAME: benchmark.Benchmark(),
 }
 
 
