@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import __version__
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.errors import FlamegateError, NoBaselineError
 from pytest_flamegate.gate import (
     FIRST_LOOKS,
     Reason,
@@ -235,4 +235,10 @@ def _warm_up(side: Measured) -> None:
         if side.subject.side == "head":
             raise
         commit = side.subject.commit.revision[:12] if side.subject.commit else "the base"
+        if error.code == "E_BENCHMARK_NOT_FOUND":
+            raise NoBaselineError(
+                "E_NOT_AT_REVISION",
+                f"At {commit}: {error.what}",
+                "Compare with a revision that has it; the next comparison will.",
+            ) from None
         raise type(error)(error.code, f"At {commit}: {error.what}", error.todo) from None

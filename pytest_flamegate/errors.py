@@ -50,6 +50,10 @@ class UndecidedError(FlamegateError):
     exit_code = 4
 
 
+class NoBaselineError(UndecidedError):
+    """What is measured now did not exist yet in what it would be compared with."""
+
+
 class ToolError(FlamegateError):
     """A tool failed: profiler, engine, build, the file system."""
 

@@ -16,7 +16,8 @@ from pytest_flamegate.embedded.workloads import embedded_workloads
 from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
 from pytest_flamegate.hints import pytest_command, relative
-from pytest_flamegate.marker import is_marked, takes_fixture
+from pytest_flamegate.kernel_benchmarks import gate_benchmark
+from pytest_flamegate.marker import is_kernel_benchmark, is_marked, takes_fixture
 from pytest_flamegate.marker_options import check
 from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
@@ -132,12 +133,17 @@ class Gatekeeper:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Gate the workload a marker names on a test that does not take the fixture.
 
-        A test that takes it and gates nothing fails: it would look gated and be not.
+        A test that takes it and gates nothing fails: it would look gated and be not. What a
+        test benchmarks is gated when the benchmark itself has passed.
         """
         gates = isinstance(item, pytest.Function) and is_marked(item)
-        if gates and not takes_fixture(item):
+        kernel = gates and is_kernel_benchmark(item)
+        if gates and not kernel and not takes_fixture(item):
             self.gate_for(item).run()
         result = yield
+        if kernel:
+            assert isinstance(item, pytest.Function)
+            gate_benchmark(self, item)
         if gates and not item.stash.get(_GATED, False):
             pytest.fail(
                 "E_NOTHING_GATED: the test takes the fixture flamegate and gates nothing. "
@@ -240,7 +246,8 @@ class Gatekeeper:
 
     def _accept_command(self) -> str | None:
         """Return how to accept these runs, where any of them waits for it."""
-        if any(one.verdict.verdict == "no_baseline" and not one.accepted for one in self.results):
+        waits = (one for one in self.results if one.verdict.verdict == "no_baseline")
+        if self.settings.against is None and any(not one.accepted for one in waits):
             return f"{pytest_command(self.settings, *self.arguments)} --flamegate-update"
         return None
 

@@ -17,6 +17,9 @@ SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
 DEFAULT_BRICKS = 20
+KERNEL_BUDGET_S = 6.0
+KERNEL_COMPARE_BUDGET_S = 20.0
+"""Of one benchmark: there are many."""
 
 Kind = Literal["flag", "text", "number"]
 

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
 
 NAME = "flamegate"
 """The name of the marker, and of the fixture."""
+HOSTED = "flamegate-hosted"
+"""The plugin in a process that runs pytest on one test, whose benchmark is being measured."""
+BENCHMARK = "benchmark"
+"""pytest-benchmark's fixture."""
 
 
 def is_marked(item: pytest.Item) -> bool:
@@ -19,3 +23,13 @@ def is_marked(item: pytest.Item) -> bool:
 def takes_fixture(item: pytest.Item) -> bool:
     """Whether ``item`` has the fixture ``flamegate``, in its arguments or through others."""
     return NAME in getattr(item, "fixturenames", ())
+
+
+def is_kernel_benchmark(item: pytest.Item) -> bool:
+    """Whether ``item`` is a gate test whose workload is what it benchmarks."""
+    return (
+        is_marked(item)
+        and BENCHMARK in getattr(item, "fixturenames", ())
+        and not takes_fixture(item)
+        and not any("workload" in marker.kwargs for marker in item.iter_markers(NAME))
+    )

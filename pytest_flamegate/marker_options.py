@@ -7,22 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.marker import NAME, is_marked, takes_fixture
+from pytest_flamegate.marker import NAME, is_kernel_benchmark, is_marked, takes_fixture
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks")
+    Work = int | Callable[..., int] | None
+
+KERNEL_ARGUMENTS = ("throughput", "elements", "bytes", "flops")
+"""What only a test that takes the fixture ``benchmark`` may say."""
+ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks", *KERNEL_ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerOptions:
-    """What ``@pytest.mark.flamegate(...)`` says; the closest marker wins, argument by argument."""
+    """What ``@pytest.mark.flamegate(...)`` says; the closest marker wins, argument by argument.
+
+    ``throughput`` is the allowed drop of the calls per second of a benchmark; ``elements``,
+    ``bytes`` and ``flops`` are what one call works on, or functions of the test's arguments
+    that return it.
+    """
 
     workload: str | None = None
     tokens_per_second: str | None = None
     hotspots: Mapping[str, str] | None = None
     bricks: Mapping[str, str | list[str]] | None = None
+    throughput: str | None = None
+    elements: Work = None
+    bytes: Work = None
+    flops: Work = None
 
     @classmethod
     def from_item(cls, item: pytest.Item) -> MarkerOptions:
@@ -49,9 +62,22 @@ def check(item: pytest.Item) -> None:
     if not is_marked(item):
         return
     options = MarkerOptions.from_item(item)
+    if is_kernel_benchmark(item):
+        if options.tokens_per_second is not None:
+            raise pytest.UsageError(
+                f"{item.nodeid}: E_MARKER: a benchmark generates no tokens. "
+                'Say throughput="5%" for its calls per second.'
+            )
+        return
+    for name in KERNEL_ARGUMENTS:
+        if getattr(options, name) is not None:
+            raise pytest.UsageError(
+                f"{item.nodeid}: E_MARKER: {name} is said of a benchmark, and the test gates "
+                "none. Take the fixture benchmark, and neither a workload nor flamegate."
+            )
     if isinstance(item, pytest.Function) and not takes_fixture(item) and options.workload is None:
         raise pytest.UsageError(
             f"{item.nodeid}: E_MARKER: the marker names no workload and the test does "
             'not use the fixture, so nothing would be gated. Say workload="NAME", or '
-            "take the fixture flamegate."
+            "take the fixture flamegate, or benchmark."
         )

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.knobs import KNOBS, is_on
-from pytest_flamegate.marker import NAME, is_marked, takes_fixture
+from pytest_flamegate.marker import (
+    HOSTED,
+    NAME,
+    is_kernel_benchmark,
+    is_marked,
+    takes_fixture,
+)
 
 if TYPE_CHECKING:
     from pytest_flamegate.knobs import Knob
@@ -34,9 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and wake the gatekeeper if asked to."""
     config.addinivalue_line(
         "markers",
-        "flamegate(workload, tokens_per_second, hotspots): gate this test's inference workload; "
-        "thresholds like '5%' and {'rms_norm': '3pp'}",
+        "flamegate(workload, tokens_per_second, hotspots, throughput, elements, bytes, flops): "
+        "gate this test's inference workload, or what it benchmarks; thresholds like '5%' and "
+        "{'rms_norm': '3pp'}",
     )
+    if config.pluginmanager.has_plugin(HOSTED):
+        return  # this very process is being measured
     if is_on(config):
         from pytest_flamegate.gatekeeper import Gatekeeper
 
@@ -58,7 +67,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip gate tests where nothing is gated."""
+    """Skip gate tests where nothing is gated; a benchmark is one all the same."""
+    if is_kernel_benchmark(item):
+        return
     if is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
         pytest.skip(OFF)
 

@@ -52,7 +52,7 @@ from pytest_flamegate.sealing import Sealed, counted_files, model_facts, picture
 from pytest_flamegate.terminating import terminable
 from pytest_flamegate.tracing import trace_kernels
 from pytest_flamegate.workload.build import build
-from pytest_flamegate.workload.engines import engine
+from pytest_flamegate.workload.engines import engine, settled
 from pytest_flamegate.workload.engines.base import Plan, Served
 from pytest_flamegate.workload.machine import identity
 from pytest_flamegate.workload.model_files import stamps
@@ -147,9 +147,10 @@ class Session:
         profiler = self.instruments.profiler(workload)
         self.shelves.clear(workload.name)
         built = build(workload)
+        baseline = self._baseline(workload)
+        workload = settled(workload, baseline.evidence.workload if baseline else None)
         model = chosen.model(workload)
         plan: Plan = chosen.plan(workload, model) if call is None else Served({}, call)
-        baseline = self._baseline(workload)
         count = self.instruments.counted(plan, workload)
         subject = Subject(
             workload=workload,
@@ -163,7 +164,7 @@ class Session:
             look=look_at(plan, workload, built),
         )
         measuring = Measuring(
-            *(workload, plan, profiler, self.settings.budget_s, self.progress),
+            *(workload, plan, profiler, self.settings.budget_of(workload.engine), self.progress),
             show_bricks=self.settings.bricks is not None,
         )
         measuring.first()
@@ -195,7 +196,7 @@ class Session:
         self, workload: Workload, call: Call | None, rev: str, suspicion: Verdict | None = None
     ) -> Outcome:
         """Compare with ``rev`` in pairs; ``suspicion`` is what the stored baseline said."""
-        workload = importable(workload, call)
+        workload = settled(importable(workload, call))
         checkout = self.bases.checkout(workload.directory, rev)
         prepared = prepare(workload, checkout, self.bases)
         (base, base_count), (head, head_count) = (self._side(workload, each) for each in prepared)
@@ -204,7 +205,7 @@ class Session:
             head,
             workload.thresholds,
             self.settings.share_drift,
-            self.settings.compare_budget_s,
+            self.settings.budget_of(workload.engine, compare=True),
             self.progress,
         )
         notes = [*checkout.notes, *filter(None, [shared_program(prepared[0])])]
@@ -244,7 +245,7 @@ class Session:
             prepared,
             machine=self.machine,
             profiler=profiler,
-            budget_s=self.settings.compare_budget_s,
+            budget_s=self.settings.budget_of(workload.engine, compare=True),
             progress=self.progress,
             counted=counted_metrics(count),
             show_bricks=self.settings.bricks is not None,

@@ -13,12 +13,15 @@ from pytest_flamegate.knobs import (
     COMPARE_BUDGET_S,
     DEFAULT_BRICKS,
     DEFAULT_BUDGET_S,
+    KERNEL_BUDGET_S,
+    KERNEL_COMPARE_BUDGET_S,
     KNOBS,
     PROFILERS,
     SHARE_DRIFT,
     value,
 )
 from pytest_flamegate.paths import is_file, real
+from pytest_flamegate.workload.engines.benchmark import NAME as BENCHMARK
 from pytest_flamegate.workload.injection import parse_injection
 from pytest_flamegate.workload.thresholds import DEFAULTS, hotspots_of, thresholds
 
@@ -44,6 +47,7 @@ class Settings:
     profiler: str = "auto"
     budget_s: float = DEFAULT_BUDGET_S
     compare_budget_s: float = COMPARE_BUDGET_S
+    kernel_budgets_s: tuple[float, float] = (KERNEL_BUDGET_S, KERNEL_COMPARE_BUDGET_S)
     against: str | None = None
     report: Path | None = None
     update: bool = False
@@ -55,6 +59,12 @@ class Settings:
     thresholds: Thresholds = DEFAULTS
     ci: bool = False
     peak_gflops: float | None = None
+
+    def budget_of(self, engine: str, *, compare: bool = False) -> float:
+        """Return the measuring time for a workload of that engine, in seconds."""
+        if engine == BENCHMARK:
+            return self.kernel_budgets_s[compare]
+        return self.compare_budget_s if compare else self.budget_s
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Settings:
@@ -107,6 +117,10 @@ class Settings:
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
             compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
+            kernel_budgets_s=(
+                _budget(values.get("budget"), KERNEL_BUDGET_S),
+                _budget(values.get("budget"), KERNEL_COMPARE_BUDGET_S),
+            ),
             against=against,
             report=under(root, values["report"], "report") if values.get("report") else None,
             bricks=_bricks(values.get("bricks")),

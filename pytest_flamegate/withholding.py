@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UndecidedError
+from pytest_flamegate.errors import FlamegateError, NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.workload.digest import generated
 from pytest_flamegate.workload.redaction import Redactor
@@ -102,8 +102,11 @@ def of_verdict(verdict: Verdict, redactor: Redactor) -> Verdict:
 def verdict_on(error: FlamegateError, workload: Workload) -> Verdict:
     """Return the verdict of a run that failed; what a program said stands in it without secrets."""
     redactor = Redactor.of(os.environ, workload.env)
+    name: Literal["no_baseline", "inconclusive", "error"] = "error"
+    if isinstance(error, UndecidedError):
+        name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
     return refused(
-        "inconclusive" if isinstance(error, UndecidedError) else "error",
+        name,
         [Reason(error.code, redactor.text(f"{error.what} {error.todo}", "verdict"))],
         grade="SELF_REPORTED",
     )

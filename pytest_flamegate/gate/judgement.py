@@ -257,7 +257,7 @@ def _shown(
         name=TOKENS_PER_SECOND,
         baseline=baseline.quiet_tokens_per_second if baseline is not None else None,
         current=current.quiet_tokens_per_second,
-        unit="tokens/s",
+        unit=current.unit,
         direction="higher_is_better",
         decision=decision,
     )

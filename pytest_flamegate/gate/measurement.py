@@ -63,6 +63,7 @@ class Measurement:
     profiled: tuple[ProcessProfile, ...]
     receipt_tps: float | None
     reference_follows: bool
+    unit: str = "tokens/s"
 
     @property
     def has_reference(self) -> bool:
@@ -127,6 +128,7 @@ def measurement_of(evidence: Evidence, receipt_tps: float | None = None) -> Meas
         profiled=profiled,
         receipt_tps=receipt_tps,
         reference_follows=evidence.workload.get("engine") in REFERENCE_FOLLOWS,
+        unit="rounds/s" if evidence.token_source == "called:round" else "tokens/s",
     )
 
 

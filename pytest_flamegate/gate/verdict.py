@@ -113,7 +113,7 @@ def needs_more(verdict: Verdict) -> More:
 
 
 def refused(
-    verdict: Literal["dishonest", "error", "inconclusive"],
+    verdict: Literal["dishonest", "error", "inconclusive", "no_baseline"],
     reasons: Iterable[Reason],
     *,
     grade: str,

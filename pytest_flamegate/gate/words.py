@@ -50,7 +50,8 @@ def _first_reason(verdict: Verdict) -> str:
 def _rate_alone(rate: Signal, processes: int) -> str:
     assert rate.current is not None
     return (
-        f"{rate.current:.4g} {rate.unit} on the quiet clock ({1e3 / rate.current:.3g} ms/token), "
+        f"{rate.current:.4g} {rate.unit} on the quiet clock ({1e3 / rate.current:.3g} ms/"
+        f"{rate.unit.partition('s/')[0]}), "
         f"{processes} processes; accept it with --flamegate-update"
     )
 
@@ -99,7 +100,7 @@ def _moved(verdict: Verdict, rate: Signal) -> str:
         for signal in change.signals
         if signal.decision == verdict.verdict
     ]
-    return f"{'; '.join(moved)}; tokens/s {_range(rate)}"
+    return f"{'; '.join(moved)}; {rate.unit} {_range(rate)}"
 
 
 def _estimate(rate: Signal) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.receipt.kernel_rates import kernel_rates
 from pytest_flamegate.receipt.metrics import figures, value_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Case:
         scope = self.evidence.clock_scope
         stated = value_of(self.evidence.metrics, _PREFILL)
         found = figures(self.timed, scope, None if stated is None else 1, unseen=True)
+        found += kernel_rates(self.evidence.workload, found)
         one = value_of(found, _PREFILL)
         if stated is None or one is None:
             return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.profile import fold, hotspots
 from pytest_flamegate.receipt.backend import backend_of
+from pytest_flamegate.receipt.kernel_rates import kernel_rates
 from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
 from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
@@ -97,7 +98,7 @@ def compose(
         differs_at=seen.differs_at,
         clock_scope=seen.clock_scope,
         runs=seen.runs,
-        metrics=(*found, *subject.counted),
+        metrics=(*found, *kernel_rates(recipe(subject.workload), found), *subject.counted),
         profile=record,
         kernels=(*sightings, *told),
         side=subject.side,

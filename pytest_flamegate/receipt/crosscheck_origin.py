@@ -21,10 +21,16 @@ _SCOPES = {
     "embedded": "sequence",
     "python": "sequence",
     "openai": "sequence",
+    "benchmark": "sequence",
     "command": "process",
 }
 _COVERED = {"sequence": ("sequence",), "process": ("process", "decode")}
-_NEEDED = {"command": ("command",), "python": ("target",), "openai": ("serve", "url")}
+_NEEDED = {
+    "command": ("command",),
+    "python": ("target",),
+    "benchmark": ("target",),
+    "openai": ("serve", "url"),
+}
 """What the recipe of an engine says to run, by one of these keys."""
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -60,6 +60,10 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "tokens_per_second": "a rate by the engine's own formula",
         "prefill_tokens_per_second": "a rate of prompt tokens by the engine's own formula",
         "decode_tokens_per_second": "a rate of its decode by the engine's own formula",
+        "calls*rounds/total": "calls of all rounds ÷ (last round − request)",
+        "elements*calls*rounds/total": "elements of all calls, as declared, ÷ the same time",
+        "bytes*calls*rounds/total": "bytes of all calls, as declared, ÷ the same time",
+        "flops*calls*rounds/total": "operations of all calls, as declared, ÷ the same time",
         "prompt-tokens/prefill-time": "prompt tokens ÷ the engine's prefill time",
     }
 )

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
 
 _CLOCKS = {
-    TOKENS_PER_SECOND: "tokens/s (quiet clock)",
-    WALL_TOKENS_PER_SECOND: "tokens/s (wall clock)",
+    TOKENS_PER_SECOND: "(quiet clock)",
+    WALL_TOKENS_PER_SECOND: "(wall clock)",
 }
 _CERTAIN = 5
 _STEADY = 2
@@ -91,7 +91,7 @@ def _rates(verdict: Verdict) -> Iterator[tuple[str, str, str, str]]:
             continue
         change = "" if signal.change_pct is None else in_words(signal.change_pct)
         shown = " → ".join(amounts(signal)) + _machines_part(signal)
-        yield label, shown, change, ", ".join(_sureness(verdict, signal))
+        yield f"{signal.unit} {label}", shown, change, ", ".join(_sureness(verdict, signal))
 
 
 def _machines_part(signal: Signal) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.report import figures, page
 from pytest_flamegate.report.families import family_tables
+from pytest_flamegate.report.kernels import call_cells
 from pytest_flamegate.report.markup import code, escape, table
 from pytest_flamegate.report.signals import NONE
 from pytest_flamegate.report.text import cells, clip, columns, visible
@@ -26,8 +27,10 @@ _WIDEST_NAME = 40
 def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
     """Return tokens per second and the quiet clock, dashes where they were not measured.
 
-    Without a receipt the rate is that of the quiet clock.
+    Without a receipt the rate is that of the quiet clock. Of a benchmark it is its calls.
     """
+    if (calls := call_cells(evidence)) is not None:
+        return calls
     spent = value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
     return _cells(receipt.tokens_per_second if receipt is not None else None, spent)
 

@@ -10,6 +10,7 @@ from pytest_flamegate.gate.words import headline
 from pytest_flamegate.report import figures
 from pytest_flamegate.report.families_shown import family_lines, speed_cells
 from pytest_flamegate.report.insights import by_self_share
+from pytest_flamegate.report.kernels import kernel_line
 from pytest_flamegate.report.own_word import own_lines
 from pytest_flamegate.report.replay import replay_line
 from pytest_flamegate.report.text import cells, clip, columns, paint, visible, wrap
@@ -123,6 +124,11 @@ def summary(
         for each in outcomes
         if each.evidence is not None
         for told in own_lines(each.evidence, each.receipt)
+    ]
+    lines += [
+        f"{visible(each.workload)}: {told}"
+        for each in outcomes
+        if each.evidence is not None and (told := kernel_line(each.evidence)) is not None
     ]
     lines += family_lines(outcomes, width)
     claimed = [each for each in outcomes if each.receipt is not None]

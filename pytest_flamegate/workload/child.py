@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Generate = Callable[[str, int], Iterable[Any]]
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
     Watched = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
+    Serving = Callable[[Generate], None]
 
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
@@ -186,23 +187,48 @@ def load(spec: dict[str, Any]) -> Generate:
 
     Where ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the latter.
     """
+    check = _relocated(spec)
+    generate: Generate = _named(spec["factory"])(spec)
+    check()
+    return generate
+
+
+def run(spec: dict[str, Any], serving: Serving) -> None:
+    """Load what ``spec`` names and hand it to ``serving``, which returns when all is over.
+
+    A ``host`` (``module:function``) runs what the engine lives in, and calls ``serving``
+    from within: it is called with the spec and with that.
+    """
+    if "host" not in spec:
+        serving(load(spec))
+        return
+    check = _relocated(spec)
+
+    def checked(generate: Generate) -> None:
+        check()
+        serving(generate)
+
+    _named(spec["host"])(spec, checked)
+
+
+def _relocated(spec: dict[str, Any]) -> Callable[[], None]:
+    """Import from the side that ``spec`` names from now on; return what checks that afterwards."""
     if "checkout" not in spec:
-        return _made(spec)
+        return lambda: None
     from pathlib import Path
 
     from pytest_flamegate.workload import relocation
 
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
     relocation.relocate(project, checkout)
-    generate = _made(spec)
-    relocation.check_side(project, checkout, own_model=spec.get("own_model", False))
-    return generate
+    own_model = spec.get("own_model", False)
+    return lambda: relocation.check_side(project, checkout, own_model=own_model)
 
 
-def _made(spec: dict[str, Any]) -> Generate:
-    module, _, function = spec["factory"].partition(":")
-    generate: Generate = getattr(importlib.import_module(module), function)(spec)
-    return generate
+def _named(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def allow_profiler() -> None:
@@ -220,7 +246,7 @@ def main(arguments: list[str]) -> int:
 
     def work() -> None:
         allow_profiler()
-        serve(load(spec), spec["prompt"], spec["max_tokens"], read_fd, write_fd)
+        run(spec, lambda made: serve(made, spec["prompt"], spec["max_tokens"], read_fd, write_fd))
 
     return guarded(work, write_fd)
 

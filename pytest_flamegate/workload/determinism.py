@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 _PROGRAMS = frozenset({"command", "openai"})
-_PYTHONS = frozenset({"embedded", "python", "llama-cpp"})
+_PYTHONS = frozenset({"embedded", "python", "llama-cpp", "benchmark"})
 _ALL = _PROGRAMS | _PYTHONS
 
 

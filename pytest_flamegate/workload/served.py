@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.workload import clocks, wire
+from pytest_flamegate.workload.engines.benchmark import ROUND
 from pytest_flamegate.workload.observation import Block, Interval, total
 from pytest_flamegate.workload.output import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.workload.readable import readable
@@ -66,7 +67,8 @@ class ServedProcess:
         self.facts: Mapping[str, str] = {}
         self.notes: Mapping[str, str] = {}
         self.stands_still = plan.stands_still
-        self.token_source = f"yielded:{plan.token_unit}"
+        told = "called" if plan.token_unit == ROUND else "yielded"
+        self.token_source = f"{told}:{plan.token_unit}"
         self.load_ns: int | None = None
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()

@@ -60,7 +60,7 @@ def test_the_engine_follows_from_the_keys(tmp_path: Path, extra: str, engine: st
 NEEDED = {"embedded": "", "command": "command = ['x']\n", "python": "target = 'm:f'\n"}
 TAKEN = {
     "command = ['x']\n": {"command"},
-    "target = 'm:f'\n": {"python"},
+    "target = 'm:f'\n": {"benchmark", "python"},
     "model = 'm.gguf'\n": {"embedded", "command", "python"},
     "tokenizer = 't.json'\n": {"command", "openai"},
     "token_unit = 'byte'\n": {"command"},

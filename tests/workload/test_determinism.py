@@ -21,7 +21,7 @@ def workload(kind: str, **changes: object) -> Workload:
 
 def test_each_knob_stands_once_in_the_table_for_engines_that_there_are() -> None:
     assert len({knob.name for knob in KNOBS}) == len(KNOBS)
-    known = {"embedded", "command", "openai", "llama-cpp", "python"}
+    known = {"embedded", "command", "openai", "llama-cpp", "python", "benchmark"}
     assert set(ENGINES) <= known
     assert all(knob.engines and knob.engines <= known for knob in KNOBS)
     for knob in KNOBS:

@@ -8,15 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.engines import command, embedded, llama_cpp, openai, python
+from pytest_flamegate.workload.engines import (
+    benchmark,
+    command,
+    embedded,
+    llama_cpp,
+    openai,
+    python,
+)
+from pytest_flamegate.workload.engines.base import Settling
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_flamegate.workload.engines.base import Engine
+    from pytest_flamegate.workload.spec import Workload
 
 ENGINES: dict[str, Engine] = {
     "embedded": embedded.Embedded(),
     "command": command.Command(),
     "openai": openai.OpenAI(),
+    benchmark.NAME: benchmark.Benchmark(),
     "python": python.Python(),
     "llama-cpp": llama_cpp.LlamaCpp(),
 }
@@ -38,3 +50,12 @@ def engine(name: str) -> Engine:
             f"There is no engine {name!r}.",
             f"Use one of: {', '.join(ENGINES)}.",
         ) from None
+
+
+def settled(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
+    """Return ``workload`` as it is measured: an engine may have to find out how.
+
+    ``known`` is the recipe of what it will be compared with, where there is one.
+    """
+    chosen = engine(workload.engine)
+    return chosen.settle(workload, known) if isinstance(chosen, Settling) else workload

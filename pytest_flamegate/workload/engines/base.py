@@ -114,3 +114,11 @@ class Choosy(Protocol):
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
         """Raise ``ToolError`` where the profiler of that name would be blind."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An engine that finds out, before anything is measured, how a workload is measured."""
+
+    def settle(self, workload: Workload, known: Mapping[str, object] | None) -> Workload:
+        """Return ``workload`` completed, so that it compares with the recipe ``known``."""

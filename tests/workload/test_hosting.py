@@ -1,0 +1,168 @@
+"""A benchmark served from a process of its own, and every way in which it may not be."""
+
+from __future__ import annotations
+
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.workload.engines import engine, settled
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.hosting import MOST_ROUNDS, calibrated, kernel_rounds
+from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.workload.spec import Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TESTS = """\
+import os
+import pytest
+
+HERE = os.path.dirname(__file__)
+
+
+@pytest.fixture(scope="session")
+def ten():
+    yield 10
+    open(os.path.join(HERE, "torn_down"), "w").close()
+
+
+class TestClass:
+    @pytest.mark.parametrize("size", [2, 3])
+    def test_sums(self, benchmark, ten, size):
+        print("a test may print")
+        benchmark(lambda: print(sum(range(size * ten))))
+        raise RuntimeError("nobody comes here")
+
+
+def test_prepared(benchmark):
+    benchmark.pedantic(sorted, setup=lambda: (([3, 1, 2],), {}), rounds=3)
+
+
+def test_never(benchmark):
+    pass
+
+
+def test_skipped(benchmark):
+    pytest.skip("not here")
+
+
+def test_fails(benchmark):
+    assert os.environ.get("NOBODY_SETS_THIS")
+
+
+def test_raises(benchmark):
+    benchmark(lambda: 1 // 0)
+
+
+def test_wears_out(benchmark):
+    left = [1]
+    benchmark(left.pop)
+
+
+def test_asynchronous(benchmark):
+    async def later():
+        pass
+
+    benchmark(later)
+"""
+
+
+def workload(directory: Path, test: str, **options: object) -> Workload:
+    (directory / "test_kernels.py").write_text(TESTS)
+    return Workload(
+        "kernel",
+        "benchmark",
+        "",
+        4,
+        "test",
+        directory=directory,
+        target=f"test_kernels.py::{test}",
+        options=MappingProxyType(options),
+    )
+
+
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        ("test_is_not_there", "E_BENCHMARK_NOT_FOUND"),
+        ("test_never", "E_NO_BENCHMARK"),
+        ("test_skipped", "E_BENCHMARK_SKIPPED"),
+        ("test_fails", "E_BENCHMARK_FAILED"),
+        ("test_raises", "E_BENCHMARK_RAISED"),
+        ("test_wears_out", "E_BENCHMARK_RAISED"),
+        ("test_asynchronous", "E_BENCHMARK_ASYNC"),
+    ],
+)
+def test_what_cannot_be_served_says_why(tmp_path: Path, test: str, code: str) -> None:
+    with pytest.raises(FlamegateError) as raised:
+        settled(workload(tmp_path, test))
+    assert raised.value.code == code
+    assert test in raised.value.what
+
+
+def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
+    asked = workload(tmp_path, "test_never")
+    (tmp_path / "test_kernels.py").write_text("import there_is_no_such_module\n")
+    with pytest.raises(FlamegateError) as raised:
+        settled(asked)
+    assert raised.value.code == "E_BENCHMARK_FAILED"
+    assert "there_is_no_such_module" in raised.value.what
+
+
+def test_calls_and_rounds_are_found_out_once(tmp_path: Path) -> None:
+    asked = settled(workload(tmp_path, "TestClass::test_sums[3]"))
+    calls = asked.options["calls"]
+    assert isinstance(calls, int)
+    assert calls > 1
+    assert 1 <= asked.max_tokens <= MOST_ROUNDS
+    assert settled(asked) is asked
+
+
+def test_they_are_those_of_what_it_is_compared_with(tmp_path: Path) -> None:
+    known = {"calls": 7, "max_tokens": 3}
+    asked = settled(workload(tmp_path, "test_prepared"), known)
+    assert (asked.options["calls"], asked.max_tokens) == (7, 3)
+    assert asked.options["setup"] == "measured with each call"
+
+
+def test_rounds_are_served_and_fixtures_torn_down(tmp_path: Path) -> None:
+    asked = workload(tmp_path, "TestClass::test_sums[2]", calls=3)
+    plan = engine("benchmark").plan(asked, None)
+    assert isinstance(plan, Served)
+    seen: list[tuple[str, ...]] = []
+    with ServedProcess(plan, asked, dict(os.environ), seen.append) as served:
+        pid = served.pid
+        block = served.block(2)
+        assert len(served.facts["test_sha256"]) == 64
+        assert served.token_source == "called:round"
+    assert block.tokens == 8
+    assert seen == [("0", "1", "2", "3")] * 2
+    assert (tmp_path / "torn_down").exists()
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_round_is_so_many_calls() -> None:
+    calls: list[int] = []
+    assert list(kernel_rounds(calls.append, (1,), {}, 5, 3)) == [0, 1, 2]
+    assert len(calls) == 15
+    assert calibrated(calls.append, (1,), {})[0] > 1
+
+
+@pytest.mark.parametrize(("key", "value"), [("calls", 0), ("elements", -1), ("flops", 0)])
+def test_figures_that_are_none_are_refused(tmp_path: Path, key: str, value: int) -> None:
+    with pytest.raises(UsageError) as raised:
+        engine("benchmark").validate(workload(tmp_path, "test_never", **{key: value}))
+    assert raised.value.code == "E_BAD_VALUE"
+
+
+def test_a_target_is_a_node_id(tmp_path: Path) -> None:
+    asked = Workload("kernel", "benchmark", "", 1, "t", directory=tmp_path, target="module:f")
+    with pytest.raises(UsageError) as raised:
+        engine("benchmark").validate(asked)
+    assert raised.value.code == "E_NO_TARGET"
