@@ -35,7 +35,11 @@ def test_each_figure_stands_beside_the_observers() -> None:
         "observer: 1 ÷ the median time per output token"
     )
     assert row(TOLD.evidence, "tokens generated")[2:] == ("3 tokens", "–", "")
-    assert row(TOLD.evidence, "sampling")[2:] == ("12.0 µs", "–", "")
+    assert row(TOLD.evidence, "sampling")[2:] == (
+        "12.0 µs",
+        "–",
+        "engine: what the engine took to choose tokens",
+    )
     assert len(own_rows(TOLD.evidence)) + len(observed(TOLD.evidence)) == len(by_name)
 
 
