@@ -23,7 +23,9 @@ QUIET: Mapping[str, frozenset[str]] = {
             "opening",
         ]
     ),
-    "embedded": frozenset(["inject", "kernels", "model", "tokenizer", "transformer", "weights"]),
+    "embedded": frozenset(
+        ["inject", "kernels", "model", "tokenizer", "traffic", "transformer", "weights"]
+    ),
     "profile": frozenset(
         [
             "callgrind_out",
