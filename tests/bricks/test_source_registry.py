@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.bricks.graph import SourceRegistry, fnv1a_64
+from pytest_flamegate.bricks.fnv import fnv1a
+from pytest_flamegate.bricks.graph import SourceRegistry
 from pytest_flamegate.errors import UsageError
 
 
@@ -17,13 +18,13 @@ from pytest_flamegate.errors import UsageError
     ],
 )
 def test_the_hash_is_fnv_1a(data: bytes, key: int) -> None:
-    assert fnv1a_64(data) == key
+    assert fnv1a(data) == key
 
 
 def test_a_source_is_found_by_its_hash() -> None:
     registry = SourceRegistry()
     key = registry.register("// größer\n__global__ void gemv() {}")
-    assert key == fnv1a_64("// größer\n__global__ void gemv() {}".encode())
+    assert key == fnv1a("// größer\n__global__ void gemv() {}".encode())
     assert registry.register("// größer\n__global__ void gemv() {}") == key
     assert registry.lookup(key) == "// größer\n__global__ void gemv() {}"
     assert registry.lookup(key ^ 1) is None
@@ -34,7 +35,7 @@ def test_another_source_of_the_same_hash_is_refused() -> None:
     one, other = "8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"
     registry = SourceRegistry()
     key = registry.register(one)
-    assert fnv1a_64(other.encode()) == key
+    assert fnv1a(other.encode()) == key
     with pytest.raises(UsageError) as refused:
         registry.register(other)
     assert refused.value.code == "E_SOURCE_COLLISION"
