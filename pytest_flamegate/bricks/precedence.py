@@ -80,7 +80,8 @@ class _Cutter:
             if start is None or end is None:
                 self._hold(number)
             elif self.graph.children[number]:
-                self._cut_up(number, start, end, hosted[number])
+                if not self._cut_row(number, start, end, hosted[number]):
+                    self._cut_up(number, start, end, hosted[number])
                 self._hold(number)
             else:
                 self.pieces.length_ns[number] = end - start
@@ -128,6 +129,28 @@ class _Cutter:
             if outer is not None and self.starts[number] is not None:
                 hosted[outer].append(number)
         return hosted
+
+    def _cut_row(self, outer: int, now: int, ended: int, within: Sequence[int]) -> bool:
+        """Cut ``outer`` where nearly all is alike: each within it ends before the next starts."""
+        times: list[tuple[int, int]] = []
+        until = now
+        for number in within:
+            start, end = self.starts[number], self.ends[number]
+            if start is None or end is None or not until <= start < end <= ended:
+                return False
+            times.append((start, end))
+            until = end
+        pieces = self.pieces
+        lengths, after, piece = pieces.length_ns, pieces.after, pieces.first[outer]
+        for number, (start, end) in zip(within, times, strict=True):
+            lengths[piece] += start - now
+            after[piece].append(pieces.first[number])
+            piece = pieces.cut(outer)
+            after[pieces.last[number]].append(piece)
+            now = end
+        lengths[piece] += ended - now
+        pieces.last[outer] = piece
+        return True
 
     def _cut_up(self, outer: int, now: int, ended: int, within: Sequence[int]) -> None:
         """Cut ``outer`` where nodes within it start, and where those that do not outlive it end."""
