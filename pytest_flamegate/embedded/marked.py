@@ -31,8 +31,9 @@ def marked(weights: Weights) -> Iterator[None]:
     A product of gate and up in one is the brick GateUpProjection (FFN), rounding to 8 bits the
     brick Quantize (Other). ``attention`` computes score, softmax and output in one, and is
     AttentionScore. What a layer does between its kernels is the own time of AttentionBlock and
-    FeedForward, which hold them; the clock's own cost is in there too. Bytes are what a call reads: weights and input. Operations are multiplications
-    and additions, without those of exp and tanh.
+    FeedForward, which hold them; the clock's own cost is in there too. Bytes are what a call
+    reads: weights and input. Operations are multiplications and additions, without those of exp
+    and tanh.
     """
     marks = _Marks(weights)
     usual = [(where, name, getattr(where, name)) for where, name in marks.makers]
