@@ -148,6 +148,7 @@ class BrickProfiler:
         )
         marks._begin = self._begin
         marks._unusual = unusual.end
+        marks._declared = self._recording.categories.declared
         marks._always = self._device is not None or self._kept is not None
         marks._clock = self._clock
         self._find_lanes(self._recording, tasks="asyncio" in sys.modules)
