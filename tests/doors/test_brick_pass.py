@@ -14,7 +14,7 @@ from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload.spec import Thresholds, Workload
+from pytest_flamegate.workload.spec import BrickBudget, Thresholds, Workload
 from tests.workload.repositories import git, write
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def budgeted(workload: Workload) -> Workload:
     return replace(workload, thresholds=replace(Thresholds(), bricks=budgets))
 
 
-BUDGET: Any = object()
+BUDGET = BrickBudget(growth_pct=10.0)
 
 
 def test_a_run_without_bricks_asked_for_has_no_pass(tmp_path: Path) -> None:
