@@ -227,6 +227,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/schema.py": "a schema out of this package",
         "profile/speedscope_file.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/chrome_trace.py": "strict by its own hooks: constants, figures",
+        "bricks/strict.py": "strict by its own hooks: duplicates, constants, digits",
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
         "bricks/telling.py": "what this package's own child tells of its bricks; every field and "
         "value is checked as it is read",
@@ -249,7 +250,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "shown.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "workload/worktrees.py": "checkouts in a temporary directory, found and removed by name",
         "workload/count_child.py": "writes where its parent says, " + _TEMPORARY,
-        "workload/digest_cache.py": "digests of large model files in the user's cache directory; "
+        "workload/user_cache.py": "digests and measured bandwidths in the user's cache directory; "
         "nothing rests on them",
         "commands/keygen.py": "takes the private key back that it has just made "
         "where the public one cannot be made",

@@ -46,6 +46,7 @@ def run(_: argparse.Namespace) -> int:
     for name, good, words in (
         *_clocks(),
         _gpu(),
+        *_bandwidth(),
         *_places(),
         _model(),
         *_found(),
@@ -176,6 +177,14 @@ def _gpu() -> tuple[str, bool, str]:
         return "gpu", False, f"{missing} Receipts say cpu; pip install 'pytest-flamegate[gpu]'"
     names = ", ".join(escape(device.name, 80) for device in seen.devices)
     return "gpu", True, f"{names}, driver {seen.kernel_driver}"
+
+
+def _bandwidth() -> list[tuple[str, bool, str]]:
+    """Say what was measured here before; measuring is no part of this."""
+    from pytest_flamegate.bricks.bandwidth import known_bandwidth
+
+    known = known_bandwidth()
+    return [] if known is None else [("memory", True, f"read at {known.words}")]
 
 
 def _model() -> tuple[str, bool, str]:

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.embedded import transformer
+from pytest_flamegate.embedded import traffic, transformer
 from pytest_flamegate.embedded.inject import inject
 from pytest_flamegate.workload.spec import Injection
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
 
@@ -23,8 +24,17 @@ class Engine(partial[Iterator[int]]):
         # Whoever clocks no bricks loads nothing of them.
         from pytest_flamegate.embedded.marked import marked
 
+        return marked(self._model.weights)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What the engine tells of itself: the bytes that a token takes."""
+        return traffic.facts(self._model.weights)
+
+    @property
+    def _model(self) -> transformer.Transformer:
         model: transformer.Transformer = self.func.__self__  # type: ignore[attr-defined]
-        return marked(model.weights)
+        return model
 
 
 def load_engine(load: dict[str, Any]) -> Engine:
