@@ -115,6 +115,8 @@ class Comparison:
         self._bricks()
         while True:
             base, head, verdict = self._look()
+            if "bricks" in verdict.helped_by and self._more_bricks():
+                continue
             if not self._unclear(verdict) or self._spent >= 1.0:
                 return base, head, verdict
             before = self.head.measuring.samples
@@ -174,6 +176,15 @@ class Comparison:
                     # The change may be what marks them: of the base they are not needed.
                     side.measuring.brick_once(needed=side is self.head)
             self._tell(f"{len(self.head.measuring.bricks)} processes whose bricks were clocked")
+
+    def _more_bricks(self) -> bool:
+        """Clock more of them, once, where the least number left a budget open."""
+        if self.head.measuring.bricks_open or self._spent >= 1.0:
+            return False
+        for side in self._sides:
+            side.measuring.bricks_open = True
+        self._bricks()
+        return True
 
     @property
     def _same_tokens(self) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.bricks.record import BrickPass, Recorded
+    from pytest_flamegate.gate import More
     from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.observation import Observation, Role
@@ -30,12 +31,14 @@ SAMPLE_FLOOR = floors.SAMPLE_FLOOR
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
 MIN_PROFILED, MAX_PROFILED = 3, 24
-SHOWN_BRICKS, GATED_BRICKS = 3, 5
-"""Processes whose bricks are clocked: where they are only shown, and where budgets are declared."""
+SHOWN_BRICKS, GATED_BRICKS, MOST_BRICKS = 3, floors.MIN_BRICK_PASSES, 15
+"""Processes whose bricks are clocked: only to be shown, to be judged, and where that is open."""
 MOST_FOR_SAMPLES = 200
 """Processes at most where each is over so soon that their samples are few even together."""
 _TIMED_PART, _PROFILED_PART, _BRICKS_PART = 1 / 40, 1 / 20, 1 / 40
 _SECONDS = (0.2, 3.0)
+_GATED_BRICKS_PART = 3 / 40
+"""Passes of 1.5 s differ by 8 % and of 0.5 s by 20 %: the machine is fast in part of each."""
 _ENOUGH = 1.25
 
 
@@ -64,6 +67,8 @@ class Measuring:
     recorded: Recorded | None = None
     """What the last of those passes recorded, with its calls."""
     observer: Observer = field(init=False)
+    bricks_open: bool = False
+    """Whether the least number of them left a budget open."""
     _no_bricks: bool = False
     _began_s: float = field(default_factory=time.monotonic)
 
@@ -120,16 +125,22 @@ class Measuring:
         self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
         if self.profiler is not None:
             self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
+        self._bricks()
+
+    def more(self, wanted: More) -> None:
+        """Spend the rest of the budget where it can settle something."""
+        if wanted.timed:
+            self._timed_until(1.0 if not wanted.profiled else (1.0 + self.spent) / 2, at_least=1)
+        if wanted.profiled and self.profiler is not None:
+            self._profiled_until(1.0, self.profiler, at_least=1)
+        if wanted.bricks:
+            self.bricks_open = True
+            self._bricks()
+
+    def _bricks(self) -> None:
         while self.wants_bricks:
             self.brick_once()
             self._tell()
-
-    def more(self, *, timed: bool, profiled: bool) -> None:
-        """Spend the rest of the budget where it can settle something."""
-        if timed:
-            self._timed_until(1.0 if not profiled else (1.0 + self.spent) / 2, at_least=1)
-        if profiled and self.profiler is not None:
-            self._profiled_until(1.0, self.profiler, at_least=1)
 
     @property
     def wants_bricks(self) -> bool:
@@ -137,7 +148,9 @@ class Measuring:
         if self._no_bricks:
             return False
         wanted = SHOWN_BRICKS if self.show_bricks else 0
-        return len(self.bricks) < (GATED_BRICKS if self._gates_bricks else wanted)
+        if self._gates_bricks:
+            wanted = MOST_BRICKS if self.bricks_open else GATED_BRICKS
+        return len(self.bricks) < wanted
 
     def brick_once(self, *, needed: bool = True) -> None:
         """Clock the bricks of one more process.
@@ -149,7 +162,8 @@ class Measuring:
         try:
             if not self._served:
                 raise not_served(self.workload.name, self.workload.engine)
-            _, clocked, self.recorded = self.observer.bricked(self._seconds(_BRICKS_PART))
+            part = _GATED_BRICKS_PART if self._gates_bricks else _BRICKS_PART
+            _, clocked, self.recorded = self.observer.bricked(self._seconds(part))
         except FlamegateError as error:
             if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
                 raise

@@ -17,6 +17,7 @@ from pytest_flamegate.against import commit_at
 from pytest_flamegate.errors import UndecidedError, UsageError, system_errors
 from pytest_flamegate.gate.comparability import machine_differences
 from pytest_flamegate.gate.replay import obtained_again
+from pytest_flamegate.gate.verdict import More
 from pytest_flamegate.machine_lock import machine_lock
 from pytest_flamegate.measuring import Measuring
 from pytest_flamegate.paths import is_file, real
@@ -100,7 +101,7 @@ class Replaying:
         found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
         if found.rate.here is not None and found.rate.answer != "inside" and measuring.spent < 1.0:
             # Noise comes in bursts: what is not inside is looked at for longer.
-            measuring.more(timed=True, profiled=False)
+            measuring.more(More(timed=True))
             found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
         return found
 

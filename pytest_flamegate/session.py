@@ -175,7 +175,7 @@ class Session:
             wanted = needs_more(verdict)
             if not wanted or measuring.spent >= 1.0:
                 break
-            measuring.more(timed=wanted.timed, profiled=wanted.profiled)
+            measuring.more(wanted)
             sealed = seal(subject, measuring)
             verdict = self._judge(workload, baseline, sealed)
         rev = buildable(workload, baseline, subject.commit, verdict)

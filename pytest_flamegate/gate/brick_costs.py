@@ -208,8 +208,12 @@ def _check(each: BrickPass) -> None:
             f"The pass over the bricks {where} generated no token.",
             "Check that the engine generates with this prompt and token limit.",
         )
+    left_ns: dict[str, int] = defaultdict(int)
     for row in each.totals:
-        if row.calls <= 0 or not 0 <= row.self_ns <= row.total_ns:
+        # Over all layers: a call within its own brick counts where the outermost stands.
+        left_ns[row.name] += row.total_ns - row.self_ns
+    for row in each.totals:
+        if row.calls <= 0 or row.self_ns < 0 or left_ns[row.name] < 0:
             raise UndecidedError(
                 "E_BRICKS_CONTRADICT",
                 f"The brick {row.name} {where} has {row.calls} calls, {row.total_ns} ns in all "

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.embedded.workloads import embedded_workloads
+from pytest_flamegate.gate import More
+from pytest_flamegate.measuring import Measuring
 from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.session import Session
@@ -61,7 +63,8 @@ def budgeted(workload: Workload) -> Workload:
     return replace(workload, thresholds=replace(Thresholds(), bricks=budgets))
 
 
-BUDGET = BrickBudget(growth_pct=10.0)
+BUDGET = BrickBudget(per_call_us=60e6)
+"""Nothing here takes a minute, on whatever machine."""
 
 
 def test_a_run_without_bricks_asked_for_has_no_pass(tmp_path: Path) -> None:
@@ -164,3 +167,20 @@ def test_the_receipt_of_a_run_with_bricks_verifies(tmp_path: Path) -> None:
     assert answer.grade.name == "OBSERVED"
     evidence = json.loads((outcome.directory / "evidence.json").read_text())
     assert len(evidence["bricks"]) == 3
+
+
+def test_a_budget_left_open_gets_more_passes_and_no_end_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring = object.__new__(Measuring)
+    measuring.workload = budgeted(python(tmp_path, MARKED))
+    measuring.bricks = []
+    measuring.bricks_open = measuring._no_bricks = measuring.show_bricks = False
+    made: Any = object()
+    monkeypatch.setattr(Measuring, "brick_once", lambda self: self.bricks.append(made))
+    monkeypatch.setattr(Measuring, "_tell", lambda _: None)
+    measuring._bricks()
+    assert len(measuring.bricks) == 5
+    for _ in range(2):
+        measuring.more(More(bricks=True))
+        assert len(measuring.bricks) == 15

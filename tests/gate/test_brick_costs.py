@@ -103,3 +103,11 @@ def test_a_baseline_is_accepted_anew_and_not_measured_longer() -> None:
     with pytest.raises(UndecidedError, match="Accept a new one"):
         checked((), "baseline")
     assert checked(passes(COSTS), "baseline")
+
+
+def test_a_brick_within_itself_counts_in_the_outermost_layer() -> None:
+    outer = row("Block", 10.0, layer=0, self_ns=CALLS * 4_000)
+    inner = row("Block", 6.0, layer=1, total_ns=0)
+    within = passes({"Block": 1.0})
+    nested = tuple(clocked([outer, inner], pid=each.pid) for each in within)
+    assert checked(nested, "current side")
