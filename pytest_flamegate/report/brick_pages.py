@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.report import bricks, figures, page
+from pytest_flamegate.report import bricks, page
 from pytest_flamegate.report.flame_tables import named
 from pytest_flamegate.report.markup import block, code, escape, table
 from pytest_flamegate.report.svg import number
