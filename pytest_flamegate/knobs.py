@@ -131,6 +131,14 @@ KNOBS = (
         'one line a frame: "rms_norm=3pp, *=5pp"',
         option=False,
     ),
+    Knob(
+        "peak_gflops",
+        "number",
+        "what this machine computes at most, in 10⁹ operations a second by the threads of a "
+        "workload: for the roofline, never gated",
+        option=False,
+        env="FLAMEGATE_PEAK_GFLOPS",
+    ),
 )
 
 

@@ -54,6 +54,7 @@ class Settings:
     share_drift: Literal["cost", "strict"] = "cost"
     thresholds: Thresholds = DEFAULTS
     ci: bool = False
+    peak_gflops: float | None = None
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Settings:
@@ -116,6 +117,7 @@ class Settings:
             share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
             thresholds=_thresholds(values.get("tokens_per_second"), values.get("hotspots")),
             ci=ci,
+            peak_gflops=_peak(values.get("peak_gflops")),
         )
 
 
@@ -206,3 +208,19 @@ def _bricks(value: object) -> int | None:
         f"Give a whole number from {_BRICKS[0]} to {_BRICKS[1]}; where a path or a "
         f"name follows the option, say its number too: --flamegate-bricks={DEFAULT_BRICKS}.",
     )
+
+
+def _peak(value: object) -> float | None:
+    if value in (None, ""):
+        return None
+    try:
+        peak_gflops = float(str(value))
+    except ValueError:
+        peak_gflops = math.nan
+    if not 0 < peak_gflops < math.inf:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"flamegate_peak_gflops is {value!r}.",
+            "Give 10⁹ operations a second, above 0, or leave it out.",
+        )
+    return peak_gflops

@@ -10,11 +10,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 QUIET: Mapping[str, frozenset[str]] = {
-    "benchmarks": frozenset(),
+    "benchmarks": frozenset(["brick_graphs"]),
     "doors": frozenset(
-        ["batching", "calibrated", "ini", "instruments", "marker", "names", "opening"]
+        [
+            "batching",
+            "bricks_command",
+            "calibrated",
+            "ini",
+            "instruments",
+            "marker",
+            "names",
+            "opening",
+        ]
     ),
-    "embedded": frozenset(["inject", "kernels", "model", "tokenizer", "transformer", "weights"]),
+    "embedded": frozenset(
+        ["inject", "kernels", "model", "tokenizer", "traffic", "transformer", "weights"]
+    ),
     "profile": frozenset(
         [
             "callgrind_out",

@@ -7,14 +7,15 @@ decoder hardly writes either; STREAM's own copy and triad count what they write 
 
 What reads is NumPy: a sum of 64-bit integers and a BLAS inner product take turns, and the faster
 one is the method. Beside ``memchr``, ``memcmp``, maxima and matrix products these were the
-fastest here, and no two of the fast ones lie more than a tenth apart: it is the memory that was
-measured. The work is done in a library that was compiled before, which no compiler can leave
-out. ``python -m benchmarks.roofline`` shows all of them.
+fastest for one thread, and ``memchr`` and ``memcmp`` came within a tenth of them: it is the
+memory that was measured, not what reads. The work is done in a library that was compiled before,
+which no compiler can leave out. ``python -m benchmarks.roofline`` shows all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import statistics
@@ -165,12 +166,13 @@ def _passes(text: str) -> dict[str, list[float]]:
     """Return the bytes per second of every pass by method; nothing of a line that is none."""
     found: dict[str, list[float]] = {}
     for line in text.splitlines():
-        name, *figures = line.split()
+        name, _, figures = line.partition(" ")
         try:
-            pass_bytes, *seconds = map(float, figures)
+            pass_bytes, *seconds = map(float, figures.split())
         except ValueError:
             continue
-        if name in READS and seconds and min(seconds) > 0:
+        sound = all(0 < each < math.inf for each in (pass_bytes, *seconds))
+        if name in READS and seconds and sound:
             found[name] = [pass_bytes / each for each in seconds]
     return found
 

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.bricks import bandwidth
+from pytest_flamegate.bricks.bandwidth import Bandwidth
 from pytest_flamegate.cli import main
+from pytest_flamegate.commands.doctor import _bandwidth
 from pytest_flamegate.errors import ToolError
 from pytest_flamegate.profile import Probe, Setup, callgrind, choose
 from pytest_flamegate.profile.permissions import read
+from pytest_flamegate.workload import process
 from pytest_flamegate.workload.device import DevicesSeen, Node
 from pytest_flamegate.workload.device_watch import Watch
 from tests.receipt.gpu import gpu_run
@@ -177,3 +181,16 @@ def test_a_place_that_has_an_impossible_name_is_told(
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {'x' * 5000}\n")
     monkeypatch.chdir(tmp_path)
     assert "cannot be written: File name too long" in doctor(monkeypatch, capsys, SAMPLES)
+
+
+def test_a_bandwidth_is_told_where_it_was_measured_and_not_measured_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(process, "run", None)
+    assert _bandwidth() == []
+    known = Bandwidth(20e9, 15e9, 18e9, "sum-int64", 1 << 27, 9, 1, "", cached=True)
+    monkeypatch.setattr(bandwidth, "known_bandwidth", lambda: known)
+    ((name, good, words),) = _bandwidth()
+    assert (name, good) == ("memory", True)
+    assert words.startswith("read at 20.0 GB/s by 1 thread")

@@ -60,6 +60,17 @@ def test_a_number_of_bricks_that_is_none_is_refused(value: object) -> None:
     assert raised.value.code == "E_BAD_OPTION"
 
 
+@pytest.mark.parametrize(("value", "gflops"), [(None, None), ("", None), ("83.2", 83.2), (4, 4.0)])
+def test_a_peak_is_given_or_absent(value: object, gflops: float | None) -> None:
+    assert settings(peak_gflops=value).peak_gflops == gflops
+
+
+@pytest.mark.parametrize("value", ["many", "0", -1, "inf", "nan", 0])
+def test_a_peak_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="flamegate_peak_gflops"):
+        settings(peak_gflops=value)
+
+
 @pytest.mark.parametrize("name", ["auto", "perf", "py-spy", "none"])
 def test_profiler(name: str) -> None:
     assert settings(profiler=name).profiler == name

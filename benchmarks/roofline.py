@@ -1,0 +1,118 @@
+"""How fast memory is read here, by what reads it and by how many threads, side by side.
+
+    python -m benchmarks.roofline [--seconds 6]
+
+Each thread has its own part of an array of four times the last-level cache, bound to its own
+core; the methods take turns. Bytes are counted as STREAM does: what is read and what is written,
+once each. One thread is clocked by its CPU time, several by wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.tables import Table, as_markdown
+from pytest_flamegate.bricks import bandwidth
+from pytest_flamegate.bricks.hardware import instruction_set, last_level_cache_bytes
+from pytest_flamegate.bricks.reading import READS, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.bricks.reading import Read, Slice
+
+
+def others() -> Mapping[str, Read]:
+    """Return what else reads, or reads and writes, a slice whole."""
+    import numpy as np
+
+    libc = ctypes.CDLL(None)
+    libc.memchr.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    libc.memchr.restype = ctypes.c_void_p
+    libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    # Bytes of 1.0 as float32: 0, 0, 128 and 63, so there is no 7 to stop at.
+    ones = np.ones(1024, np.float32)
+
+    def memchr(values: Slice) -> Any:
+        return libc.memchr(values.ctypes.data, 7, values.nbytes)
+
+    def memcmp(values: Slice) -> Any:
+        half = values.nbytes // 2
+        return libc.memcmp(values.ctypes.data, values.ctypes.data + half, half)
+
+    def dot_self(values: Slice) -> Any:
+        return values.dot(values)
+
+    def largest(values: Slice) -> Any:
+        return np.maximum.reduce(values)
+
+    def sum_floats(values: Slice) -> Any:
+        return np.add.reduce(values)
+
+    def product(values: Slice) -> Any:
+        return values[: values.size // 1024 * 1024].reshape(-1, 1024).dot(ones)
+
+    def copy(values: Slice) -> Any:
+        half = values.size // 2
+        np.copyto(values[half : 2 * half], values[:half])
+
+    def triad(values: Slice) -> Any:
+        # In STREAM's words a = b + 3 c; NumPy writes 3 c to a, and reads it again.
+        third = values.size // 3
+        a, b, c = (values[at * third : (at + 1) * third] for at in range(3))
+        np.multiply(c, np.float32(0), out=a)
+        np.add(a, b, out=a)
+
+    return {
+        "memchr (libc)": memchr,
+        "memcmp (libc), two streams": memcmp,
+        "numpy dot with itself, float32": dot_self,
+        "numpy maximum, float32": largest,
+        "numpy sum, float32": sum_floats,
+        "numpy matrix × vector, 1024 wide": product,
+        "numpy copy (read + written)": copy,
+        "numpy triad in two steps (two read + one written)": triad,
+    }
+
+
+def table(threads: int, seconds: float) -> Table:
+    """Return every method's fastest, median and slowest pass with so many threads."""
+    cpus = sorted(os.sched_getaffinity(0))[:threads]
+    caches = last_level_cache_bytes(cpus) or bandwidth.ASSUMED_CACHE_BYTES
+    slice_bytes = bandwidth.CACHES * caches // threads // 64 * 64
+    reads = {**READS, **others()}
+    pass_bytes, took = measure(reads, cpus, slice_bytes, seconds)
+    rows = []
+    for name, passes_s in took.items():
+        rates = sorted(pass_bytes / each / 1e9 for each in passes_s)
+        figures = (rates[-1], statistics.median(rates), rates[0])
+        own = " *" if name in READS else ""
+        rows.append(
+            (rates[-1], (name + own, *(f"{each:.1f}" for each in figures), str(len(rates))))
+        )
+    ordered = tuple(row for _, row in sorted(rows, reverse=True))
+    title = (
+        f"{bandwidth.threads_told(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
+        f"{instruction_set() or 'unknown instructions'} (* what is used)"
+    )
+    return Table(title, ("method", "fastest GB/s", "median", "slowest", "passes"), ordered)
+
+
+def main(arguments: list[str]) -> None:
+    """Print a table for one thread and one for all cores."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0, help="for each table")
+    seconds = parser.parse_args(arguments).seconds
+    os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+        print(as_markdown(table(threads, seconds)))
+        print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

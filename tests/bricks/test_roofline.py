@@ -1,0 +1,182 @@
+"""The roofline says what follows from its inputs, names what is absent, and guesses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.bricks.bandwidth import Bandwidth
+from pytest_flamegate.bricks.roofline import Roofline, roofline_of, roofline_sentence
+from pytest_flamegate.receipt.types import Metric
+from pytest_flamegate.workload.device import DevicesSeen
+from tests.receipt.factory import build
+from tests.receipt.gpu import gpu_run
+
+GB = 1e9
+BANDWIDTH = Bandwidth(
+    bytes_per_second=19.8 * GB,
+    low=15 * GB,
+    median=18 * GB,
+    method="sum-int64",
+    array_bytes=128 << 20,
+    repeats=9,
+    threads=1,
+    measured_at="2025-10-13T12:00:00+00:00",
+    cached=False,
+    cache_bytes=32 << 20,
+)
+FACTS = {
+    "weights_bytes_per_token": "38400000",
+    "kv_bytes_per_position": "1000",
+    "flops_per_token": "19200000",
+}
+
+
+def metric(
+    name: str, value: float, formula: str = "1/tpot", provenance: Any = "measured"
+) -> Metric:
+    return Metric(name, value, formula, "", "higher_is_better", "wall", 9, provenance)
+
+
+METRICS = (
+    metric("decode_tokens_per_second", 315.0),
+    metric("prefill_tokens_per_second", 500.0),
+    metric("time_to_first_token_ms", 200.0),
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """As much of evidence as is read: 100 tokens of prompt, 201 generated."""
+
+    engine: dict[str, str] = field(default_factory=lambda: dict(FACTS))
+    model: dict[str, str | int] = field(default_factory=lambda: {"bytes_per_token": 3_000_000})
+    metrics: tuple[Metric, ...] = METRICS
+    tokens: tuple[str, ...] = ("x",) * 200
+    device: DevicesSeen | None = None
+
+
+def of(seen: Seen, bandwidth: Bandwidth | None = BANDWIDTH, **more: Any) -> Roofline:
+    found = roofline_of(seen, bandwidth, **more)
+    assert found is not None
+    return found
+
+
+def test_all_inputs_known() -> None:
+    found = of(Seen(), instructions="AVX2", peak_flops=1e11)
+    assert found.bytes_per_token == 38_400_000
+    assert found.kv_bytes_per_token == 1000 * (100 + 100)
+    assert found.read_bytes_per_second == 38_600_000 * 315
+    assert found.fraction_of_bandwidth == pytest.approx(38_600_000 * 315 / 19.8e9)
+    assert found.arithmetic_intensity == pytest.approx(19.2 / 38.6)
+    assert found.bound == "memory"
+    assert (found.missing, found.refusal) == ((), None)
+    assert len(found.provenance) == 6
+    assert roofline_sentence(found) == (
+        "at 61 % of this machine's read bandwidth (12.2 of 19.8 GB/s, 1 thread): 38.4 MB of "
+        "weights and 0.2 MB of KV cache a token, 315 tokens/s; 0.5 operations a byte; bound by "
+        "memory; AVX2; derived, never gated"
+    )
+
+
+def test_the_mean_position_of_the_decode() -> None:
+    """Three tokens after a prompt of 100: the second and the third read 101 and 102 positions."""
+    found = of(replace(Seen(), tokens=("x",) * 3))
+    assert found.kv_bytes_per_token == 1000 * (101 + 102) / 2
+
+
+def test_the_model_file_tells_where_the_engine_does_not() -> None:
+    found = of(replace(Seen(), engine={}))
+    assert found.bytes_per_token == 3_000_000
+    assert found.kv_bytes_per_token is None
+    assert found.provenance["the weights' bytes a token"] == "counted: the model file"
+    assert "the KV cache's bytes" in found.missing
+    assert "its KV cache, not known, is left out" in roofline_sentence(found)
+    assert "its 32 MiB of cache" in roofline_sentence(found)
+
+
+@pytest.mark.parametrize("peak", [None, 0.0, float("inf"), float("nan")])
+def test_no_bound_without_a_peak(peak: float | None) -> None:
+    found = of(Seen(), peak_flops=peak)
+    assert (found.peak_flops, found.bound) == (None, None)
+    assert "a peak of operations" in found.missing
+
+
+@pytest.mark.parametrize("told", ["", "0", "-5", "1e9", "many", "9" * 40, "٣"])
+def test_no_intensity_without_operations(told: str) -> None:
+    """Operations that nobody counted are no 0, which would look like memory alone."""
+    found = of(replace(Seen(), engine={**FACTS, "flops_per_token": told}), peak_flops=1e11)
+    assert (found.flops_per_token, found.arithmetic_intensity, found.bound) == (None, None, None)
+    assert "the operations a token" in found.missing
+    assert found.fraction_of_bandwidth is not None
+
+
+def test_many_operations_a_byte_are_bound_by_compute() -> None:
+    found = of(replace(Seen(), engine={**FACTS, "flops_per_token": "9" * 12}), peak_flops=1e11)
+    assert found.bound == "compute"
+
+
+def test_without_a_bandwidth() -> None:
+    found = of(Seen(), None, peak_flops=1e11)
+    assert (found.fraction_of_bandwidth, found.bound, found.threads) == (None, None, None)
+    assert roofline_sentence(found).startswith(
+        "not held against the read bandwidth, for lack of a measured bandwidth: 38.4 MB"
+    )
+
+
+def test_above_the_ceiling_is_refused() -> None:
+    found = of(Seen(), replace(BANDWIDTH, bytes_per_second=12 * GB), peak_flops=1e11)
+    assert (found.fraction_of_bandwidth, found.bound) == (None, None)
+    assert found.refusal is not None
+    assert found.refusal.code == "E_ABOVE_CEILING"
+    sentence = roofline_sentence(found)
+    assert sentence.startswith("E_ABOVE_CEILING: ")
+    assert "1.01 times" in sentence
+    assert "a cache of 32 MiB" in sentence
+
+
+def test_an_unknown_cache_is_not_named() -> None:
+    found = of(Seen(), replace(BANDWIDTH, bytes_per_second=GB, cache_bytes=None))
+    assert "may fit into a cache, or" in roofline_sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rate"),
+    [
+        ((metric("tokens_per_second", 50.0, "tokens/total"),), None),
+        ((metric("tokens_per_second", 50.0, "decode-tokens/decode-time"),), 50.0),
+        ((metric("decode_tokens_per_second", 50.0, provenance="ingested"),), None),
+        ((metric("decode_tokens_per_second", float("nan")),), None),
+        ((metric("decode_tokens_per_second", 0.0),), None),
+    ],
+    ids=["whole", "decode", "ingested", "nan", "zero"],
+)
+def test_only_a_decode_that_was_clocked_here_counts(
+    metrics: tuple[Metric, ...], rate: float | None
+) -> None:
+    found = of(replace(Seen(), metrics=metrics))
+    assert found.tokens_per_second == rate
+    assert (found.fraction_of_bandwidth is None) == (rate is None)
+
+
+def test_nothing_known_is_no_roofline() -> None:
+    assert roofline_of(Seen(engine={}, model={"path": "x"}, metrics=()), BANDWIDTH) is None
+
+
+def test_a_device_is_not_held_against_its_hosts_memory() -> None:
+    evidence = gpu_run().evidence
+    found = roofline_of(evidence, BANDWIDTH, instructions="AVX2", peak_flops=1e11)
+    assert found is not None
+    assert (found.backend, found.fraction_of_bandwidth, found.peak_flops) == ("CUDA", None, None)
+    assert "a measured bandwidth" in found.missing
+    assert "CUDA" in roofline_sentence(found)
+
+
+def test_evidence_as_it_is_written() -> None:
+    evidence = build().evidence
+    found = roofline_of(evidence, BANDWIDTH)
+    assert found is not None
+    rate = next(m.value for m in evidence.metrics if m.name == "decode_tokens_per_second")
+    assert found.tokens_per_second == rate
