@@ -183,10 +183,12 @@ def bricks_lines(
 
 def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
     """Return sentences in lines of at most ``width`` columns, broken between words."""
+    # A figure and its sign stay on one line.
+    kept = [visible(sentence, 1000).replace(" %", "\u00a0%") for sentence in sentences]
     return [
-        clip(line, width)
-        for sentence in sentences
-        for line in textwrap.wrap(visible(sentence, 1000), width, break_on_hyphens=False)
+        clip(line.replace("\u00a0%", " %"), width)
+        for sentence in kept
+        for line in textwrap.wrap(sentence, width, break_on_hyphens=False)
     ]
 
 

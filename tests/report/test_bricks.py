@@ -112,6 +112,14 @@ def test_without_calls_there_is_no_tree() -> None:
     assert "<pre>" not in bricks_section(given)
 
 
+def test_a_figure_and_its_sign_stay_together() -> None:
+    given = replace(shown(), critical_path="one 7 % two 8 % three 9 % four 10 % " * 9)
+    for width in range(40, 60):
+        told = bricks_lines("decode", given, width=width)
+        assert not any(line.startswith("%") for line in told)
+        assert "\u00a0" not in "".join(told)
+
+
 def test_colour_only_where_it_is_asked_for() -> None:
     plain, painted = (bricks_lines("decode", shown(), colour=each) for each in (False, True))
     assert "\x1b" not in "".join(plain)
