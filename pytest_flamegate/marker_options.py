@@ -12,7 +12,7 @@ from pytest_flamegate.marker import NAME, is_marked, takes_fixture
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ARGUMENTS = ("workload", "tokens_per_second", "hotspots")
+ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class MarkerOptions:
     workload: str | None = None
     tokens_per_second: str | None = None
     hotspots: Mapping[str, str] | None = None
+    bricks: Mapping[str, str | list[str]] | None = None
 
     @classmethod
     def from_item(cls, item: pytest.Item) -> MarkerOptions:
