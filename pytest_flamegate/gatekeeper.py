@@ -23,7 +23,13 @@ from pytest_flamegate.progress import LineProgress, NoProgress
 from pytest_flamegate.reporting import of_results, require_writable, write_report
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
-from pytest_flamegate.shown import Shown, append_step_summary, show, workflow_commands
+from pytest_flamegate.shown import (
+    Shown,
+    append_step_summary,
+    brick_lines,
+    show,
+    workflow_commands,
+)
 from pytest_flamegate.workload.declare import FILE_NAME, find_file, read_file
 
 if TYPE_CHECKING:
@@ -218,6 +224,8 @@ class Gatekeeper:
             width=writer.fullwidth,
             colour=writer.hasmarkup,
         )
+        if self.settings.bricks is not None:
+            table += brick_lines(self.results, width=writer.fullwidth, colour=writer.hasmarkup)
         terminalreporter.write_line("\n".join(table))
         if self.settings.report is not None and self.report_error is None:
             report = relative(self.settings.report, self.settings.root)

@@ -16,12 +16,16 @@ PROFILERS = ("auto", "perf", "py-spy", "tachyon", "callgrind", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
+DEFAULT_BRICKS = 20
 
 Kind = Literal["flag", "text", "number"]
 
 
 class Knob(NamedTuple):
-    """One setting. ``option`` and ``ini`` say where it can be given."""
+    """One setting. ``option`` and ``ini`` say where it can be given.
+
+    ``bare`` is what the option means without a value, None where it needs one.
+    """
 
     name: str
     kind: Kind
@@ -31,6 +35,7 @@ class Knob(NamedTuple):
     option: bool = True
     ini: bool = True
     env: str | None = None
+    bare: Any = None
 
     @property
     def ini_name(self) -> str:
@@ -80,6 +85,15 @@ KNOBS = (
     ),
     Knob("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
     Knob("report", "text", "write all workloads of the run as one HTML page", None, "PATH"),
+    Knob(
+        "bricks",
+        "number",
+        "clock the bricks that the engine marks, in processes of their own, and show the N that "
+        f"take most time (default {DEFAULT_BRICKS})",
+        None,
+        "N",
+        bare=DEFAULT_BRICKS,
+    ),
     Knob(
         "inject",
         "text",

@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
         return
-    for name in ("update", "update-in-ci", "inject", "against", "report"):
+    for name in ("update", "update-in-ci", "inject", "against", "report", "bricks"):
         if config.getoption(f"--flamegate-{name}"):
             raise pytest.UsageError(
                 f"E_BAD_OPTION: --flamegate-{name} does nothing without --flamegate. "
@@ -78,5 +78,6 @@ def flamegate(request: pytest.FixtureRequest) -> Any:
 def _add_option(group: pytest.OptionGroup, knob: Knob) -> None:
     if knob.kind == "flag":
         group.addoption(knob.flag, action="store_true", default=False, help=knob.help)
-    else:
-        group.addoption(knob.flag, default=None, metavar=knob.metavar, help=knob.help)
+        return
+    optional = {} if knob.bare is None else {"nargs": "?", "const": knob.bare}
+    group.addoption(knob.flag, default=None, metavar=knob.metavar, help=knob.help, **optional)

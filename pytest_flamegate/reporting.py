@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.brick_showing import bricks_in
 from pytest_flamegate.differing import read_difference
 from pytest_flamegate.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.gate import Reason, refused
@@ -99,6 +100,7 @@ def _of_result(one: Shown, settings: Settings) -> Reported:
         again=pytest_command(settings, one.node),
         accept=_accept(one.verdict.verdict, settings, one.node),
         warnings=warnings,
+        bricks=one.bricks,
     )
 
 
@@ -114,12 +116,15 @@ def _read(directory: Path, settings: Settings) -> Reported:
 
 def _of_directory(directory: Path, settings: Settings) -> Reported:
     told = read_verdict(loads(store.read_bounded(directory / VERDICT, RECEIPT_MAX_BYTES)))
-    evidence = receipt = drawn = None
+    evidence = receipt = drawn = bricks = None
     warnings: tuple[str, ...] = ()
     if is_file(directory / EVIDENCE):
         evidence = decode_evidence(store.read_bounded(directory / EVIDENCE, EVIDENCE_MAX_BYTES))
         paired = told.verdict.pairs is not None
         drawn, warnings = _drawn(directory, evidence.nonce, (), paired=paired)
+        if told.verdict.verdict != "dishonest":
+            bricks, more = bricks_in(directory, evidence, settings)
+            warnings += more
     if is_file(directory / RECEIPT):
         receipt = decode_receipt(store.read_bounded(directory / RECEIPT, RECEIPT_MAX_BYTES))
     return Reported(
@@ -131,6 +136,7 @@ def _of_directory(directory: Path, settings: Settings) -> Reported:
         again=run_command(settings, directory.name),
         accept=_accept(told.verdict.verdict, settings, None),
         warnings=warnings,
+        bricks=bricks,
     )
 
 

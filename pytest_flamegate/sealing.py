@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import withholding
+from pytest_flamegate.brick_showing import bricks_of, with_roofline
 from pytest_flamegate.bricks.telling import plain
 from pytest_flamegate.decoding import document
 from pytest_flamegate.paths import real, shown
@@ -163,6 +164,8 @@ def pictures(
         cpu_s_per_token=cost,
         difference=difference,
     )
+    told = sealed.files.get(BRICKS)
+    bricks, _ = bricks_of(sealed.evidence, told, all_of_it=f"flamegate bricks {BRICKS}")
     page = flamegraph_markdown(
         sealed.evidence,
         sealed.receipt,
@@ -170,6 +173,7 @@ def pictures(
         regenerate=again,
         decode=decode,
         difference=None if difference is None else DIFFERENCE,
+        bricks=bricks and with_roofline(bricks, sealed.evidence, measure=True),
     )
     files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:

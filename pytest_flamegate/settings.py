@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.knobs import (
     COMPARE_BUDGET_S,
+    DEFAULT_BRICKS,
     DEFAULT_BUDGET_S,
     KNOBS,
     PROFILERS,
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Injection, Thresholds
 
 _BUDGET_S = (1.0, 86_400.0)
+_BRICKS = (1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values in force for one run."""
+    """The values in force for one run.
+
+    ``bricks`` is how many bricks are shown, None where they were not asked for.
+    """
 
     root: Path
     directory: Path
@@ -104,6 +109,7 @@ class Settings:
             compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
             against=against,
             report=under(root, values["report"], "report") if values.get("report") else None,
+            bricks=_bricks(values.get("bricks")),
             update=update,
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
             instructions=bool(values.get("instructions")),
@@ -183,6 +189,25 @@ def _budget(value: object, default_s: float) -> float:
             f"Give seconds from {_BUDGET_S[0]:g} to {_BUDGET_S[1]:g}.",
         )
     return budget_s
+
+
+def _bricks(value: object) -> int | None:
+    """Return how many bricks to show; None where nothing was said."""
+    if value in (None, ""):
+        return None
+    try:
+        shown = math.nan if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        shown = math.nan
+    if shown.is_integer() and _BRICKS[0] <= shown <= _BRICKS[1]:
+        return int(shown)
+    # The option's value may be left out, so that a word behind it is taken for the value.
+    raise UsageError(
+        "E_BAD_OPTION",
+        f"flamegate_bricks is {value!r}.",
+        f"Give a whole number from {_BRICKS[0]} to {_BRICKS[1]}; where a path or a "
+        f"name follows the option, say its number too: --flamegate-bricks={DEFAULT_BRICKS}.",
+    )
 
 
 def _peak(value: object) -> float | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.brick_showing import bricks_in
 from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.hints import pytest_command, relative
 from pytest_flamegate.paths import is_file
@@ -20,6 +21,7 @@ from pytest_flamegate.receipt.types import (  # noqa: TC001 - from_plain reads t
     Receipt,
 )
 from pytest_flamegate.report import ci
+from pytest_flamegate.report.bricks import BricksShown, bricks_lines
 from pytest_flamegate.report.failure import failure_section
 from pytest_flamegate.report.terminal import Outcome as Row
 from pytest_flamegate.workload.declare import line_of
@@ -48,6 +50,7 @@ class Shown:
     warnings: tuple[str, ...] = ()
     family: str | None = None
     variant: str | None = None
+    bricks: BricksShown | None = None
 
     @property
     def row(self) -> Row:
@@ -60,6 +63,7 @@ class Shown:
             self.warnings,
             self.family,
             self.variant,
+            self.bricks,
         )
 
     def as_data(self) -> Mapping[str, Any]:
@@ -84,10 +88,14 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
     accept = None
     if outcome.verdict.verdict not in ("dishonest", "error"):
         accept = f"{pytest_command(replace(settings, against=None), node)} --flamegate-update"
-    slim = None
+    slim = bricks = None
+    warnings = outcome.warnings
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.
-        slim = replace(outcome.evidence, runs=(), tokens=())
+        slim = replace(outcome.evidence, runs=(), tokens=(), bricks=())
+        if outcome.verdict.verdict != "dishonest":
+            bricks, told = bricks_in(outcome.directory, outcome.evidence, settings, measure=True)
+            warnings += told
     section = failure_section(
         outcome.verdict,
         outcome.evidence,
@@ -107,10 +115,21 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
         accepted=outcome.accepted is not None,
         receipt=outcome.receipt,
         evidence=slim,
-        warnings=outcome.warnings,
+        warnings=warnings,
         family=workload.family,
         variant=workload.variant,
+        bricks=bricks,
     )
+
+
+def brick_lines(results: Sequence[Shown], *, width: int, colour: bool) -> list[str]:
+    """Return what stands under the summary: the bricks of each workload, where it has any."""
+    return [
+        line
+        for one in results
+        if one.bricks is not None
+        for line in bricks_lines(one.workload, one.bricks, width=width, colour=colour)
+    ]
 
 
 def workflow_commands(results: Sequence[Shown]) -> list[str]:

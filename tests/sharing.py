@@ -10,9 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 QUIET: Mapping[str, frozenset[str]] = {
-    "benchmarks": frozenset(),
+    "benchmarks": frozenset(["brick_graphs"]),
     "doors": frozenset(
-        ["batching", "calibrated", "ini", "instruments", "marker", "names", "opening"]
+        [
+            "batching",
+            "bricks_command",
+            "calibrated",
+            "ini",
+            "instruments",
+            "marker",
+            "names",
+            "opening",
+        ]
     ),
     "embedded": frozenset(
         ["inject", "kernels", "model", "tokenizer", "traffic", "transformer", "weights"]

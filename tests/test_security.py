@@ -227,6 +227,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/schema.py": "a schema out of this package",
         "profile/speedscope_file.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/chrome_trace.py": "strict by its own hooks: constants, figures",
+        "bricks/strict.py": "strict by its own hooks: duplicates, constants, digits",
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
         "bricks/telling.py": "what this package's own child tells of its bricks; every field and "
         "value is checked as it is read",

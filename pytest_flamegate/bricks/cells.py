@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 _BELOW = 52 - 6
 
 
-class Told:
-    """What a call says beyond its elements, and its place among those that are kept."""
-
-    __slots__ = ("bytes", "flops", "kernel", "parent", "serial")
-
-    def __init__(self, bytes: int, flops: int, kernel: str, serial: int, parent: int) -> None:  # noqa: A002
-        self.bytes = bytes
-        self.flops = flops
-        self.kernel = kernel
-        self.serial = serial
-        self.parent = parent
-
-
 class Figures:
     """Sums over calls. Times in nanoseconds; ``durations`` counts calls by bucket.
 
@@ -146,8 +133,10 @@ class Cell:
         "_again",
         "_figures",
         "_inner",
-        "_kept",
+        "bytes",
         "elements",
+        "flops",
+        "kept",
         "key",
         "lane",
         "leaves",
@@ -170,27 +159,20 @@ class Cell:
         self.lane = lane
         self.key = (name, layer, phase, lane.index)
         self.lock = lock
-        self.elements = 0
+        self.elements = self.bytes = self.flops = 0
         self.leaves: list[int] = []
         self.nested: list[int] = []
         self._figures = Figures()
         self._again = again
         self._inner: Cell | None = None
-        self._kept = kept
+        self.kept = kept
 
     def within(self) -> Cell:
         """Return where this brick's calls within itself are counted: not in its total."""
         if self._inner is None:
             name, layer, phase, _ = self.key
-            self._inner = Cell(name, layer, phase, self.lock, self._kept, self.lane, again=True)
+            self._inner = Cell(name, layer, phase, self.lock, self.kept, self.lane, again=True)
         return self._inner
-
-    def tell(self, told: Told, end_ns: int, took_ns: int, self_ns: int, elements: int) -> None:
-        """Count what a call says beyond its elements, and keep the call where calls are kept."""
-        self._figures.bytes += told.bytes
-        self._figures.flops += told.flops
-        if self._kept is not None:
-            self._kept.keep(self.key, told, end_ns - took_ns, end_ns, self_ns, elements)
 
     def count(self, took_ns: int, child_ns: int) -> None:
         """Count a call as ``Scope.__exit__`` does."""
@@ -217,6 +199,8 @@ class Cell:
         figures.merge(self._figures)
         _add(figures, *self._held(), self._again)
         figures.elements += self.elements
+        figures.bytes += self.bytes
+        figures.flops += self.flops
         if self._inner is not None:
             figures.merge(self._inner.figures())
         return figures

@@ -148,6 +148,7 @@ class BrickProfiler:
         )
         marks._begin = self._begin
         marks._unusual = unusual.end
+        marks._declared = self._recording.categories.declared
         marks._always = self._device is not None or self._kept is not None
         marks._clock = self._clock
         self._find_lanes(self._recording, tasks="asyncio" in sys.modules)
@@ -171,9 +172,13 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        unusual.check_counts(name, elements, size, flops)
+        if elements or size or flops:
+            unusual.check_counts(name, elements, size, flops)
         lane = marks._here.lane
-        cell = lane.cell(name, layer)
+        try:
+            cell = lane.cells[name][layer]
+        except (KeyError, TypeError):
+            cell = lane.cell(name, layer)
         if category is not None:
             recording.categories.declare(name, category)
         more = unusual.told(lane, size, flops, kernel, self._kept)

@@ -21,7 +21,7 @@ from pytest_flamegate.bricks.graph_nodes import (
     Node,
     Transfer,
 )
-from pytest_flamegate.bricks.source_registry import SourceRegistry, fnv1a_64
+from pytest_flamegate.bricks.source_registry import SourceRegistry
 from pytest_flamegate.bricks.tree_text import ascii_tree
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "ascii_tree",
     "critical_path",
     "dot",
-    "fnv1a_64",
     "from_document",
     "graph_of",
     "is_document",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks.execution_graph import MAX_EDGES, MAX_NODES, ExecutionGraph
 from pytest_flamegate.bricks.graph_nodes import NODE_TYPES
-from pytest_flamegate.errors import ReceiptError, UsageError
+from pytest_flamegate.errors import FlamegateError, ReceiptError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KIND = "execution-graph"
 SCHEMA_VERSION = "1.0.0"
+_MALFORMED = "The execution graph is malformed: "
 
 _TYPES: Mapping[str, type[Node]] = {each.__name__: each for each in NODE_TYPES}
 _FIELDS = {
@@ -31,8 +32,10 @@ def to_document(graph: ExecutionGraph) -> dict[str, Any]:
     """Return the graph as dicts, lists and scalars; what a field holds by default is left out.
 
     ``nodes`` are objects with their ``kind``, ``edges`` lists of source, target and kind, where
-    a node's number is its place.
+    a node's number is its place. Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` where nodes stand in
+    themselves.
     """
+    graph.outside_in()
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
@@ -67,6 +70,8 @@ def from_document(document: object) -> ExecutionGraph:
     for number, told in enumerate(_listed(document, "edges", MAX_EDGES)):
         with _Place(f"edges[{number}]"):
             _add_edge(graph, told)
+    with _Place("edges"):
+        graph.outside_in()
     return graph
 
 
@@ -128,13 +133,14 @@ class _Place:
         return
 
     def __exit__(self, _type: object, error: object, _trace: object) -> None:
-        if isinstance(error, (UsageError, ReceiptError)):
-            raise _malformed(f"{self._place}: {error.what.rstrip('.')}.") from None
+        if isinstance(error, FlamegateError):
+            what = error.what.removeprefix(_MALFORMED).rstrip(".")
+            raise _malformed(f"{self._place}: {what}.") from None
 
 
 def _malformed(what: str) -> ReceiptError:
     return ReceiptError(
         "E_GRAPH_DOCUMENT",
-        f"The execution graph is malformed: {what}",
+        _MALFORMED + what,
         "Write it again with flamegate bricks PATH --json; do not edit it by hand.",
     )

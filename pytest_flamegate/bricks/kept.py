@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import count
 from struct import Struct
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks.record import BrickCall
 
 if TYPE_CHECKING:
-    from pytest_flamegate.bricks.cells import Told
     from pytest_flamegate.bricks.record import Phase
 
     Key = tuple[str, int | None, Phase, int]
@@ -38,20 +37,27 @@ class Kept:
             self._kernels: dict[str, int] = {}
 
     def keep(
-        self, key: Key, told: Told, start_ns: int, end_ns: int, self_ns: int, elements: int
+        self,
+        key: Key,
+        told: tuple[Any, ...],
+        start_ns: int,
+        end_ns: int,
+        self_ns: int,
+        elements: int,
     ) -> None:
         """Keep a call: of which brick, layer, phase and lane it is, and all that it told."""
+        size, _, kernel, serial, parent = told
         with self._lock:
             row = _ROW.pack(
-                told.serial,
-                told.parent,
+                serial,
+                parent,
                 start_ns,
                 end_ns,
                 self_ns,
                 min(elements, _MOST),
-                min(told.bytes, _MOST),
+                min(size, _MOST),
                 self._keys.setdefault(key, len(self._keys)),
-                self._kernels.setdefault(told.kernel, len(self._kernels)),
+                self._kernels.setdefault(kernel, len(self._kernels)),
             )
             place = self._calls % self._size * _ROW.size
             self._rows[place : place + _ROW.size] = row

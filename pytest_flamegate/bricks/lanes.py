@@ -12,7 +12,7 @@ from pytest_flamegate.bricks.names import canonical
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
-    from asyncio import Task
+    from asyncio import AbstractEventLoop, Task
     from collections.abc import Callable, Iterator
     from threading import RLock
 
@@ -111,20 +111,25 @@ class LaneClock:
 class Threads(threading.local):
     """The lane of the thread that asks: made when it first asks."""
 
+    lane: LaneClock
+
     def __init__(self, make: Callable[[Owner, str], LaneClock]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> LaneClock:
+        # Called for what this thread has not: its lane, once.
+        if name != "lane":
+            raise AttributeError(name)
         thread = threading.current_thread()
-        self.lane = make(thread, thread.name)
+        self.lane = self._make(thread, thread.name)
+        return self.lane
 
 
 class Tasks:
     """The lane of the asyncio task that asks, or of the thread where no task runs."""
 
     def __init__(self, threads: Threads, make: Callable[[Owner, str], LaneClock]) -> None:
-        # Only where the engine has imported it anyway.
-        from asyncio import current_task, events
-
-        self._loop = events._get_running_loop
-        self._task = current_task
+        self._loop: Callable[[], AbstractEventLoop | None] | None = None
         self._threads = threads
         self._make = make
         self.lanes: dict[Owner, LaneClock] = {}
@@ -132,6 +137,12 @@ class Tasks:
     @property
     def lane(self) -> LaneClock:
         """The lane of who asks: made when it first asks."""
+        if self._loop is None:
+            # Not before the engine's own import of it has ended: it may be what made this.
+            from asyncio import current_task, events
+
+            self._task = current_task
+            self._loop = events._get_running_loop
         loop = self._loop()
         task = None if loop is None else self._task(loop)
         if task is None:

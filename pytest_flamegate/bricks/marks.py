@@ -7,12 +7,12 @@ allocated. While one is on, a call begins in ``brick()`` itself and ends with th
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from pytest_flamegate.bricks.cells import Cell, Told
+    from pytest_flamegate.bricks.cells import Cell
     from pytest_flamegate.bricks.lanes import LaneClock
     from pytest_flamegate.bricks.names import Category
 
@@ -45,7 +45,8 @@ class Off:
 class Scope:
     """One call of a brick, from ``brick()`` to the end of its block.
 
-    ``child`` is the time of the ended calls directly within, in nanoseconds.
+    ``child`` is the time of the ended calls directly within, in nanoseconds; ``told`` holds bytes
+    and operations, and where calls are kept, kernel, serial number and the parent's.
     """
 
     __slots__ = ("cell", "child", "elements", "parent", "start", "told")
@@ -54,7 +55,7 @@ class Scope:
     elements: int
     parent: Scope | None
     start: int
-    told: Told | None
+    told: tuple[Any, ...] | None
 
     if TYPE_CHECKING:
 
@@ -82,8 +83,12 @@ class Scope:
                     break
                 parent = parent.parent
         cell.elements += self.elements
-        if self.told is not None:
-            cell.tell(self.told, end, took, took - child, self.elements)
+        told = self.told
+        if told is not None:
+            cell.bytes += told[0]
+            cell.flops += told[1]
+            if cell.kept is not None:
+                cell.kept.keep(cell.key, told, end - took, end, took - child, self.elements)
         # A snapshot from another thread takes what is whole: the duration comes last.
         if child:
             log = cell.nested
@@ -97,12 +102,13 @@ class Scope:
 
 OFF = Off()
 # Plain globals are what is fastest to read. `_on` is None while no profiler is on; `_begin`
-# begins what says more than its elements, and every call where `_always`.
+# begins every call where `_always`, and first calls with a category that is not `_declared`.
 _on: Here | None = None
 _here = cast("Here", None)
 _begin = cast("Callable[..., Scope | Off]", None)
 _unusual = cast("Callable[[Scope, LaneClock, object], bool]", None)
 _always = False
+_declared: Mapping[str, Category] = {}
 _clock: Callable[[], int] = perf_counter_ns
 
 
@@ -126,8 +132,15 @@ def brick(
     on = _on
     if on is None:
         return OFF
+    told = None
     if bytes or flops or category is not None or _always or elements < 0:
-        return _begin(name, elements, layer, bytes, flops, category, kernel)
+        if (
+            _always
+            or (category is not None and _declared.get(name) != category)
+            or not (elements >= 0 <= bytes and flops >= 0)
+        ):
+            return _begin(name, elements, layer, bytes, flops, category, kernel)
+        told = (bytes, flops)
     lane = on.lane
     try:
         cell = lane.cells[name][layer]
@@ -136,7 +149,7 @@ def brick(
     scope = Scope()
     scope.cell = cell
     scope.elements = elements
-    scope.told = None
+    scope.told = told
     scope.child = 0
     scope.parent = lane.top
     lane.top = scope

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_flamegate.bricks.fnv import fnv1a
 from pytest_flamegate.errors import UsageError
-
-FNV_OFFSET = 0xCBF29CE484222325
-FNV_PRIME = 0x100000001B3
-_MASK = (1 << 64) - 1
-
-
-def fnv1a_64(data: bytes, state: int = FNV_OFFSET) -> int:
-    """Return the hash of ``data``, going on from ``state``."""
-    for byte in data:
-        state = (state ^ byte) * FNV_PRIME & _MASK
-    return state
 
 
 class SourceRegistry:
@@ -31,7 +21,7 @@ class SourceRegistry:
         ``E_SOURCE_TEXT`` for what has no UTF-8.
         """
         try:
-            key = fnv1a_64(source.encode())
+            key = fnv1a(source.encode())
         except UnicodeEncodeError:
             raise UsageError(
                 "E_SOURCE_TEXT",

@@ -171,7 +171,10 @@ class Device:
         cell = scope.cell.within() if scope.again else scope.cell
         cell.elements += scope.elements
         if scope.told is not None:
-            cell.tell(scope.told, end, took, took - child, scope.elements)
+            cell.bytes += scope.told[0]
+            cell.flops += scope.told[1]
+            if cell.kept is not None:
+                cell.kept.keep(cell.key, scope.told, end - took, end, took - child, scope.elements)
         if self._make_event is None:
             cell.wait(now - scope.start)
         cell.count(took, child)

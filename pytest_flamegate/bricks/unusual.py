@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.bricks.cells import Told
 from pytest_flamegate.bricks.marks import Scope
 from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, canonical
 from pytest_flamegate.errors import UsageError
@@ -24,7 +23,7 @@ class Categories:
     """The category of each brick: a known one's own, another's as it was declared."""
 
     def __init__(self) -> None:
-        self._declared: dict[str, Category] = dict(KNOWN)
+        self.declared: dict[str, Category] = dict(KNOWN)
 
     def declare(self, name: str, category: Category) -> None:
         """Note the category of a brick; ``UsageError`` ``E_BRICK_CATEGORY``."""
@@ -34,36 +33,40 @@ class Categories:
                 f"The brick {name!r} has the category {category!r}, which does not exist.",
                 f"Take one of {', '.join(CATEGORIES)}.",
             )
-        known = self._declared.setdefault(canonical(name), category)
+        known = self.declared.setdefault(canonical(name), category)
         if known != category:
             raise UsageError(
                 "E_BRICK_CATEGORY",
                 f"The brick {name!r} has the category {known!r}, and {category!r} elsewhere.",
                 "Give it one category, or two names.",
             )
+        # By its other name too, which is asked for at the next call.
+        self.declared[name] = category
 
     def of(self, name: str) -> Category:
         """Return the category of a brick; ``Other`` where none was declared."""
-        return self._declared.get(name, "Other")
+        return self.declared.get(name, "Other")
 
 
 def check_counts(name: str, elements: int, size: int, flops: int) -> None:
     """Raise ``UsageError`` ``E_BRICK_COUNT`` unless all counts can be."""
-    for count in (elements, size, flops):
-        if not 0 <= count <= _MOST:
-            raise UsageError(
-                "E_BRICK_COUNT",
-                f"The brick {name!r} told a count of {count}.",
-                "Give elements, bytes and flops as numbers from 0 to 2**63 - 1.",
-            )
+    if 0 <= elements <= _MOST and 0 <= size <= _MOST and 0 <= flops <= _MOST:
+        return
+    raise UsageError(
+        "E_BRICK_COUNT",
+        f"The brick {name!r} told a count below 0 or above 2**63 - 1.",
+        "Give elements, bytes and flops as what they are.",
+    )
 
 
-def told(lane: LaneClock, size: int, flops: int, kernel: str, kept: Kept | None) -> Told | None:
-    """Return what a call says beyond its elements, None for nothing."""
+def told(
+    lane: LaneClock, size: int, flops: int, kernel: str, kept: Kept | None
+) -> tuple[Any, ...] | None:
+    """Return what a call says beyond its elements, as ``Scope.told``."""
     if kept is None:
-        return Told(size, flops, kernel, 0, 0) if size or flops else None
+        return (size, flops) if size or flops else None
     within = lane.top.told if lane.top is not None else None
-    return Told(size, flops, kernel, next(kept.serials), within.serial if within else 0)
+    return size, flops, kernel, next(kept.serials), within[3] if within else 0
 
 
 def begin(
@@ -72,7 +75,7 @@ def begin(
     cell: Cell,
     clock: Callable[[], int],
     elements: int,
-    more: Told | None,
+    more: tuple[Any, ...] | None,
 ) -> Scope:
     """Begin a call as ``brick`` does, and return it."""
     scope.cell = cell

@@ -35,8 +35,9 @@ def add_knobs(parser: argparse.ArgumentParser, *names: str) -> None:
         words = knob.help.replace("--flamegate-", "--")
         if knob.kind == "flag":
             parser.add_argument(flag, action="store_true", help=words)
-        else:
-            parser.add_argument(flag, metavar=knob.metavar, help=words)
+            continue
+        optional = {} if knob.bare is None else {"nargs": "?", "const": knob.bare}
+        parser.add_argument(flag, metavar=knob.metavar, help=words, **optional)
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:

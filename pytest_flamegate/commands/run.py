@@ -38,6 +38,7 @@ def add(subparsers: common.Subparsers) -> None:
         "config",
         "dir",
         "report",
+        "bricks",
         "inject",
     )
     parser.set_defaults(run=run)
@@ -48,7 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.hints import relative, run_command
     from pytest_flamegate.report.terminal import summary
     from pytest_flamegate.reporting import of_results, require_writable, write_report
-    from pytest_flamegate.shown import show
+    from pytest_flamegate.shown import brick_lines, show
 
     settings = common.settings_of(parsed)
     if settings.report is not None:
@@ -66,6 +67,8 @@ def run(parsed: argparse.Namespace) -> int:
         width=common.width(),
         colour=sys.stdout.isatty(),
     )
+    if settings.bricks is not None:
+        table += brick_lines(shown, width=common.width(), colour=sys.stdout.isatty())
     common.say("\n".join(table))
     if settings.report is not None:
         write_report(settings.report, of_results(shown, settings), settings)

@@ -12,16 +12,12 @@ from pytest_flamegate.embedded.inject import inject
 from pytest_flamegate.workload.spec import Injection
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
 
 class Engine(partial[Iterator[int]]):
     """Called with prompt and max_tokens; in C, so that no profile has one more frame for it."""
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the engine tells of itself: the bytes that a token reads."""
-        return traffic.facts(self._model.weights)
 
     def mark_bricks(self) -> AbstractContextManager[None]:
         """Return a context within which every kernel is a brick."""
@@ -31,8 +27,14 @@ class Engine(partial[Iterator[int]]):
         return marked(self._model.weights)
 
     @property
+    def facts(self) -> Mapping[str, str]:
+        """What the engine tells of itself: the bytes that a token takes."""
+        return traffic.facts(self._model.weights)
+
+    @property
     def _model(self) -> transformer.Transformer:
-        return self.func.__self__  # type: ignore[attr-defined, no-any-return]
+        model: transformer.Transformer = self.func.__self__  # type: ignore[attr-defined]
+        return model
 
 
 def load_engine(load: dict[str, Any]) -> Engine:

@@ -186,15 +186,16 @@ def _calls(name: str, old: BrickCost, new: BrickCost) -> tuple[Reason, ...]:
 
 def _grown(old: BrickCost, new: BrickCost) -> Grown | None:
     """Return the one layer that explains most of a brick's growth, where one does."""
-    layers = sorted(old.layers_us.keys() & new.layers_us.keys())
-    growth = {layer: new.layers_us[layer] - old.layers_us[layer] for layer in layers}
+    before, after = dict(old.layers_us), dict(new.layers_us)
+    layers = sorted(before.keys() & after.keys())
+    growth = {layer: after[layer] - before[layer] for layer in layers}
     whole = math.fsum(growth.values())
     if len(layers) < 2 or whole <= 0.0:
         return None
     first = max(layers, key=lambda layer: growth[layer])
     if growth[first] < MOST * whole:
         return None
-    return Grown(first, old.layers_us[first], new.layers_us[first])
+    return Grown(first, before[first], after[first])
 
 
 def _logs(values: Sequence[float]) -> list[float]:

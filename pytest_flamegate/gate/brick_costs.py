@@ -48,14 +48,15 @@ class BrickCost:
     """One brick on one side; one value for each process that shows it, in their order.
 
     ``call_us`` is the cost of a call, ``calls`` the calls a token, ``share`` the part of all
-    bricks' own time, 0 to 1, over the side. ``layers_us`` is the cost per token of each layer.
+    bricks' own time, 0 to 1, over the side. ``layers_us`` holds
+    each layer's number and cost per token.
     """
 
     name: str
     call_us: tuple[float, ...]
     calls: tuple[float, ...]
     share: float
-    layers_us: Mapping[int, float]
+    layers_us: tuple[tuple[int, float], ...]
     measured: bool
 
     @property
@@ -192,7 +193,9 @@ def _cost(name: str, found: Sequence[_Process], whole_us: float) -> BrickCost:
         call_us=tuple(process.call_us for process in found),
         calls=tuple(process.calls / process.tokens for process in found),
         share=math.fsum(process.self_us for process in found) / whole_us if whole_us else 0.0,
-        layers_us={layer: math.fsum(costs) / len(found) for layer, costs in layers.items()},
+        layers_us=tuple(
+            (layer, math.fsum(costs) / len(found)) for layer, costs in sorted(layers.items())
+        ),
         measured=not any(row.provenance in NOT_MEASURED for each in found for row in each.rows),
     )
 

@@ -42,7 +42,7 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
     A node stands below its operator. Raises ``ReceiptError`` ``E_TRACE`` where it is
     malformed, ``UndecidedError`` ``E_NO_SAMPLES`` where nothing in it took any time.
     """
-    events = [each for each in _events(data) if each.category == _SESSION or _is_kernel(each)]
+    events = onnx_events(data)
     return nested_profile(
         events,
         _frames,
@@ -58,21 +58,22 @@ def onnx_kernels(data: bytes) -> tuple[Kernels, ...]:
     Raises ``ReceiptError`` ``E_TRACE``.
     """
     by_provider: dict[str, list[str]] = {}
-    for event in _events(data):
-        if _is_kernel(event):
-            by_provider.setdefault(_provider(event), []).append(_operator(event))
+    for event in onnx_events(data):
+        if event.category == _NODE:
+            by_provider.setdefault(_provider(event), []).append(onnx_operator(event))
     return tuple(
         Kernels(f"{SOURCE}:{provider}" if provider else SOURCE, counts(operators))
         for provider, operators in sorted(by_provider.items())
     )
 
 
-def _events(data: bytes) -> list[Event]:
-    return complete_events(loads(data))
-
-
-def _is_kernel(event: Event) -> bool:
-    return event.category == _NODE and event.name.endswith(_KERNEL)
+def onnx_events(data: bytes) -> list[Event]:
+    """Return the parts of sessions, and the kernels. Raises ``ReceiptError`` ``E_TRACE``."""
+    return [
+        each
+        for each in complete_events(loads(data))
+        if each.category == _SESSION or (each.category == _NODE and each.name.endswith(_KERNEL))
+    ]
 
 
 def _frames(event: Event) -> tuple[Frame, ...]:
@@ -80,12 +81,13 @@ def _frames(event: Event) -> tuple[Frame, ...]:
         return (Frame(escape(event.name), SOURCE, "native"),)
     node = event.name.removesuffix(_KERNEL)
     return (
-        Frame(escape(_operator(event)), _provider(event) or SOURCE, "native"),
+        Frame(escape(onnx_operator(event)), _provider(event) or SOURCE, "native"),
         Frame(escape(node), "node", "native"),
     )
 
 
-def _operator(event: Event) -> str:
+def onnx_operator(event: Event) -> str:
+    """Return the operator of a kernel, or what a part of a session is called."""
     named = event.args.get("op_name")
     return named if isinstance(named, str) and named else event.name.removesuffix(_KERNEL)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SOURCE = "torch.profiler"
 GPU_SOURCE = f"{SOURCE}:gpu"
 _OPERATOR, _PYTHON = "cpu_op", "python_function"
-_ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _ON_CPU = frozenset(
     {_OPERATOR, _PYTHON, "user_annotation", "cuda_runtime", "cuda_driver", "privateuse1_runtime"}
 )
@@ -54,15 +54,15 @@ def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
     Raises ``ReceiptError`` ``E_TRACE`` where it is malformed, ``UndecidedError``
     ``E_NO_SAMPLES`` where nothing in it took any time.
     """
-    events = [each for each in _events(data) if each.category in _ON_CPU | _ON_GPU]
+    events = torch_events(data)
     below = tuple(roots)
     notes = [f"imported from a trace of {SOURCE}: each event costs time that the model does not"]
-    if any(each.category in _ON_GPU for each in events):
+    if any(each.category in ON_GPU for each in events):
         notes.append("time on the GPU stands beside time on the CPU: shares are of both together")
     return nested_profile(
         events,
-        lambda event: (_frame(event, below),),
-        lambda event: (_GPU_ROOT,) if event.category in _ON_GPU else (),
+        lambda event: (torch_frame(event, below),),
+        lambda event: (_GPU_ROOT,) if event.category in ON_GPU else (),
         SOURCE,
         notes,
     )
@@ -73,31 +73,34 @@ def torch_kernels(data: bytes) -> tuple[Kernels, ...]:
 
     Raises ``ReceiptError`` ``E_TRACE``.
     """
-    events = _events(data)
+    events = torch_events(data)
     found = (
         Kernels(SOURCE, counts(each.name for each in events if each.category == _OPERATOR)),
         Kernels(
             GPU_SOURCE,
-            counts(native_name(each.name) for each in events if each.category in _ON_GPU),
+            counts(native_name(each.name) for each in events if each.category in ON_GPU),
         ),
     )
     return tuple(each for each in found if each.counts)
 
 
-def _events(data: bytes) -> list[Event]:
+def torch_events(data: bytes) -> list[Event]:
+    """Return what took time on the CPU or the GPU. Raises ``ReceiptError`` ``E_TRACE``."""
     document = loads(data)
     if not isinstance(document, dict):
         raise TraceError("it is no object")
-    return complete_events(document.get("traceEvents"))
+    events = complete_events(document.get("traceEvents"))
+    return [each for each in events if each.category in _ON_CPU | ON_GPU]
 
 
-def _frame(event: Event, roots: Sequence[str]) -> Frame:
+def torch_frame(event: Event, roots: Sequence[str] = ()) -> Frame:
+    """Return the frame of an event, the same for each of its calls."""
     if event.category == _PYTHON:
         found = _PLACE.fullmatch(event.name)
         if found is not None:
             return python_frame(found["name"], found["file"], roots)
         return python_frame(event.name, "torch" if event.name.startswith("nn.") else "built-in")
-    if event.category in _ON_GPU:
+    if event.category in ON_GPU:
         return Frame(escape(native_name(event.name)), _GPU_ROOT.module, "native")
     module = "torch" if event.category in (_OPERATOR, "user_annotation") else "cuda"
     return Frame(escape(_STEP.sub("", event.name)), module, "native")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.words import headline
+from pytest_flamegate.report.brick_pages import bricks_summary
 from pytest_flamegate.report.families_shown import family_sections
 from pytest_flamegate.report.markup import code, escape, table
 from pytest_flamegate.report.signals import NONE, signal_cells
@@ -51,7 +52,7 @@ def step_summary(outcomes: Sequence[Outcome]) -> str:
     """Return the job's summary as Markdown, ending in a line break.
 
     One row a workload; then each verdict that is neither pass nor improved in a line, and
-    the variants of each family side by side.
+    the variants of each family side by side, and the costliest bricks.
     The caller appends it to the file that ``GITHUB_STEP_SUMMARY`` names.
     """
     rows = [
@@ -75,6 +76,7 @@ def step_summary(outcomes: Sequence[Outcome]) -> str:
     if said:
         parts.append("\n".join(said))
     parts += family_sections(outcomes)
+    parts += [bricks_summary(each.workload, each.bricks) for each in outcomes if each.bricks]
     return "\n\n".join(parts) + "\n"
 
 

@@ -9,6 +9,7 @@ from pytest_flamegate.gate.signals import in_words
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.words import MOST_OF_IT, headline
 from pytest_flamegate.report import figures
+from pytest_flamegate.report.failed_bricks import brick_lines
 from pytest_flamegate.report.provenance import revision
 from pytest_flamegate.report.signals import amounts, certain, cost_cells
 from pytest_flamegate.report.terminal import colour_of
@@ -69,6 +70,7 @@ def failure_section(
     lines += columns(list(_rates(verdict)), indent=2, gap=2)
     lines += _phases(verdict)
     lines += _where(verdict)
+    lines += brick_lines(verdict)
     lines += _explained(verdict)
     lines += _shares(verdict)
     lines += _reasons(verdict)

@@ -56,6 +56,7 @@ class Viewer(App[None]):
         self._fill(tree.root, self.roots, 0)
         tree.root.expand()
         tree.focus()
+        self._tell(self.roots[0])
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[int]) -> None:
         """Add what stands in a node when it is opened for the first time."""
@@ -65,9 +66,8 @@ class Viewer(App[None]):
 
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[int]) -> None:
         """Tell of the node under the cursor."""
-        number = event.node.data
-        words = "" if number is None else self.told(number)
-        self.query_one("#told", Static).update(Text(words))
+        if not event.node.is_root:  # which is not shown
+            self._tell(event.node.data)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[int]) -> None:
         """Add more of many nodes where that was asked for."""
@@ -93,6 +93,10 @@ class Viewer(App[None]):
         own, slack = self.path.self_ns[number], self.path.slack_ns[number]
         what = f"slack {microseconds(slack)}" if slack else "on the critical path"
         return f"{tree_line(self.graph.nodes[number])}  self {microseconds(own)}  {what}"
+
+    def _tell(self, number: int | None) -> None:
+        words = "" if number is None else self.told(number)
+        self.query_one("#told", Static).update(Text(words))
 
     def _is_critical(self, number: int) -> bool:
         return not self.path.slack_ns[number]

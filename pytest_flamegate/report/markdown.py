@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.words import headline
 from pytest_flamegate.report import figures
+from pytest_flamegate.report.brick_pages import TITLE as BRICKS
+from pytest_flamegate.report.brick_pages import bricks_markdown
 from pytest_flamegate.report.decode import TITLE as DECODE_ALONE
 from pytest_flamegate.report.decode import decode_section
 from pytest_flamegate.report.guide import READING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.profile.subtraction import DecodeProfile
     from pytest_flamegate.receipt.types import Evidence, ProfileRecord, Receipt
+    from pytest_flamegate.report.bricks import BricksShown
 
 TOP = 20
 
@@ -40,12 +43,14 @@ def flamegraph_markdown(
     decode: DecodeProfile | None = None,
     decode_picture: str = "decode.svg",
     difference: str | None = None,
+    bricks: BricksShown | None = None,
 ) -> str:
     """Return the page as Markdown, ending in a line break.
 
     ``regenerate`` is the exact command that makes it again; ``picture`` the address of
     the SVG, relative to the page. ``decode`` is the profile of decode alone, where there is
-    one, and ``decode_picture`` the address of its SVG; ``difference`` is that of what changed.
+    one, and ``decode_picture`` the address of its SVG; ``difference`` is that of what changed;
+    ``bricks`` is what was clocked of them, None where nothing was.
     Text that comes from elsewhere (prompts, names, paths) stays text. Equal arguments give
     equal bytes.
     """
@@ -56,6 +61,7 @@ def flamegraph_markdown(
         f"!{link(f'Flame graph of {name}', picture)}",
         *_hotspots(evidence.profile),
         *(_section(DECODE_ALONE, decode_section(decode, decode_picture)) if decode else []),
+        *(_section(BRICKS, bricks_markdown(bricks)) if bricks else []),
         *_section("What stands out", "\n".join(f"- {each}" for each in insights(evidence))),
         *_section("Throughput and latency", _metrics(evidence)),
         *_section(OWN_WORD, _own_word(evidence)),

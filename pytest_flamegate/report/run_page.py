@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.report import figures, page
+from pytest_flamegate.report.brick_pages import TITLE as BRICKS
+from pytest_flamegate.report.brick_pages import bricks_section
 from pytest_flamegate.report.families_shown import family_pages, speed_cells
 from pytest_flamegate.report.flamegraph_html import Drawn, flame
 from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.gate.reading import Told
     from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.report.bricks import BricksShown
 
 _GOOD, _BAD = frozenset({"pass", "improved"}), frozenset({"regressed", "dishonest", "error"})
 _LONG = 4000
@@ -36,7 +39,8 @@ class Reported:
     """One workload of the run. ``drawn`` is its flame graph, None where there is no profile.
 
     ``again`` is the command that measures it again, ``accept`` the one that accepts it as
-    the baseline; ``warnings`` say what went wrong beside it, one sentence each.
+    the baseline; ``warnings`` say what went wrong beside it, one sentence each. ``bricks`` are
+    None where none were clocked.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Reported:
     again: str | None = None
     accept: str | None = None
     warnings: tuple[str, ...] = ()
+    bricks: BricksShown | None = None
 
     @property
     def workload(self) -> str:
@@ -147,6 +152,7 @@ def _workload(reported: Reported, number: int) -> str:
         *_titled("Signals", _signals(reported)),
         *_titled("Where it went", _costs(reported)),
         *_titled("Where the time goes", _flame(reported, number)),
+        *_titled(BRICKS, bricks_section(reported.bricks) if reported.bricks else ""),
         _more("Metrics", _metrics(evidence)),
         _more(OWN_WORD, _own_word(evidence)),
         _more("How sure", page.lines("p", _sureness(reported))),

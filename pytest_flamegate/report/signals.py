@@ -52,7 +52,7 @@ def _amount(signal: Signal, value: float | None) -> str:
         return NONE
     if signal.unit == SHARE:
         return f"{value:.1f} %"
-    return f"{figures.significant(value)} {signal.unit}"
+    return f"{figures.significant(value)} {signal.unit.replace('us/', 'µs/')}"
 
 
 def amounts(signal: Signal) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.findings import Notice, Refusal
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.receipt.verification import Verification
+    from pytest_flamegate.report.bricks import BricksShown
 
 GREEN, RED, YELLOW = "green", "red", "yellow"
 _COLOURS = {
@@ -43,7 +44,8 @@ _UNSEEN = frozenset({"SELF_REPORTED", "CONSISTENT"})
 class Outcome:
     """What came of one workload; without a receipt and evidence it never came to be measured.
 
-    ``family`` and ``variant`` are those of the workload, None where it has none.
+    ``family`` and ``variant`` are those of the workload, None where it has none; ``bricks``
+    are None where none were clocked.
     """
 
     workload: str
@@ -53,6 +55,7 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     family: str | None = None
     variant: str | None = None
+    bricks: BricksShown | None = None
 
 
 def colour_of(verdict: Verdict) -> str:

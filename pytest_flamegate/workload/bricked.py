@@ -18,48 +18,66 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.record import BrickCall
 
-    Run = Callable[[Callable[[], None], Callable[[Any], None]], None]
+    Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 
 _KEPT = 2 * MOST_CALLS
 """An engine may go on after its last token, to find that there is no further one."""
 
 
 def clocked(
-    run: Run, engine: object, began: Callable[[], None], token: Callable[[Any], None]
+    run: Run, times: int, engine: object, began: Callable[[], None], token: Callable[[Any], None]
 ) -> str:
-    """Have ``run(began, token)`` generate with the clock on; return what it recorded, as JSON.
+    """Have ``run(times, began, token)`` generate with the clock on; return its record, as JSON.
 
-    An engine may have ``mark_bricks()``: it returns a context manager within which its marks are
-    set, and which may give the options of ``BrickProfiler`` (how a device is waited for).
+    Calls are kept one by one of one sequence more, which stands in no figure: keeping them costs
+    time. An engine may have ``mark_bricks()``: it returns a context manager within which its marks
+    are set, and which may give options of ``BrickProfiler`` (how a device is waited for).
     """
     mark = getattr(engine, "mark_bricks", None)
     with nullcontext() if mark is None else mark() as options:
-        profiler = BrickProfiler(**{**(options or {}), "keep_calls": _KEPT})
-        last = [0, 0]
-
-        def begins() -> None:
-            began()
-            profiler.phase = "prefill"
-            last[:] = [0, time.perf_counter_ns()]
-
-        def tells(each: Any) -> None:
-            token(each)
-            if profiler.phase != "decode":
-                profiler.phase = "decode"
-            last[:] = [last[1], time.perf_counter_ns()]
-
-        with profiler:
+        phases = _Phases(BrickProfiler(**(options or {})), began, token)
+        with phases.profiler:
             from_ns = time.perf_counter_ns()
-            run(begins, tells)
+            run(times, phases.began, phases.token)
             wall_ns = time.perf_counter_ns() - from_ns
-    recorded = profiler.recorded()
-    calls = of_one_token(recorded.calls, *last)
-    return tell(
-        Told(
-            replace(recorded, wall_ns=wall_ns, calls=calls or ()),
-            left_out=calls is None,
-        )
-    )
+        kept = _Phases(BrickProfiler(**{**(options or {}), "keep_calls": _KEPT}))
+        with kept.profiler:
+            run(1, kept.began, kept.token)
+    recorded = phases.profiler.recorded()
+    calls = of_one_token(kept.profiler.recorded().calls, *kept.last)
+    recorded = replace(recorded, wall_ns=wall_ns, calls=calls or ())
+    return tell(Told(recorded, left_out=calls is None))
+
+
+class _Phases:
+    """Tells a profiler which phase a sequence is in, and when its last token began and ended."""
+
+    def __init__(
+        self,
+        profiler: BrickProfiler,
+        began: Callable[[], None] = lambda: None,
+        token: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        self.profiler = profiler
+        self.last = (0, 0)
+        self._began = began
+        self._token = token
+        self._decodes = False
+
+    def began(self) -> None:
+        """Begin a sequence."""
+        self._began()
+        self._decodes = False
+        self.profiler.phase = "prefill"
+        self.last = (0, time.perf_counter_ns())
+
+    def token(self, each: Any) -> None:
+        """Take one token."""
+        self._token(each)
+        if not self._decodes:
+            self._decodes = True
+            self.profiler.phase = "decode"
+        self.last = (self.last[1], time.perf_counter_ns())
 
 
 def of_one_token(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     Generate = Callable[[str, int], Iterable[Any]]
-    Run = Callable[[Callable[[], None], Callable[[Any], None]], None]
-    Watched = Callable[[Run, Generate, Callable[[], None], Callable[[Any], None]], str]
+    Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
+    Watched = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
 
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
@@ -123,8 +123,8 @@ class _Server:
         if watched is None:
             self._sequences(self._max_tokens, times, began, kept.append)
         else:
-            run = partial(self._sequences, self._max_tokens, times)
-            recorded = watched(run, self._generate, began, kept.append)
+            run = partial(self._sequences, self._max_tokens)
+            recorded = watched(run, times, self._generate, began, kept.append)
             wire.send_text(self._fd, wire.RECORDED, recorded)
         for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
             self._began()

@@ -88,12 +88,6 @@ def test_where_they_are_shown_three_processes_come_after_all_others(tmp_path: Pa
     assert outcome.warnings == ()
 
 
-def test_where_they_are_gated_five_do(tmp_path: Path) -> None:
-    outcome = gate(budgeted(python(tmp_path, MARKED)))
-    assert outcome.evidence is not None, outcome.error
-    assert len(outcome.evidence.bricks) == 5
-
-
 def test_an_engine_without_marks_is_told_how_and_judged_all_the_same(tmp_path: Path) -> None:
     outcome = gate(python(tmp_path, PLAIN), bricks=20)
     assert outcome.verdict.verdict == "no_baseline"
@@ -145,7 +139,7 @@ def against(root: Path, rev: str) -> Outcome:
     return gate(budgeted(workload), against=rev, compare_budget_s=2.0)
 
 
-def test_both_sides_of_a_comparison_have_their_passes(marked_since: Path) -> None:
+def test_where_they_are_gated_both_sides_have_five(marked_since: Path) -> None:
     outcome = against(marked_since, "HEAD")
     assert outcome.evidence is not None, outcome.error
     assert outcome.baseline is not None

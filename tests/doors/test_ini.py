@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.commands import common, ini
 from pytest_flamegate.errors import UsageError
 from pytest_flamegate.settings import Settings
-from tests.doors.test_settings import FILES, LINES, NATIVE, TOML
+from tests.doors.test_settings import FILES, FLOATS, LINES, NATIVE, NUMBERS, TOML, WORDS
 
 
 def settings(**given: str) -> Settings:
@@ -24,10 +24,10 @@ def settings(**given: str) -> Settings:
         ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
         pytest.param(".pytest.ini", "", marks=NATIVE),
         ("tox.ini", "[tox]\n"),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget='"2"')),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(**WORDS)),
         ("pyproject.toml", "[tool.other]\n"),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2.0), marks=NATIVE),
-        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(budget=2), marks=NATIVE),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(**FLOATS), marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(**NUMBERS), marks=NATIVE),
         pytest.param(".pytest.toml", "", marks=NATIVE),
     ],
 )
@@ -61,6 +61,18 @@ def test_argument_before_environment_before_file(
     monkeypatch.chdir(pytester.mkdir("below"))
     assert settings().directory == pytester.path / "artifacts"
     assert settings(dir="here").directory == pytester.path / "below" / "here"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [(["--bricks"], 20), (["--bricks=3"], 3), (["load", "--bricks", "3"], 3)]
+)
+def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workloads", nargs="*")
+    common.add_knobs(parser, "bricks")
+    assert common.settings_of(parser.parse_args(words)).bricks == shown
+    with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
+        common.settings_of(parser.parse_args(["--bricks", "load"]))
 
 
 @pytest.mark.parametrize(

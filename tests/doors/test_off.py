@@ -208,7 +208,12 @@ def test_help_and_markers_say_what_there_is(project: Project) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["--flamegate-update", "--flamegate-update-in-ci", "--flamegate-inject=rms_norm:+10%"],
+    [
+        "--flamegate-update",
+        "--flamegate-update-in-ci",
+        "--flamegate-bricks",
+        "--flamegate-inject=rms_norm:+10%",
+    ],
 )
 def test_an_option_that_would_do_nothing_is_refused(project: Project, option: str) -> None:
     project.write("test_plain.py", "def test_plain(): pass")

@@ -43,6 +43,23 @@ def test_a_budget_that_is_none_is_refused(value: object) -> None:
     assert raised.value.code == "E_BAD_OPTION"
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, None), ("", None), ("1", 1), (20, 20), (20.0, 20), ("7.0", 7), ("1000", 1000)],
+)
+def test_bricks(value: object, shown: int | None) -> None:
+    assert settings(bricks=value).bricks == shown
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "1001", "2.5", 2.5, "nan", "inf", "ten", True, "tests/", "1e3000"]
+)
+def test_a_number_of_bricks_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match=r"flamegate_bricks is .*from 1 to 1000") as raised:
+        settings(bricks=value)
+    assert raised.value.code == "E_BAD_OPTION"
+
+
 @pytest.mark.parametrize(("value", "gflops"), [(None, None), ("", None), ("83.2", 83.2), (4, 4.0)])
 def test_a_peak_is_given_or_absent(value: object, gflops: float | None) -> None:
     assert settings(peak_gflops=value).peak_gflops == gflops
@@ -229,6 +246,33 @@ def test_option_before_environment_before_file(
     assert profiler("--flamegate-profiler=none") == "none"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ((), 5),
+        (("--flamegate-bricks",), 20),
+        (("--flamegate-bricks=3",), 3),
+        (("--flamegate-bricks", "3"), 3),
+        (("--flamegate-bricks", "--flamegate-budget=2"), 20),
+        (("tests", "--flamegate-bricks"), 20),
+    ],
+)
+def test_bricks_with_and_without_their_number(
+    pytester: pytest.Pytester, arguments: tuple[str, ...], shown: int
+) -> None:
+    pytester.makeini("[pytest]\nflamegate_bricks = 5\n")
+    pytester.mkdir("tests")
+    assert Settings.from_pytest(pytester.parseconfig(*arguments)).bricks == shown
+
+
+def test_a_path_behind_the_option_is_not_taken_for_its_number(pytester: pytest.Pytester) -> None:
+    """The option's value may be left out: argparse hands it the next word, which is refused."""
+    pytester.mkdir("tests")
+    result = pytester.runpytest("--flamegate", "--flamegate-bricks", "tests")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: E_BAD_OPTION: *'tests'*--flamegate-bricks=20*"])
+
+
 FILES = {
     "pytest.ini": "[pytest]\n{lines}",
     "tox.ini": "[pytest]\n{lines}",
@@ -237,6 +281,7 @@ FILES = {
 LINES = """\
 flamegate = yes
 flamegate_budget = 2
+flamegate_bricks = 3
 flamegate_profiler = none
 flamegate_dir = artifacts
 flamegate_config = loads.toml
@@ -250,6 +295,7 @@ flamegate_hotspots =
 TOML = """\
 flamegate = true
 flamegate_budget = {budget}
+flamegate_bricks = {bricks}
 flamegate_profiler = "none"
 flamegate_dir = "artifacts"
 flamegate_config = "loads.toml"
@@ -258,6 +304,9 @@ flamegate_share_drift = "strict"
 flamegate_tokens_per_second = "3%"
 flamegate_hotspots = "matmul_i2s=2pp, *=4pp"
 """
+NUMBERS = {"budget": 2, "bricks": 3}
+FLOATS = {name: float(value) for name, value in NUMBERS.items()}
+WORDS = {name: f'"{value}"' for name, value in NUMBERS.items()}
 NATIVE = pytest.mark.skipif(
     pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
 )
@@ -267,11 +316,11 @@ NATIVE = pytest.mark.skipif(
     ("name", "text"),
     [
         *((name, text.format(lines=LINES)) for name, text in FILES.items()),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget=2)),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(budget='"2"')),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2), marks=NATIVE),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(budget=2.0), marks=NATIVE),
-        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(budget=2), marks=NATIVE),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(**NUMBERS)),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(**WORDS)),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(**NUMBERS), marks=NATIVE),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(**FLOATS), marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(**NUMBERS), marks=NATIVE),
     ],
 )
 def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: str) -> None:
@@ -286,6 +335,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         profiler="none",
         budget_s=2.0,
         compare_budget_s=2.0,
+        bricks=3,
         strict=True,
         share_drift="strict",
         thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),
@@ -297,6 +347,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     [
         ("flamegate_budget = abc", "flamegate_budget"),
         ("flamegate_budget = 0", "flamegate_budget"),
+        ("flamegate_bricks = 2.5", "flamegate_bricks"),
         ("flamegate_strict = perhaps", "flamegate_strict"),
         ("flamegate_profiler = vtune", "flamegate_profiler"),
         ("flamegate_share_drift = lax", "flamegate_share_drift"),

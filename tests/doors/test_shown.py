@@ -18,7 +18,7 @@ from pytest_flamegate.settings import Settings
 from pytest_flamegate.shown import Shown, show, workflow_commands
 from pytest_flamegate.workload.spec import Workload
 from tests.receipt.factory import build
-from tests.report import verdicts
+from tests.report import bricks, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,7 @@ def shown(verdict: Verdict, *, measured: bool = True) -> Shown:
         accepted=False,
         receipt=triple.receipt if measured else None,
         evidence=triple.evidence if measured else None,
+        bricks=bricks.shown() if measured else None,
     )
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_flamegate.errors import FlamegateError
-from tests.profile.parsers import PARSERS, Parser
+from tests.profile.parser import Parser
+from tests.profile.parsers import PARSERS
 
 INPUT_BYTES = 65536
 MEMORY_TIMES = 10

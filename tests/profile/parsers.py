@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_flamegate.profile import jitdump, perf_tool, pyspy, sidecar, unfold, words
 from pytest_flamegate.profile.callgrind_out import parse_callgrind
@@ -19,24 +17,11 @@ from pytest_flamegate.profile.speedscope import parse_speedscope
 from pytest_flamegate.profile.text import decode
 from pytest_flamegate.profile.torch_trace import read_torch_trace, torch_kernels
 from pytest_flamegate.receipt.imports import FORMATS, format_of
+from tests.bricks.parsers import BRICK_PARSERS
+from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 from tests.profile.profiles import DATA
 
-LIMIT_S = 0.050
 RESULTS = Path(__file__).parent.parent / "receipt" / "imports" / "data"
-
-
-class Parser(NamedTuple):
-    """``read`` takes any bytes; ``samples`` are valid, ``tokens`` what its grammar is made of.
-
-    ``slots`` are what stands before and after a place where any name may stand; ``limit_s``
-    is the CPU time that 64 KiB may take.
-    """
-
-    read: Callable[[bytes], object]
-    samples: tuple[bytes, ...]
-    tokens: tuple[bytes, ...]
-    slots: tuple[tuple[bytes, bytes], ...] = ()
-    limit_s: float = LIMIT_S
 
 
 def _scrub(data: bytes) -> None:
@@ -86,17 +71,6 @@ _SYMBOLS = (
     b" (/usr/lib/libc.so.6)", b" ([kernel.kallsyms])", b" (/tmp/jitted-1-2.so)", b"/lib/python3",
     b"/lib/modules/a.ko", b"/site-packages/", b"[unknown]", "é\u202e".encode(), b"\xff", b"a" * 300,
 )  # fmt: skip
-_JSON = (
-    b"[]", b"{}", b"[", b"{", b"]", b"}", b",", b":", b'"', b"[],", b"{},", b'"a":', b"null,",
-    b"1,", b"-1", b"1e999", b"NaN", b"9" * 40, b"9" * 5000, b'{"name":"a","file":"b"},',
-    b'"\\ud800"', b"[0],", b"0.5,", b"true",
-)  # fmt: skip
-_EVENT = b'{"ph":"X","name":"f","cat":"cpu_op","pid":1,"tid":1,"ts":1.5,"dur":2},'
-_NODE = (
-    b'{"ph":"X","name":"n_kernel_time","cat":"Node","pid":1,"tid":1,"ts":1,"dur":2,'
-    b'"args":{"op_name":"MatMul","provider":"CPUExecutionProvider"}},'
-)
-_EVENTS = (b'"ph":"X",', b'"ts":', b'"dur":', b'"args":', b'"cat":', b'"kernel",', b"1e15,")
 PARSERS: dict[str, Parser] = {
     "perf script": Parser(
         lambda data: parse_script([data], ("/home/x/",)),
@@ -139,7 +113,7 @@ PARSERS: dict[str, Parser] = {
         parse_speedscope,
         ((DATA / "py-spy-speedscope.json").read_bytes(),),
         (
-            *_JSON,
+            *JSON,
             b'"shared":',
             b'"profiles":',
             b'"frames":',
@@ -228,7 +202,7 @@ PARSERS: dict[str, Parser] = {
         parse_profile,
         ((DATA / "py-spy-speedscope.json").read_bytes(), _EVENTED[0] + _EVENTED[1]),
         (
-            *_JSON,
+            *JSON,
             b'{"type":"O","frame":0,"at":0},',
             b'"events":[',
             b'"unit":"seconds"',
@@ -248,7 +222,7 @@ PARSERS: dict[str, Parser] = {
             _result,
             (path.read_bytes(),),
             (
-                *_JSON,
+                *JSON,
                 b"|",
                 b" | ",
                 b"\n",
@@ -272,27 +246,28 @@ PARSERS: dict[str, Parser] = {
             (DATA / "torch-trace.json").read_bytes(),
             (DATA / "torch-trace-stacks.json").read_bytes(),
         ),
-        (*_JSON, *_EVENTS, _EVENT, *_SYMBOLS),
+        (*JSON, *EVENTS, EVENT, *_SYMBOLS),
         (
-            (b'{"traceEvents":[', _EVENT[:-1] + b"]}"),
-            (b'{"traceEvents":[{"name":"', b'",' + _EVENT[1:-1] + b"]}"),
+            (b'{"traceEvents":[', EVENT[:-1] + b"]}"),
+            (b'{"traceEvents":[{"name":"', b'",' + EVENT[1:-1] + b"]}"),
         ),
         2 * LIMIT_S,  # two readings
     ),
     "onnxruntime": Parser(
         lambda data: (onnx_kernels(data), read_onnx_trace(data)),
         ((DATA / "onnx-trace.json").read_bytes(),),
-        (*_JSON, *_EVENTS, _NODE, b'"op_name":', b'"provider":'),
-        ((b"[", _NODE[:-1] + b"]"), (b'[{"name":"', b'",' + _NODE[1:-1] + b"]")),
+        (*JSON, *EVENTS, NODE, b'"op_name":', b'"provider":'),
+        ((b"[", NODE[:-1] + b"]"), (b'[{"name":"', b'",' + NODE[1:-1] + b"]")),
         2 * LIMIT_S,
     ),
+    **BRICK_PARSERS,
     "sidecar": Parser(
         lambda data: sidecar.parse(data, "perf"),
         (
             b'{"pid": 7, "errors": 0, "degraded": ["x"], "started_ticks": 3, "nonblocking": false}',
             b'{"pid":null,"errors":1,"degraded":[],"started_ticks":null,"nonblocking":true}',
         ),
-        (*_JSON, b'"pid":', b'"errors":', b'"degraded":'),
+        (*JSON, b'"pid":', b'"errors":', b'"degraded":'),
     ),
     "jitdump": Parser(
         _scrub, (_jitdump(),), (b"\0\0\0\0", b"\x10\0\0\0", b"\xff" * 4, b"\n", b"DTiJ")

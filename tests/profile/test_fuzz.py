@@ -19,7 +19,8 @@ from tests.profile.fuzz import (
     peak_bytes,
     read,
 )
-from tests.profile.parsers import PARSERS, Parser
+from tests.profile.parser import Parser
+from tests.profile.parsers import PARSERS
 from tests.profile.profiles import profile
 
 ALWAYS_THE_SAME = settings(

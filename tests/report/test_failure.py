@@ -171,3 +171,30 @@ def test_the_answer_is_coloured_where_it_is_asked_for() -> None:
     painted = section(verdicts.regressed(), colour=True).splitlines()
     assert painted[0].startswith("\x1b[1m\x1b[31mregressed")
     assert painted[1:] == section(verdicts.regressed()).splitlines()[1:]
+
+
+def test_bricks_that_cost_too_much_are_told() -> None:
+    judged = (
+        verdicts.brick("RmsNorm", 12.0, 15.0, "us/token", 10.0),
+        verdicts.brick("LmHead", None, 1.8, "us/call", 0.0),
+        verdicts.brick("Sampling", 5.0, 5.1, "us/token", 10.0),
+    )
+    verdict = verdicts.regressed()
+    told = section(
+        dataclasses.replace(
+            verdict, signals=(*verdict.signals, *judged), bricks=(verdicts.grown(),)
+        )
+    )
+    assert (
+        "  bricks  RmsNorm  12.0  →  15.0 µs/token  +25.0 % (+22.0 … +28.0), 10 allowed, "
+        "most of it in layer 0 (6.00 → 9.00)\n"
+        "          LmHead             1.80 µs/call  +20.0 % (+17.0 … +23.0) against its budget\n"
+    ) in told
+    assert "Sampling" not in told
+    many = [verdicts.brick(f"b{n}", 1.0, 2.0, "us/token", 10.0) for n in range(9)]
+    told = section(dataclasses.replace(verdict, signals=(*verdict.signals, *many)))
+    assert "  and 3 more bricks in verdict.json\n" in told
+
+
+def test_without_judged_bricks_none_are_told() -> None:
+    assert "bricks" not in section(verdicts.regressed())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pytest_flamegate.gate.brick import BrickChange, Grown
+from pytest_flamegate.gate.brick_costs import BrickCost
 from pytest_flamegate.gate.cost import CostChange
 from pytest_flamegate.gate.hotspots import Hotspot
 from pytest_flamegate.gate.phases import PhaseChange
 from pytest_flamegate.gate.shares import ShareChange
 from pytest_flamegate.gate.signals import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.workload.spec import BrickBudget
 
 
 def rate(decision: str = "regressed", **changes: float | None) -> Signal:
@@ -138,6 +141,7 @@ def in_pairs() -> Verdict:
         pairs=14,
         looks=(5, 7, 10, 14, 20, 28),
         against="4f2c91a0c2d1f6b7a8e9d0c1b2a3948576e5d4c3",
+        bricks=(grown(),),
     )
 
 
@@ -170,3 +174,31 @@ def inconclusive() -> Verdict:
         current_processes=28,
         cpu_pressure_pct=84.0,
     )
+
+
+def brick(name: str, before: float | None, now: float, unit: str, allowed: float) -> Signal:
+    """A judged brick; without ``before`` one call is held to its budget."""
+    change = 100.0 * (now / before - 1.0) if before else 20.0
+    return Signal(
+        name=f"brick:{name}",
+        baseline=before,
+        current=now,
+        unit=unit,
+        direction="lower_is_better",
+        decision="regressed" if change > allowed else "pass",
+        change_pct=change,
+        ci_low_pct=change - 3.0,
+        ci_high_pct=change + 3.0,
+        threshold_pct=allowed,
+    )
+
+
+def grown() -> BrickChange:
+    """A brick that cost more, most of it in one layer."""
+    before, after = (
+        BrickCost("RmsNorm", (each / 8,) * 5, (8.0,) * 5, 0.02, ((0, each / 2), (1, 6.0)), True)
+        for each in (12.0, 15.0)
+    )
+    signal = brick("RmsNorm", 12.0, 15.0, "us/token", 10.0)
+    budget = BrickBudget(growth_pct=10.0)
+    return BrickChange("RmsNorm", budget, before, after, (signal,), Grown(0, 6.0, 9.0))

@@ -131,11 +131,12 @@ class Engine:
         self.waits += 1
 
 
-def run_of(engine: Any) -> Callable[[Callable[[], None], Callable[[Any], None]], None]:
-    def run(began: Callable[[], None], token: Callable[[Any], None]) -> None:
-        began()
-        for each in engine("p", TOKENS):
-            token(each)
+def run_of(engine: Any) -> Callable[[int, Callable[[], None], Callable[[Any], None]], None]:
+    def run(times: int, began: Callable[[], None], token: Callable[[Any], None]) -> None:
+        for _ in range(times):
+            began()
+            for each in engine("p", TOKENS):
+                token(each)
 
     return run
 
@@ -144,7 +145,7 @@ def test_an_engine_sets_its_marks_for_the_pass_alone() -> None:
     engine = Engine()
     seen: list[Any] = []
     list(engine("p", 1))
-    told = read(bricked.clocked(run_of(engine), engine, lambda: None, seen.append))
+    told = read(bricked.clocked(run_of(engine), 1, engine, lambda: None, seen.append))
     (first, second) = sorted(told.recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)

@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.workload.sources.base import PHASES, figure, told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_flamegate.workload.sources.base import Heard, Told
 
 _LINE = re.compile(r"\btiming:\s*(.*)")
 _FIGURE = re.compile(r"\b([a-z]+_us)\s*=\s*([^\s,;]+)")
+
+
+def phases_us(lines: Iterable[str]) -> dict[str, list[float]]:
+    """Return all that ``lines`` say of each phase, in microseconds, in the order of ``PHASES``."""
+    said: dict[str, list[float]] = {}
+    for line in lines:
+        if (found := _LINE.search(line)) is None:
+            continue
+        for name, value in _FIGURE.findall(found[1]):
+            if name in PHASES:
+                said.setdefault(name, []).append(figure(Timing.name, name, value))
+    return {name: said[name] for name in PHASES if name in said}
 
 
 class Timing:
@@ -27,15 +41,9 @@ class Timing:
 
     def read(self, heard: Heard) -> Told | None:
         """Return the median of each phase, in microseconds."""
-        said: dict[str, list[float]] = {}
-        for line in heard.lines:
-            if (found := _LINE.search(line)) is None:
-                continue
-            for name, value in _FIGURE.findall(found[1]):
-                if name in PHASES:
-                    said.setdefault(name, []).append(figure(self.name, name, value))
+        said = phases_us(heard.lines)
         if not said:
             return None
-        medians = {name: statistics.median(said[name]) for name in PHASES if name in said}
+        medians = {name: statistics.median(values) for name, values in said.items()}
         spent_ms = sum(map(sum, said.values())) / 1e3
         return replace(told(self.name, medians), spent_ms=spent_ms)

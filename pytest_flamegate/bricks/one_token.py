@@ -1,0 +1,47 @@
+"""The calls of one token as they are shown: the tree of what ran, and the way that took longest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.bricks.graph import ascii_tree, critical_path, graph_of
+from pytest_flamegate.bricks.graph_nodes import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.bricks.graph import CriticalPath, ExecutionGraph
+    from pytest_flamegate.bricks.record import BrickCall
+
+_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OneToken:
+    """One token: the lines of its execution tree, and its critical path in one sentence."""
+
+    tree: tuple[str, ...]
+    critical_path: str
+
+
+def one_token(calls: Sequence[BrickCall]) -> OneToken:
+    """Return what is shown of one token's ``calls``. Raises what ``graph_of`` raises."""
+    graph = graph_of(calls)
+    path = critical_path(graph)
+    # A name may hold a line break; what the tree draws as one line stays one.
+    return OneToken(tuple(ascii_tree(graph).split("\n")), path_sentence(graph, path))
+
+
+def path_sentence(graph: ExecutionGraph, path: CriticalPath) -> str:
+    """Return how long the path is, and which bricks take most of it: own time in µs."""
+    own: Counter[str] = Counter()
+    for number, spent_ns in path.steps:
+        own[name_of(graph.nodes[number])] += spent_ns
+    named = [f"{name} {100 * spent / path.length_ns:.0f} %" for name, spent in own.most_common()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return (
+        f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs, of which "
+        f"{', '.join(named[:_NAMED])}{more}"
+    )

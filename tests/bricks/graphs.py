@@ -1,0 +1,118 @@
+"""Calls and graphs for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from pytest_flamegate.bricks.graph import (
+    AsyncTask,
+    Brick,
+    ExecutionGraph,
+    Function,
+    Kernel,
+    Layer,
+    Transfer,
+)
+from pytest_flamegate.bricks.record import BrickCall
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def call(
+    name: str,
+    start_ns: int,
+    end_ns: int,
+    *,
+    layer: int | None = None,
+    parent: int | None = None,
+    lane: int = 0,
+    elements: int = 0,
+    kernel: str = "",
+    size: int = 0,
+) -> BrickCall:
+    return BrickCall(
+        name,
+        start_ns,
+        end_ns,
+        end_ns - start_ns,
+        layer,
+        lane=lane,
+        parent=parent,
+        elements=elements,
+        bytes=size,
+        kernel=kernel,
+    )
+
+
+def attention() -> ExecutionGraph:
+    """Every kind of node and of edge, with times."""
+    graph = ExecutionGraph()
+    layer = graph.add_node(Layer(0, 0, 230_000))
+    brick = graph.add_node(Brick("QkvProjection", 0, 200_000, 4096))
+    kernel = graph.add_node(Kernel("batched_gemv", (32, 1, 1), (256, 1, 1), 4096))
+    copy = graph.add_node(Transfer("D2H", 512, 210_000, 230_000))
+    outer = graph.add_node(Function("step", 0, 240_000, "engine.py", 7))
+    task = graph.add_node(AsyncTask("prefetch", 1_000, 240_000))
+    after = graph.add_node(Brick("Sampling", 230_000, 240_000))
+    graph.add_edge(outer, layer, "Contains")
+    graph.add_edge(layer, brick, "Contains")
+    graph.add_edge(brick, kernel, "Launches")
+    graph.add_edge(kernel, copy, "Transfer")
+    graph.add_edge(outer, task, "Launches")
+    graph.add_edge(outer, after, "Calls")
+    graph.add_edge(brick, after, "Sequence")
+    graph.add_edge(after, copy, "DependsOn")
+    return graph
+
+
+@st.composite
+def recorded(draw: st.DrawFn, lanes: int = 1) -> list[BrickCall]:
+    """Calls as engines make them: in each lane one after the other, some within others."""
+    found: list[BrickCall] = []
+    for lane in range(lanes):
+        now = draw(st.integers(0, 50))
+        open_calls: list[tuple[int, int]] = []
+        for _ in range(draw(st.integers(1, 12))):
+            now += draw(st.integers(0, 20))
+            for _ in range(draw(st.integers(0, len(open_calls)))):
+                now = _ended(found, open_calls, now)
+            parent = open_calls[-1][0] if open_calls else None
+            layer = draw(st.one_of(st.none(), st.integers(0, 2)))
+            name = draw(st.sampled_from(["RmsNorm", "Activation", "D2H"]))
+            kernel = draw(st.sampled_from(["", "", "gemv", "gemv<<<2,3,4>>>"]))
+            open_calls.append((len(found), now))
+            found.append(call(name, now, now, layer=layer, parent=parent, lane=lane, kernel=kernel))
+            now += draw(st.integers(0, 20))
+        while open_calls:
+            now = _ended(found, open_calls, now) + draw(st.integers(0, 20))
+    return found
+
+
+def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) -> int:
+    """End the innermost call at ``now``, with its own time."""
+    index, start = open_calls.pop()
+    old = found[index]
+    within = sum(each.end_ns - each.start_ns for each in found if each.parent == index)
+    found[index] = BrickCall(
+        old.name,
+        start,
+        now,
+        now - start - within,
+        old.layer,
+        lane=old.lane,
+        parent=old.parent,
+        kernel=old.kernel,
+    )
+    return now
+
+
+def in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
+    """Calls of one layer, one right after the other."""
+    ends = [sum(durations_ns[: place + 1]) for place in range(len(durations_ns))]
+    return [
+        call(f"Brick{place}", end - took, end, layer=0)
+        for place, (took, end) in enumerate(zip(durations_ns, ends, strict=True))
+    ]

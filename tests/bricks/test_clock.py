@@ -1,0 +1,362 @@
+"""The brick clock: exact sums on a fake clock, and a coded answer to each wrong use."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
+from pytest_flamegate.bricks.durations import bucket
+from pytest_flamegate.bricks.marks import FOLD_AT, Scope
+from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from tests.bricks.clocks import FakeClock, by_name
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def test_inclusive_and_self_time_elements_and_calls(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        for elements in (8, 16):
+            with brick("GateProjection", elements=elements, layer=2, bytes=5, flops=7):
+                clock.pass_(100)
+                with brick("SiLU", elements=3, layer=2):
+                    clock.pass_(40)
+                clock.pass_(10)
+    recorded = profiler.recorded()
+    gate, activation = (by_name(recorded)[name] for name in ("GateProjection", "Activation"))
+    assert (gate.calls, gate.total_ns, gate.self_ns) == (2, 300, 220)
+    assert (gate.min_ns, gate.max_ns, gate.quantile_ns(0.5)) == (150, 150, 151)
+    assert (gate.elements, gate.bytes, gate.flops) == (24, 10, 14)
+    assert (gate.layer, gate.category, gate.provenance) == (2, "FFN", "measured_wall")
+    assert (activation.calls, activation.total_ns, activation.elements) == (2, 80, 6)
+    assert recorded.wall_ns == 300
+    assert recorded.unended == 0
+    assert [(lane.self_ns, lane.calls) for lane in recorded.lanes] == [(300, 4)]
+
+
+def test_a_brick_within_itself_counts_once_and_its_self_time_is_right(clock: FakeClock) -> None:
+    def walk(depth: int) -> None:
+        with brick("Tree", layer=depth):
+            clock.pass_(10)
+            if depth:
+                with brick("Step"):
+                    clock.pass_(1)
+                    walk(depth - 1)
+
+    with BrickProfiler(clock=clock) as profiler:
+        walk(3)
+    totals = profiler.recorded().totals
+    assert sum(each.total_ns for each in totals if each.name == "Tree") == 43
+    assert sum(each.self_ns for each in totals if each.name == "Tree") == 40
+    (step,) = (each for each in totals if each.name == "Step")
+    assert (step.calls, step.total_ns, step.self_ns, step.max_ns) == (3, 33, 3, 33)
+
+
+def test_names_layers_and_phases_apart(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        profiler.phase = "prefill"
+        with brick("Qkv", layer=0), brick("Quantize", category="FFN"):
+            profiler.phase = "decode"
+        with brick("QkvProjection", layer=1):
+            pass
+        with brick("Quantize"):
+            pass
+    assert [(t.name, t.layer, t.phase, t.category) for t in profiler.recorded().totals] == [
+        ("QkvProjection", 0, "prefill", "Attention"),
+        ("QkvProjection", 1, "decode", "Attention"),
+        ("Quantize", None, "decode", "FFN"),
+        ("Quantize", None, "prefill", "FFN"),
+    ]
+
+
+def test_an_exception_passes_and_the_call_counts(clock: FakeClock) -> None:
+    def fails() -> None:
+        with brick("A"), brick("B"):
+            clock.pass_(5)
+            raise KeyError
+
+    with BrickProfiler(clock=clock) as profiler, pytest.raises(KeyError):
+        fails()
+    assert {n: (t.calls, t.total_ns) for n, t in by_name(profiler.recorded()).items()} == {
+        "A": (1, 5),
+        "B": (1, 5),
+    }
+
+
+def test_handles_take_more_elements_at_the_end(clock: FakeClock) -> None:
+    assert start("A") is None
+    stop(None, elements=3)
+    with BrickProfiler(clock=clock) as profiler:
+        handle = start("A", elements=1)
+        clock.pass_(2)
+        stop(handle, elements=4)
+    assert (by_name(profiler.recorded())["A"].elements, clock.now) == (5, 1_002)
+
+
+def test_many_calls_are_folded_without_loss(clock: FakeClock) -> None:
+    durations = [number % 300 for number in range(2 * FOLD_AT + 7)]
+    with BrickProfiler(clock=clock) as profiler:
+        for duration in durations:
+            with brick("A"):
+                clock.pass_(duration)
+                with brick("B"):
+                    clock.pass_(1)
+        held = sum(map(len, _held(profiler)))
+    a = by_name(profiler.recorded())["A"]
+    assert held <= 3 * FOLD_AT
+    assert (a.calls, a.self_ns) == (len(durations), sum(durations))
+    assert a.durations == {
+        str(number): calls for number, calls in Counter(bucket(d + 1) for d in durations).items()
+    }
+
+
+def _held(profiler: BrickProfiler) -> Iterator[list[int]]:
+    assert profiler._recording is not None
+    for lane in profiler._recording.lanes():
+        for cells in lane.cells.values():
+            for cell in cells.values():
+                yield cell.leaves
+                yield cell.nested
+
+
+@given(st.lists(st.integers(0, 2**52)))
+def test_buckets_are_those_of_single_durations(durations: list[int]) -> None:
+    clock = FakeClock()
+    with BrickProfiler(clock=clock) as profiler:
+        for duration in [1, *durations]:
+            with brick("A"):
+                clock.pass_(duration)
+    counts = Counter(map(bucket, [1, *durations]))
+    assert by_name(profiler.recorded())["A"].durations == {str(k): v for k, v in counts.items()}
+
+
+TREES = st.recursive(
+    st.tuples(st.sampled_from("ABC"), st.integers(0, 50), st.just(())),
+    lambda inner: st.tuples(
+        st.sampled_from("ABC"), st.integers(0, 50), st.lists(inner, max_size=4).map(tuple)
+    ),
+    max_leaves=30,
+)
+
+
+def _run(tree: Any, clock: FakeClock) -> None:
+    name, ns, within = tree
+    with brick(name, elements=ns):
+        for each in within:
+            clock.pass_(ns)
+            _run(each, clock)
+        clock.pass_(ns)
+
+
+def _reference(tree: Any, above: tuple[str, ...], sums: dict[str, list[int]]) -> int:
+    name, ns, within = tree
+    own = ns * (len(within) + 1)
+    took: int = own + sum(_reference(each, (*above, name), sums) for each in within)
+    row = sums.setdefault(name, [0, 0, 0, 0])
+    for place, value in enumerate((1, 0 if name in above else took, own, ns)):
+        row[place] += value
+    return took
+
+
+@given(st.lists(TREES, max_size=4))
+def test_random_trees_sum_as_a_plain_reference_says(trees: list[Any]) -> None:
+    for keep_calls in (0, 1_000):
+        clock = FakeClock()
+        with BrickProfiler(clock=clock, keep_calls=keep_calls) as profiler:
+            for tree in trees:
+                _run(tree, clock)
+        recorded = profiler.recorded()
+        sums: dict[str, list[int]] = {}
+        wall = sum(_reference(tree, (), sums) for tree in trees)
+        assert {
+            name: [each.calls, each.total_ns, each.self_ns, each.elements]
+            for name, each in by_name(recorded).items()
+        } == sums
+        assert recorded.wall_ns == wall == sum(lane.self_ns for lane in recorded.lanes)
+        assert sum(call.self_ns for call in recorded.calls) == (wall if keep_calls else 0)
+
+
+def _ended_twice() -> None:
+    handle = start("A")
+    stop(handle)
+    stop(handle)
+
+
+def _left_open() -> None:
+    outer = start("A")
+    inner = start("B")
+    stop(outer)
+    stop(inner)
+
+
+def _generator() -> None:
+    @profiled
+    def values() -> Iterator[int]:
+        yield 1
+
+
+WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
+    "ended twice": ("E_BRICK_ENDED", _ended_twice),
+    "ended after the one around it": ("E_BRICK_ORDER", _left_open),
+    "unknown category": ("E_BRICK_CATEGORY", lambda: brick("A", category="Magic")),  # type: ignore[arg-type]
+    "another category": (
+        "E_BRICK_CATEGORY",
+        lambda: [brick("A", category="FFN"), brick("A", category="Norm")],
+    ),
+    "another category than the known one": (
+        "E_BRICK_CATEGORY",
+        lambda: brick("Qkv", category="FFN"),
+    ),
+    "negative elements": ("E_BRICK_COUNT", lambda: brick("A", elements=-1)),
+    "negative bytes": ("E_BRICK_COUNT", lambda: brick("A", bytes=-1)),
+    "empty name": ("E_BRICK_NAME", lambda: brick("")),
+    "a number as a name": ("E_BRICK_NAME", lambda: brick(7)),  # type: ignore[arg-type]
+    "a list as a name": ("E_BRICK_NAME", lambda: brick([])),  # type: ignore[arg-type]
+    "a word as a layer": ("E_BRICK_LAYER", lambda: brick("A", layer="first")),  # type: ignore[arg-type]
+    "a generator": ("E_BRICK_GENERATOR", _generator),
+    "two profilers": ("E_BRICKS_ON", BrickProfiler().__enter__),
+    "no such sync": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
+    "nothing to wait for": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="deferred")),
+    "never on": ("E_BRICKS_OFF", lambda: BrickProfiler().recorded()),
+    "reset while off": ("E_BRICKS_OFF", lambda: BrickProfiler().reset()),
+}
+
+
+@pytest.mark.parametrize("keep_calls", [0, 9])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use_has_a_code(wrong: str, keep_calls: int) -> None:
+    code, use = WRONG[wrong]
+    with BrickProfiler(keep_calls=keep_calls), pytest.raises(UsageError) as refusal:
+        use()
+    assert refusal.value.code == code
+
+
+def test_a_count_that_is_no_whole_number_is_refused() -> None:
+    with BrickProfiler() as profiler, brick("A", elements=1.5):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(UsageError, match="E_BRICK_COUNT"):
+        profiler.recorded()
+
+
+def test_calls_that_never_end_stand_in_no_figure(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        with brick("A"):
+            clock.pass_(1)
+            lost = start("Lost")
+            clock.pass_(10)
+            with brick("B"):
+                clock.pass_(100)
+            clock.pass_(1_000)
+        with pytest.raises(UsageError, match="E_BRICK_ORDER"):
+            stop(lost)
+        start("Open")
+    recorded = profiler.recorded()
+    assert {n: (t.total_ns, t.self_ns) for n, t in by_name(recorded).items()} == {
+        "A": (1_111, 1_011),
+        "B": (100, 100),
+    }
+    assert recorded.unended == 2
+
+
+def test_the_engines_own_exception_is_not_hidden() -> None:
+    with BrickProfiler() as profiler:
+        outer, inner = brick("A"), brick("B")
+        outer.__exit__(None, None, None)
+        inner.__exit__(KeyError, KeyError(), None)
+    assert profiler.recorded().unended == 1
+
+
+def test_calls_that_outlive_the_profiler_or_a_reset_end_silently(clock: FakeClock) -> None:
+    with ExitStack() as stack:
+        profiler = stack.enter_context(BrickProfiler(clock=clock))
+        with brick("A"):
+            clock.pass_(5)
+            profiler.reset()
+            clock.pass_(1)
+            with brick("B"):
+                clock.pass_(2)
+        with brick("C"):
+            stack.close()
+            clock.pass_(4)
+    recorded = profiler.recorded()
+    assert {n: t.total_ns for n, t in by_name(recorded).items()} == {"B": 2}
+    assert (recorded.wall_ns, recorded.unended) == (3, 1)
+
+
+def test_a_snapshot_while_on(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        assert profiler.recorded().totals == ()
+        with brick("A"), brick("B"):
+            clock.pass_(3)
+            first = profiler.recorded()
+        second = profiler.recorded()
+    assert (first.totals, first.unended) == ((), 2)
+    assert {t.name: t.total_ns for t in second.totals} == {"A": 3, "B": 3}
+    assert profiler.recorded() == second
+
+
+def test_a_clock_that_goes_back_is_refused(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        with brick("A"):
+            clock.pass_(10)
+            with brick("B"):
+                clock.pass_(-1)
+        clock.pass_(100)
+        with pytest.raises(ToolError, match="E_BRICKS_CLOCK"):
+            profiler.recorded()
+    with pytest.raises(FlamegateError, match="E_BRICKS_CLOCK"):
+        profiler.recorded()
+
+
+def test_a_trusted_clock_that_goes_back_is_refused_too(clock: FakeClock) -> None:
+    profiler = BrickProfiler()
+    profiler._clock = clock
+    with profiler:
+        for _ in range(FOLD_AT + 2):
+            with brick("A"):
+                clock.pass_(-1)
+        clock.pass_(10**9)
+    with pytest.raises(FlamegateError, match="E_BRICKS_CLOCK"):
+        profiler.recorded()
+
+
+def test_the_handle_is_small() -> None:
+    assert sys.getsizeof(Scope()) <= 96
+    assert not hasattr(Scope(), "__dict__")
+
+
+@pytest.mark.parametrize("names", [10, 1_000])
+def test_a_call_asks_for_its_name_as_often_among_ten_as_among_a_thousand(names: int) -> None:
+    class Name(str):
+        __slots__ = ()
+        asked = 0
+
+        def __hash__(self) -> int:
+            Name.asked += 1
+            return super().__hash__()
+
+        def __eq__(self, other: object) -> bool:
+            Name.asked += 1
+            return super().__eq__(other)
+
+    many = [Name(f"brick {number}") for number in range(names)]
+    with BrickProfiler():
+        for name in many:
+            with brick(name):
+                pass
+        Name.asked = 0
+        for name in many:
+            with brick(name):
+                pass
+    # One hash and one comparison for each call.
+    assert Name.asked == 2 * names

@@ -1,0 +1,193 @@
+"""Threads and asyncio tasks clock side by side: nothing lost, nothing nested across them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
+from pytest_flamegate.bricks.marks import Scope
+from pytest_flamegate.errors import UsageError
+from tests.bricks.clocks import FakeClock, by_name
+
+THREADS, CALLS = 6, 700
+
+
+def test_threads_lose_no_call_and_nest_nothing() -> None:
+    barrier = threading.Barrier(THREADS)
+
+    def work() -> None:
+        barrier.wait()
+        for number in range(CALLS):
+            with brick("Outer", layer=number % 3), brick("Inner", elements=number):
+                pass
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with BrickProfiler(keep_calls=2 * CALLS * THREADS) as profiler:
+            threads = [threading.Thread(target=work, name=f"w{n}") for n in range(THREADS)]
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads):
+                seen = profiler.recorded()
+                assert all(lane.self_ns <= seen.wall_ns for lane in seen.lanes)
+                assert all(0 <= t.self_ns <= t.total_ns for t in seen.totals)
+    finally:
+        sys.setswitchinterval(before)
+    recorded = profiler.recorded()
+    inner = [total for total in recorded.totals if total.name == "Inner"]
+    outer = [total for total in recorded.totals if total.name == "Outer"]
+    assert sum(total.calls for total in outer) == THREADS * CALLS
+    assert sum(total.elements for total in inner) == THREADS * sum(range(CALLS))
+    assert sum(total.total_ns - total.self_ns for total in outer) == inner[0].total_ns
+    assert sorted((lane.name, lane.calls) for lane in recorded.lanes) == [
+        (f"w{number}", 2 * CALLS) for number in range(THREADS)
+    ]
+    assert all(0 < lane.self_ns <= recorded.wall_ns for lane in recorded.lanes)
+    assert len(recorded.calls) == 2 * CALLS * THREADS
+    for call in recorded.calls:
+        if call.parent is None:
+            assert call.name == "Outer"
+        else:
+            parent = recorded.calls[call.parent]
+            assert (parent.name, parent.lane) == ("Outer", call.lane)
+            assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
+
+
+def test_interleaved_tasks_are_not_nested_into_each_other() -> None:
+    clock = FakeClock()
+
+    @profiled("Work")
+    async def work(rounds: int) -> None:
+        for _ in range(rounds):
+            with brick("Step", elements=1):
+                clock.pass_(1)
+                await asyncio.sleep(0)
+                clock.pass_(1)
+
+    async def main() -> None:
+        with brick("Main"):
+            await asyncio.gather(*(work(rounds) for rounds in range(1, 6)))
+
+    with BrickProfiler(clock=clock, keep_calls=100) as profiler, brick("Thread"):
+        asyncio.run(main())
+    recorded = profiler.recorded()
+    totals = by_name(recorded)
+    assert (totals["Work"].calls, totals["Step"].calls, totals["Step"].elements) == (5, 15, 15)
+    assert totals["Main"].self_ns == totals["Main"].total_ns == recorded.wall_ns == 30
+    assert totals["Thread"].self_ns == 30
+    assert sorted(lane.calls for lane in recorded.lanes) == [1, 1, 2, 3, 4, 5, 6]
+    assert all(lane.self_ns <= recorded.wall_ns for lane in recorded.lanes)
+    for call in recorded.calls:
+        parent = None if call.parent is None else recorded.calls[call.parent]
+        assert (parent and parent.name) == ("Work" if call.name == "Step" else None)
+        assert parent is None or parent.lane == call.lane
+
+
+def test_tasks_have_lanes_even_if_asyncio_came_late() -> None:
+    script = """
+import sys
+from pytest_flamegate.bricks import BrickProfiler, brick
+with BrickProfiler() as profiler:
+    with brick("Before"):
+        pass
+    assert "asyncio" not in sys.modules
+    import asyncio
+    async def work():
+        with brick("Work"):
+            await asyncio.sleep(0)
+    async def main():
+        await asyncio.gather(work(), work())
+    asyncio.run(main())
+assert not any(finder is profiler for finder in sys.meta_path)
+print([(lane.calls) for lane in profiler.recorded().lanes], profiler.recorded().unended)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[1, 1, 1] 0\n"
+
+
+def test_many_tasks_and_threads_are_summed_up_when_they_end() -> None:
+    async def work() -> None:
+        with brick("Work", elements=2):
+            start("Open")
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        for _ in range(500):
+            await asyncio.create_task(work())
+
+    with BrickProfiler() as profiler:
+        asyncio.run(main())
+        for _ in range(100):
+            thread = threading.Thread(target=lambda: stop(start("Thread")))
+            thread.start()
+            thread.join()
+        assert profiler._recording is not None
+        assert len(profiler._recording.lanes()) <= 130
+    recorded = profiler.recorded()
+    assert [(t.name, t.calls, t.elements) for t in recorded.totals] == [
+        ("Thread", 100, 0),
+        ("Work", 500, 1_000),
+    ]
+    assert (len(recorded.lanes), recorded.unended) == (600, 500)
+
+
+@pytest.mark.parametrize("form", ["handle", "block"])
+def test_an_end_in_another_thread_is_refused_and_counted_as_unended(form: str) -> None:
+    clock = FakeClock()
+    with BrickProfiler(clock=clock) as profiler, ThreadPoolExecutor(1) as pool, brick("Around"):
+        scope = brick("A")
+        assert isinstance(scope, Scope)
+        clock.pass_(7)
+        end = (
+            pool.submit(stop, scope)
+            if form == "handle"
+            else pool.submit(scope.__exit__, *[None] * 3)
+        )
+        with pytest.raises(UsageError, match=r"E_BRICK_LANE.*MainThread"):
+            end.result()
+    recorded = profiler.recorded()
+    assert {n: t.self_ns for n, t in by_name(recorded).items()} == {"Around": 7}
+    assert recorded.unended == 1
+
+
+def test_an_end_in_another_task_is_refused() -> None:
+    async def main() -> None:
+        handle = start("A")
+
+        async def ends() -> None:
+            stop(handle)
+
+        with pytest.raises(UsageError, match="E_BRICK_LANE"):
+            await asyncio.create_task(ends())
+        stop(handle)
+
+    with BrickProfiler() as profiler:
+        asyncio.run(main())
+    assert by_name(profiler.recorded())["A"].calls == 1
+
+
+def test_interleaved_generators_are_told_by_name() -> None:
+    def values(name: str) -> Iterator[int]:
+        with brick(name):
+            yield 1
+        yield 2
+
+    with BrickProfiler() as profiler:
+        first, second = values("A"), values("B")
+        next(first)
+        next(second)
+        next(first)
+        with pytest.raises(UsageError, match=r"E_BRICK_ORDER.*generator"):
+            next(second)
+    recorded = profiler.recorded()
+    assert ([t.name for t in recorded.totals], recorded.unended) == (["A"], 1)

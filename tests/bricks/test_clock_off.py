@@ -1,0 +1,106 @@
+"""A mark costs nothing while no profiler is on, and the package loads nothing large."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+
+from pytest_flamegate.bricks import BrickProfiler, brick, marks, profiled, start, stop
+from tests.bricks.clocks import FakeClock, by_name
+
+
+@profiled("Work")
+def _work() -> None: ...
+
+
+def _marked(calls: int) -> None:
+    for _ in range(calls):
+        with brick("RmsNorm", elements=64, layer=3, bytes=4, flops=2, category="Norm", kernel="k"):
+            pass
+        stop(start("RmsNorm", elements=64), elements=3)
+        _work()
+
+
+def test_no_clock_is_read_and_the_mark_is_one_shared_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(marks, "_clock", clock)
+    _marked(10)
+    assert clock.reads == 0
+    assert brick("A") is brick("B") is marks.OFF
+    assert start("A") is None
+    with BrickProfiler(clock=clock):
+        on = clock.reads
+        _marked(10)
+    # The test can fail: while on, each of the three kinds of mark reads twice.
+    assert clock.reads - on == 10 * 3 * 2 + 1
+
+
+def test_nothing_is_allocated() -> None:
+    _marked(10)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        blocks = sys.getallocatedblocks()
+        _marked(1_000)
+        assert sys.getallocatedblocks() - blocks <= 5
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before <= 500
+    # Frames and the keyword arguments of one call at a time, whatever the number of calls.
+    assert peak - before <= 2_000
+
+
+def test_exceptions_pass_and_a_shared_object_nests() -> None:
+    with pytest.raises(KeyError), brick("A"), brick("A"):
+        raise KeyError
+
+
+def test_marks_load_neither_numpy_nor_asyncio() -> None:
+    script = (
+        "import sys; from pytest_flamegate.bricks import brick, profiled, start, stop\n"
+        "with brick('A'): pass\n"
+        "print({'numpy', 'asyncio', 'inspect', 'pytest'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+def test_functions_and_coroutines_keep_their_names_and_results() -> None:
+    clock = FakeClock()
+
+    @profiled
+    def double(number: int) -> int:
+        """Twice."""
+        clock.pass_(3)
+        return 2 * number
+
+    @profiled("Slow", elements=2, layer=1, category="FFN")
+    async def slow(number: int) -> int:
+        clock.pass_(number)
+        return number
+
+    assert double(4) == 8
+    with BrickProfiler(clock=clock) as profiler:
+        assert double(4) == 8
+        assert asyncio.run(slow(7)) == 7
+    totals = by_name(profiler.recorded())
+    assert (double.__name__, double.__doc__) == ("double", "Twice.")
+    assert {t.name.rpartition(".")[2]: (t.calls, t.total_ns) for t in totals.values()} == {
+        "double": (1, 3),
+        "Slow": (1, 7),
+    }
+    assert (totals["Slow"].category, totals["Slow"].layer) == ("FFN", 1)

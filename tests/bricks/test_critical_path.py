@@ -1,0 +1,203 @@
+"""The critical path and slack, against sums and against every path there is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.bricks.critical_path import by_name
+from pytest_flamegate.bricks.graph import (
+    AsyncTask,
+    Brick,
+    ExecutionGraph,
+    Function,
+    Kernel,
+    Layer,
+    Transfer,
+    critical_path,
+    graph_of,
+)
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.errors import UndecidedError
+from tests.bricks.graphs import attention, call, in_a_row, recorded
+
+Edges = list[tuple[int, int, Any]]
+
+
+def graph_with(nodes: list[Any], edges: Edges) -> ExecutionGraph:
+    graph = ExecutionGraph()
+    for node in nodes:
+        graph.add_node(node)
+    for edge in edges:
+        graph.add_edge(*edge)
+    return graph
+
+
+def test_siblings_in_sequence_add_up() -> None:
+    path = critical_path(graph_of(in_a_row([50, 200, 100])))
+    assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
+    assert path.steps == ((1, 50), (2, 200), (3, 100))
+    assert path.slack_ns == (0, 0, 0, 0)
+
+
+def test_siblings_beside_each_other_do_not() -> None:
+    nodes = [Layer(0), *(Brick(f"b{took}", 0, took, lane=took) for took in (50, 200, 100))]
+    path = critical_path(graph_with(nodes, [(0, each, "Contains") for each in (1, 2, 3)]))
+    assert (path.length_ns, path.steps) == (200, ((2, 200),))
+    assert path.slack_ns == (0, 150, 0, 100)
+
+
+@pytest.mark.parametrize("kernel", [Kernel("k", start_ns=20, end_ns=80), Kernel("k")])
+def test_a_nested_kernel_is_not_counted_twice(kernel: Kernel) -> None:
+    path = critical_path(graph_with([Brick("b", 0, 100), kernel], [(0, 1, "Launches")]))
+    assert path.length_ns == 100
+    assert sum(path.self_ns) == 100
+    assert path.slack_ns == (0, 0)
+
+
+def test_a_kernel_that_outlives_its_brick_waits_only_for_its_launch() -> None:
+    nodes = [Brick("b", 0, 30), Kernel("k", start_ns=10, end_ns=100), Brick("next", 30, 60)]
+    path = critical_path(graph_with(nodes, [(0, 1, "Launches"), (0, 2, "Sequence")]))
+    assert path.steps == ((0, 10), (1, 90))
+    assert path.slack_ns == (0, 0, 40)
+
+
+def test_the_time_before_between_and_after_what_runs_within_is_ones_own() -> None:
+    calls = [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)]
+    path = critical_path(graph_of(calls))
+    assert path.steps == ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10))
+    assert path.self_ns == (30, 20, 50)
+
+
+def test_calls_that_take_no_time_are_no_circle() -> None:
+    nodes = [Brick("outer", 0, 10), *(Brick(name, 5, 5) for name in "abc")]
+    edges: Edges = [(0, 3, "Calls"), (0, 1, "Calls"), (0, 2, "Calls")]
+    edges += [(1, 2, "Sequence"), (2, 3, "Sequence")]
+    assert critical_path(graph_with(nodes, edges)).length_ns == 10
+
+
+def test_every_kind_of_edge_orders() -> None:
+    path = critical_path(attention())
+    assert path.steps == ((5, 239_000),)
+    assert path.wall_ns == 240_000
+    # The other way is the brick, its kernel's copy and then the sampling: 200 + 20 + 10 µs.
+    assert path.slack_ns == (9_000, 9_000, 9_000, 9_000, 0, 0, 9_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "edge"),
+    [
+        ("DependsOn", [Brick("late", 5, 9), Brick("early", 0, 6)], (0, 1)),
+        ("Sequence", [Brick("early", 0, 6), Brick("late", 5, 9)], (0, 1)),
+        ("Transfer", [Transfer("H2D", 1, 0, 6), Brick("late", 5, 9)], (0, 1)),
+        ("Calls", [Brick("outer", 5, 9), Brick("late", 4, 6)], (0, 1)),
+    ],
+)
+def test_times_that_contradict_an_edge_are_refused(kind: Any, nodes: Any, edge: Any) -> None:
+    with pytest.raises(UndecidedError, match="'late'") as refused:
+        critical_path(graph_with(nodes, [(*edge, kind)]))
+    assert refused.value.code == "E_GRAPH_ORDER"
+
+
+def test_a_chain_longer_than_the_whole_is_refused() -> None:
+    """What has no time of its own cannot be held against the times of what it waits for."""
+    nodes = [Brick("b", 0, 10), Kernel("k"), Transfer("H2D", 1, 5, 30), Brick("next", 10, 20)]
+    edges: Edges = [(0, 1, "Launches"), (1, 2, "DependsOn"), (0, 3, "Sequence")]
+    with pytest.raises(UndecidedError, match="35 ns, and all together took 30 ns") as refused:
+        critical_path(graph_with(nodes, edges))
+    assert refused.value.code == "E_GRAPH_ORDER"
+
+
+@pytest.mark.parametrize(
+    ("edges", "named"),
+    [
+        ([(0, 1, "DependsOn"), (1, 0, "DependsOn")], {"'a'", "'b'"}),
+        ([(0, 1, "Sequence"), (1, 2, "Sequence"), (0, 2, "DependsOn")], {"'a'", "'b'", "'c'"}),
+        ([(0, 1, "Calls"), (1, 0, "DependsOn")], {"'a'", "'b'"}),
+    ],
+)
+def test_a_circle_is_refused_by_name(edges: Edges, named: set[str]) -> None:
+    graph = graph_with([Brick(name, 4, 4) for name in "abc"], [*edges])
+    with pytest.raises(UndecidedError) as refused:
+        critical_path(graph)
+    assert refused.value.code == "E_GRAPH_CYCLE"
+    told = refused.value.what.rstrip(".").partition(": ")[2].split(" → ")
+    assert {*told} == named
+    assert told[0] == told[-1]
+
+
+@pytest.mark.parametrize("nodes", [[], [Layer(0), Kernel("k")]])
+def test_without_times_there_is_no_path(nodes: list[Any]) -> None:
+    with pytest.raises(UndecidedError) as refused:
+        critical_path(graph_with(nodes, []))
+    assert refused.value.code == "E_GRAPH_EMPTY"
+
+
+@given(recorded())
+def test_in_one_lane_the_path_is_all_own_time(calls: list[BrickCall]) -> None:
+    graph = graph_of(calls)
+    path = critical_path(graph)
+    assert path.length_ns == sum(each.self_ns for each in calls) <= path.wall_ns
+    assert sum(path.self_ns) == path.length_ns
+    assert sum(own for _, own in path.steps) == path.length_ns
+    spent = by_name(graph, path)
+    assert sum(own for _, own, _ in spent) == path.length_ns
+
+
+@given(recorded(lanes=3))
+def test_of_lanes_side_by_side_it_is_the_longest(calls: list[BrickCall]) -> None:
+    path = critical_path(graph_of(calls))
+    lanes = [sum(each.self_ns for each in calls if each.lane == lane) for lane in range(3)]
+    assert path.length_ns == max(lanes) <= path.wall_ns
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[int], set[tuple[int, int]]]:
+    """How long nodes take, and which waits for which: the later one for the earlier."""
+    durations = draw(st.lists(st.integers(0, 9), min_size=1, max_size=7))
+    pairs = [(a, b) for b in range(len(durations)) for a in range(b)]
+    return durations, draw(st.sets(st.sampled_from(pairs))) if pairs else set()
+
+
+@given(plans())
+def test_it_is_the_longest_of_all_paths(plan: tuple[list[int], set[tuple[int, int]]]) -> None:
+    durations, waits = plan
+    ends: list[int] = []
+    for number, took in enumerate(durations):
+        ends.append(took + max([ends[a] for a, b in waits if b == number], default=0))
+    makers = [Brick, Function, AsyncTask]
+    nodes = [
+        makers[number % 3](f"n{number}", end - took, end)
+        for number, (took, end) in enumerate(zip(durations, ends, strict=True))
+    ]
+    edges: Edges = [(b, a, "DependsOn") for a, b in sorted(waits)]
+    path = critical_path(graph_with(nodes, edges))
+    chains = every_chain(len(durations), waits)
+    lengths = {chain: sum(durations[each] for each in chain) for chain in chains}
+    assert path.length_ns == max(lengths.values()) == max(ends)
+    for number in range(len(durations)):
+        through = max(took for chain, took in lengths.items() if number in chain)
+        assert path.slack_ns[number] == path.length_ns - through
+    assert all((a, b) in waits for (a, _), (b, _) in pairwise(path.steps)) or 0 in durations
+
+
+def every_chain(count: int, waits: set[tuple[int, int]]) -> set[tuple[int, ...]]:
+    chains: set[tuple[int, ...]] = {(number,) for number in range(count)}
+    fresh = chains
+    while fresh:
+        fresh = {(*chain, b) for chain in fresh for a, b in waits if a == chain[-1]}
+        chains = chains | fresh
+    return chains
+
+
+def test_depth_is_no_matter() -> None:
+    depth = 20_000
+    calls = [
+        call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)
+        for each in range(depth)
+    ]
+    assert critical_path(graph_of(calls)).length_ns == 3 * depth

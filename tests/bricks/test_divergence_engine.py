@@ -1,0 +1,141 @@
+"""Digests of the embedded engine: the same twice, and parted where one weight was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_flamegate.bricks.digests import Digests, Key
+from pytest_flamegate.bricks.divergence import divergence, sentence
+from pytest_flamegate.bricks.tolerance import Tolerance
+from pytest_flamegate.embedded import kernels, transformer
+from pytest_flamegate.embedded.kernels import BLOCK, TernaryMatrix
+from pytest_flamegate.embedded.tokenizer import encode
+from pytest_flamegate.embedded.transformer import Transformer
+
+PROMPT = "Once"
+TOKENS = 3
+NORMS = ("attn_norm", "attn_sub_norm", "ffn_norm", "ffn_sub_norm")
+PROJECTIONS = {
+    "attn_qkv": "QkvProjection",
+    "attn_output": "OutputProjection",
+    "ffn_gate_up": "GateProjection",
+    "ffn_down": "DownProjection",
+}
+Kernel = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return transformer.load()
+
+
+def recorded(model: Transformer, values_bytes: int = 0) -> Digests:
+    """Generate, and record what every kernel gave, by the weights that it was given."""
+    digests = Digests(values_bytes=values_bytes)
+    names: dict[int, tuple[str, int | None]] = {id(model.weights.output_norm): ("RmsNorm", None)}
+    for number, layer in enumerate(model.weights.layers):
+        for name in NORMS:
+            names[id(getattr(layer, name))] = (f"RmsNorm {name}", number)
+        for name, brick in PROJECTIONS.items():
+            names[id(getattr(layer, name))] = (brick, number)
+    position = -1
+
+    def told(kernel: Kernel, weight_at: int | None, brick: str = "") -> Kernel:
+        def called(*given: Any) -> Any:
+            nonlocal position
+            position += brick == "Embedding"
+            result = kernel(*given)
+            name, layer = (brick, None) if weight_at is None else names[id(given[weight_at])]
+            digests.record(name, result, layer=layer, position=position)
+            return result
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "embed", told(kernels.embed, None, "Embedding"))
+        patch.setattr(kernels, "rms_norm", told(kernels.rms_norm, 1))
+        patch.setattr(kernels, "ternary_gemv", told(kernels.ternary_gemv, 0))
+        patch.setattr(kernels, "lm_head", told(kernels.lm_head, None, "LmHead"))
+        list(model.generate(PROMPT, TOKENS))
+    return digests
+
+
+def flipped(model: Transformer, layer: int, name: str) -> Transformer:
+    """Return the model with one weight of one matrix in another sign, and nothing else.
+
+    It is one that the largest input of the first token meets: one that meets 0 changes nothing.
+    """
+    norm = NORMS[list(PROJECTIONS).index(name)]
+    given = recorded(model, values_bytes=64 << 20).get(Key(f"RmsNorm {norm}", layer, 0))
+    assert given is not None
+    assert given.values is not None
+    largest = int(np.argmax(np.abs(np.frombuffer(given.values, "<f4"))))
+    layers = list(model.weights.layers)
+    matrix: TernaryMatrix = getattr(layers[layer], name)
+    signs = matrix.signs.copy()
+    at = (*divmod(largest, BLOCK), 0)
+    signs[at] = 1 if signs[at] < 1 else -1
+    changed: Any = {name: matrix._replace(signs=signs)}
+    layers[layer] = replace(layers[layer], **changed)
+    weights = replace(model.weights, layers=tuple(layers))
+    return replace(model, weights=weights, idle_caches=[])
+
+
+def test_two_runs_are_the_same_tensor_for_tensor(model: Transformer) -> None:
+    found = divergence(recorded(model), recorded(model))
+    assert found.same
+    assert found.reordered is None
+    forward = len(encode(PROMPT)) + TOKENS - 1
+    each = 1 + len(model.weights.layers) * (len(NORMS) + len(PROJECTIONS))
+    assert found.compared == forward * each + 2 * TOKENS
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_one_flipped_weight_is_found_where_it_is(model: Transformer, name: str) -> None:
+    layer = 2
+    found = divergence(recorded(model), recorded(flipped(model, layer, name)))
+    assert not found.same
+    assert found.first is not None
+    assert found.first.key == Key(PROJECTIONS[name], layer, 0)
+    assert not found.missing
+    assert f"The runs part at {PROJECTIONS[name]}, layer {layer}, position 0: " in sentence(found)
+
+
+def test_a_token_that_is_embedded_otherwise_is_found_at_its_position(model: Transformer) -> None:
+    tokens = encode(PROMPT)
+    position = len(tokens) - 1
+    assert tokens.count(tokens[position]) == 1
+    table = model.weights.token_embd.copy()
+    table[tokens[position], 5] += np.float32(1e-3)
+    weights = replace(model.weights, token_embd=table)
+    other = replace(model, weights=weights, idle_caches=[])
+    found = divergence(recorded(model), recorded(other))
+    assert found.first is not None
+    assert found.first.key == Key("Embedding", None, position)
+
+
+def test_rounding_passes_a_tolerance_and_a_flipped_weight_does_not(model: Transformer) -> None:
+    one = recorded(model, values_bytes=64 << 20)
+    rounded = replace(
+        model,
+        weights=replace(
+            model.weights, output_norm=np.nextafter(model.weights.output_norm, np.float32(9))
+        ),
+        idle_caches=[],
+    )
+    close = recorded(rounded, values_bytes=64 << 20)
+    assert not divergence(one, close).same
+    within = divergence(one, close, tolerance=Tolerance(1e-4, 1e-4))
+    assert within.same
+    assert within.largest is not None
+    wrong = recorded(flipped(model, 2, "ffn_down"), values_bytes=64 << 20)
+    found = divergence(one, wrong, tolerance=Tolerance(1e-4, 1e-4))
+    assert found.first is not None
+    assert found.first.key == Key("DownProjection", 2, 0)
+    assert found.largest is not None
+    assert found.largest.difference > 1e-4

@@ -1,0 +1,137 @@
+"""From recorded calls to the graph."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from pytest_flamegate.bricks.graph import Brick, Kernel, Layer, Transfer, graph_of, kernel_of
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.errors import UndecidedError
+from tests.bricks.graphs import call, recorded
+
+
+def test_layer_brick_kernel_and_copy() -> None:
+    graph = graph_of(
+        [
+            call("Embedding", 0, 5),
+            call("QkvProjection", 10, 30, layer=0, elements=8, kernel="gemv<<<2,64,1>>> smem=16B"),
+            call("H2D", 12, 14, layer=0, parent=1, size=32),
+            call("RmsNorm", 30, 40, layer=0),
+            call("LmHead", 41, 50),
+        ]
+    )
+    assert list(graph.nodes) == [
+        Brick("Embedding", 0, 5),
+        Layer(0, 10, 40),
+        Brick("QkvProjection", 10, 30, 8),
+        Kernel("gemv", (2, 1, 1), (64, 1, 1), 16),
+        Brick("RmsNorm", 30, 40),
+        Brick("LmHead", 41, 50),
+        Transfer("H2D", 32, 12, 14),
+    ]
+    assert list(graph.edges) == [
+        (1, 2, "Contains"),
+        (2, 3, "Launches"),
+        (1, 4, "Contains"),
+        (0, 2, "Sequence"),
+        (2, 4, "Sequence"),
+        (4, 5, "Sequence"),
+        (2, 6, "Transfer"),
+    ]
+
+
+def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> None:
+    graph = graph_of(
+        [
+            call("Forward", 0, 100),
+            call("RmsNorm", 60, 70, layer=1, parent=0),
+            call("Attention", 10, 50, layer=1, parent=0),
+            call("Softmax", 20, 30, layer=1, parent=2),
+            call("Score", 30, 40, parent=2),
+        ]
+    )
+    kinds = [(type(each).__name__, each.start_ns, each.end_ns) for each in graph.nodes]
+    assert kinds.count(("Layer", 10, 70)) == 1
+    assert sum(kind == "Layer" for kind, *_ in kinds) == 1
+    names = {number: getattr(node, "name", "Layer") for number, node in enumerate(graph.nodes)}
+    told = {(names[a], names[b], kind) for a, b, kind in graph.edges}
+    assert told == {
+        ("Forward", "Layer", "Contains"),
+        ("Layer", "Attention", "Contains"),
+        ("Layer", "RmsNorm", "Contains"),
+        ("Attention", "Softmax", "Calls"),
+        ("Attention", "Score", "Calls"),
+        ("Attention", "RmsNorm", "Sequence"),
+        ("Softmax", "Score", "Sequence"),
+    }
+
+
+def test_lanes_are_not_in_sequence_and_no_call_follows_one_that_still_ran() -> None:
+    graph = graph_of(
+        [call("a", 0, 10), call("b", 5, 20, lane=1), call("c", 12, 30), call("d", 15, 16)]
+    )
+    assert [edge[:2] for edge in graph.edges] == [(0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("gemv", Kernel("gemv")),
+        ("gemv<<<32,256,2>>>", Kernel("gemv", (32, 1, 1), (256, 2, 1))),
+        ("a b  <<<(1,2,3),(4,5,6)>>> smem=7B", Kernel("a b", (1, 2, 3), (4, 5, 6), 7)),
+        ("gemv<<<0,1,1>>>", Kernel("gemv<<<0,1,1>>>")),
+        ("<<<1,1,1>>>", Kernel("<<<1,1,1>>>")),
+    ],
+)
+def test_a_kernel_is_read_from_what_a_brick_says(text: str, kernel: Kernel) -> None:
+    assert kernel_of(text) == kernel
+
+
+@pytest.mark.parametrize(
+    ("calls", "code"),
+    [
+        ([], "E_NO_BRICKS"),
+        ([call("a", 0, 1, parent=5)], "E_BRICK_CALLS"),
+        ([call("a", 0, 1, parent=-1)], "E_BRICK_CALLS"),
+        ([call("a", 0, 1, parent=0)], "E_BRICK_CALLS"),
+        ([call("a", 0, 1), call("b", 0, 1, parent=2), call("c", 0, 1, parent=1)], "E_BRICK_CALLS"),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(calls: list[BrickCall], code: str) -> None:
+    with pytest.raises(UndecidedError) as refused:
+        graph_of(calls)
+    assert refused.value.code == code
+
+
+@given(recorded(lanes=3))
+def test_every_call_is_one_node_and_stands_where_it_ran(calls: list[BrickCall]) -> None:
+    graph = graph_of(calls)
+    found = sorted(
+        (getattr(node, "name", "D2H"), node.start_ns, node.end_ns)
+        for node in graph.nodes
+        if isinstance(node, (Brick, Transfer))
+    )
+    assert found == sorted((each.name, each.start_ns, each.end_ns) for each in calls)
+    assert sum(isinstance(node, Kernel) for node in graph.nodes) == sum(
+        bool(each.kernel) for each in calls
+    )
+    for source, target, kind in graph.edges:
+        outer, inner = graph.nodes[source], graph.nodes[target]
+        if inner.start_ns is None or inner.end_ns is None:
+            continue
+        assert outer.start_ns is not None
+        assert outer.end_ns is not None
+        if kind == "Sequence":
+            assert outer.end_ns <= inner.start_ns
+        else:
+            assert outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
+
+
+def test_calls_as_deep_as_no_recursion_goes_are_built() -> None:
+    depth = 20_000
+    calls = [
+        call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)
+        for each in range(depth)
+    ]
+    assert len(graph_of(calls).edges) == depth - 1

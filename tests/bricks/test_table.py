@@ -1,0 +1,193 @@
+"""The table of bricks adds up, refuses to be empty, and hides nothing that it leaves out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.bricks.durations import bucket
+from pytest_flamegate.bricks.names import CATEGORIES, category_of
+from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
+from pytest_flamegate.bricks.table import Table, table_of, tabulate
+from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.receipt.codec import from_plain, to_plain
+from tests.bricks.factory import brick, passed
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, rel=1e-9)
+
+
+def test_layers_phases_and_processes_are_one_row() -> None:
+    one = passed(
+        brick("RmsNorm", [100, 200], layer=0, phase="prefill"),
+        brick("RmsNorm", [300], layer=1, phase="decode", elements=64, bytes=256),
+        brick("LmHead", [1400]),
+        tokens=4,
+        wall_ns=2500,
+    )
+    table = table_of([one, one])
+    head, norm = table.rows
+    assert (head.name, head.calls, head.total_ns, head.self_ns) == ("LmHead", 2, 2800, 2800)
+    assert (norm.calls, norm.total_ns, norm.min_ns, norm.max_ns) == (6, 1200, 100, 300)
+    assert norm.avg_ns == 200.0
+    assert norm.median_ns == pytest.approx(200, rel=0.008)
+    assert norm.p95_ns == pytest.approx(300, rel=0.008)
+    assert (norm.elements, norm.bytes, norm.provenance) == (128, 512, "measured_wall")
+    assert (norm.share, norm.per_token_ns, norm.calls_per_token) == (
+        near(1200 / 5000),
+        near(150),
+        near(0.75),
+    )
+    assert (table.processes, table.tokens, table.wall_ns, table.whole) == (2, 8, 5000, "wall")
+    assert table.coverage == near(4000 / 5000)
+
+
+def test_a_brick_within_another_is_not_counted_twice() -> None:
+    """The outer one's total is all of the time; shares are of own time, and leave no more."""
+    outer = replace(brick("Layer", [1000]), self_ns=100)
+    table = table_of([passed(outer, brick("DownProjection", [900]), wall_ns=1000)])
+    assert [(row.name, row.total_ns, row.self_ns) for row in table.rows] == [
+        ("DownProjection", 900, 900),
+        ("Layer", 1000, 100),
+    ]
+    assert sum(row.share for row in table.rows) == near(1.0)
+
+
+def test_the_rest_is_told_and_categories_add_up() -> None:
+    bricks = [brick(name, [10 * n]) for n, name in enumerate(("RmsNorm", "Gate", "Up", "x"), 1)]
+    table = table_of([passed(*bricks, wall_ns=200)], top=1)
+    assert [row.name for row in table.rows] == ["x"]
+    assert table.rest is not None
+    assert (table.rest.bricks, table.rest.calls, table.rest.self_ns) == (3, 3, 60)
+    assert {each.name: each.self_ns for each in table.categories} == {
+        "FFN": 50,
+        "Other": 40,
+        "Norm": 10,
+    }
+    assert table_of([passed(*bricks, wall_ns=200)], top=4).rest is None
+
+
+def test_side_by_side_lanes_never_pass_a_hundred_percent() -> None:
+    lanes = (Lane("a", 900, 1), Lane("b", 800, 1))
+    both = replace(passed(brick("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
+    table = table_of([both])
+    assert (table.whole, table.lanes, table.coverage) == ("self", 2, near(0.9))
+    assert sum(row.share for row in table.rows) == near(1.0)
+
+
+def test_decode_alone_is_of_decode_tokens_and_its_own_time() -> None:
+    one = passed(
+        brick("RmsNorm", [500], phase="prefill"),
+        brick("RmsNorm", [100] * 3, phase="decode"),
+        brick("LmHead", [100], phase="decode"),
+        tokens=4,
+        decode_tokens=3,
+        wall_ns=1000,
+    )
+    table = table_of([one], phase="decode")
+    assert (table.tokens, table.whole, table.coverage, table.phase) == (3, "self", None, "decode")
+    assert [(row.name, row.share, row.per_token_ns) for row in table.rows] == [
+        ("RmsNorm", near(0.75), near(100)),
+        ("LmHead", near(0.25), near(100 / 3)),
+    ]
+
+
+def test_the_sum_of_unlike_figures_is_worth_the_weakest() -> None:
+    told = brick("RmsNorm", [5])
+    rows = [told, replace(told, layer=1, provenance="ingested"), brick("LmHead", [1])]
+    table = tabulate(rows, wall_ns=100)
+    assert [row.provenance for row in table.rows] == ["ingested", "measured_wall"]
+    assert table.provenance == "ingested"
+
+
+def test_calls_that_are_known_as_a_sum_have_no_quantiles() -> None:
+    (row,) = tabulate([replace(brick("LmHead", [1, 3]), durations={})], wall_ns=10).rows
+    assert (row.median_ns, row.p95_ns, row.avg_ns) == (None, None, 2.0)
+    assert (row.per_token_ns, row.calls_per_token) == (None, None)
+
+
+def test_no_quantile_lies_beyond_the_calls() -> None:
+    (row,) = tabulate([brick("LmHead", [1_000_000])], wall_ns=10**7).rows
+    assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
+
+
+def test_one_name_in_two_categories_is_two_rows() -> None:
+    rows = [brick("Gate", [5]), replace(brick("Gate", [3]), category="Other")]
+    assert [row.category for row in tabulate(rows, wall_ns=10).rows] == ["FFN", "Other"]
+
+
+def test_latency_from_enqueue_to_sync_is_no_time() -> None:
+    waited = replace(brick("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700, durations={})
+    (row,) = tabulate([waited], wall_ns=1000).rows
+    assert (row.self_ns, row.share, row.latency_ns) == (0, 0.0, 700)
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        [],
+        [passed()],
+        [passed(replace(brick("RmsNorm", [1]), calls=0))],
+        [passed(brick("RmsNorm", [0, 0]))],
+    ],
+    ids=["no process", "no brick", "no call", "no time"],
+)
+def test_an_empty_run_is_refused(passes: list[BrickPass]) -> None:
+    with pytest.raises(UndecidedError) as raised:
+        table_of(passes)
+    assert raised.value.code == "E_NO_BRICKS"
+
+
+def test_a_phase_that_nobody_told_is_refused() -> None:
+    with pytest.raises(UndecidedError, match="E_NO_BRICKS"):
+        table_of([passed(brick("RmsNorm", [9]))], phase="decode")
+
+
+def test_it_travels_as_data() -> None:
+    table = table_of([passed(brick("RmsNorm", [9]), brick("LmHead", [3]))], top=1)
+    assert from_plain(Table, json.loads(json.dumps(to_plain(table)))) == table
+
+
+NAMES = st.sampled_from(["RmsNorm", "Qkv", "Gate", "Head", "mine", "other"])
+CALLS = st.lists(st.tuples(NAMES, st.integers(1, 10**7)), min_size=1, max_size=40)
+
+
+@given(calls=CALLS, idle_ns=st.integers(0, 10**8), top=st.integers(1, 8))
+def test_sums(calls: list[tuple[str, int]], idle_ns: int, top: int) -> None:
+    totals = [
+        BrickTotals(
+            name=name,
+            category=category_of(name),
+            calls=1,
+            total_ns=spent,
+            self_ns=spent,
+            min_ns=spent,
+            max_ns=spent,
+            layer=layer,
+            durations=MappingProxyType({str(bucket(spent)): 1}),
+        )
+        for layer, (name, spent) in enumerate(calls)
+    ]
+    self_ns = sum(spent for _, spent in calls)
+    table = tabulate(totals, wall_ns=self_ns + idle_ns, top=top)
+    own = [(row.self_ns, row.share) for row in table.rows]
+    own += [(table.rest.self_ns, table.rest.share)] if table.rest is not None else []
+    assert sum(spent for spent, _ in own) == self_ns == table.self_ns
+    assert sum(each.self_ns for each in table.categories) == self_ns
+    assert sum(each.calls for each in table.categories) == table.calls == len(calls)
+    share = math.fsum(part for _, part in own)
+    assert share <= 1 + 1e-9
+    assert share * (self_ns + idle_ns) == pytest.approx(self_ns)
+    assert [row.self_ns for row in table.rows] == sorted(
+        (row.self_ns for row in table.rows), reverse=True
+    )
+    assert len(table.rows) == min(top, len(Counter(name for name, _ in calls)))
+    assert {each.name for each in table.categories} <= set(CATEGORIES)

@@ -1,0 +1,187 @@
+"""Traces of torch, Chrome and onnxruntime: calls within calls, threads and streams apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.bricks.traces import nesting, read_trace
+from pytest_flamegate.errors import ReceiptError
+from tests.bricks.traces import made
+from tests.bricks.traces.made import chrome, event, named, torch
+from tests.profile.test_traces import SELF_US
+
+LAUNCH = {"correlation": 7}
+KERNEL = {
+    **LAUNCH,
+    "stream": 7,
+    "grid": [32, 4, 1],
+    "block": [256, 1, 1],
+    "shared memory": 4096,
+}
+
+
+def on_gpu(name: str, start: float, length: float, **args: Any) -> dict[str, Any]:
+    category = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
+    return event(name, start, length, cat=category, pid=0, tid=7, args=args)
+
+
+def test_self_times_are_those_that_torch_itself_computes() -> None:
+    found = named(read_trace(made.TORCH_OPERATORS))
+    assert {name: each.self_ns / 1e3 for name, each in found.items()} == pytest.approx(
+        SELF_US, abs=0.01
+    )
+
+
+def test_bricks_that_torch_was_told_have_their_known_names() -> None:
+    found = named(read_trace(made.TORCH))
+    assert (found["RmsNorm"].category, found["RmsNorm"].calls) == ("Norm", 6)
+    assert (found["QkvProjection"].category, found["QkvProjection"].calls) == ("Attention", 6)
+    assert found["LmHead"].calls == 3
+    # What torch's own key_averages said of this run, in microseconds.
+    own = {"RmsNorm": 288.31, "QkvProjection": 112.76, "LmHead": 89.364, "decode": 407.562}
+    for name, self_us in own.items():
+        assert found[name].self_ns / 1e3 == pytest.approx(self_us, abs=0.01)
+
+
+def test_a_brick_within_itself_is_counted_once_in_its_total() -> None:
+    found = named(read_trace(chrome(event("f", 0, 10), event("f", 2, 5), event("g", 3, 1))))
+    assert (found["f"].calls, found["f"].total_ns, found["f"].self_ns) == (2, 10_000, 9_000)
+    assert (found["f"].min_ns, found["f"].max_ns) == (5_000, 10_000)
+    real = named(read_trace(made.TORCH))["aten::mean"]
+    assert real.calls == 12
+    assert (
+        real.self_ns
+        < real.total_ns
+        < sum(
+            call.end_ns - call.start_ns
+            for call in read_trace(made.TORCH).calls
+            if call.name == "aten::mean"
+        )
+    )
+
+
+def test_threads_are_lanes_of_their_own() -> None:
+    found = read_trace(chrome(event("a", 0, 10), event("b", 2, 30, tid=2), event("c", 20, 5)))
+    assert [(lane.self_ns, lane.calls) for lane in found.lanes] == [(15_000, 2), (30_000, 1)]
+    assert found.wall_ns == 32_000
+    assert [call.parent for call in found.calls] == [None, None, None]
+    assert len(read_trace(made.VIZTRACER).lanes) == 2
+    assert len(read_trace(made.ONNX_PARALLEL).lanes) == 2
+
+
+def test_events_side_by_side_are_not_within_each_other() -> None:
+    found = read_trace(chrome(event("f", 0, 100), event("a", 0, 40), event("b", 40, 60)))
+    assert [(call.name, call.parent, call.self_ns) for call in found.calls] == [
+        ("f", None, 0),
+        ("a", 0, 40_000),
+        ("b", 0, 60_000),
+    ]
+
+
+def test_what_ends_a_rounding_later_is_cut() -> None:
+    found = read_trace(chrome(event("f", 0, 10), event("a", 8, 3)))
+    assert [(call.end_ns, call.self_ns) for call in found.calls] == [
+        (10_000, 8_000),
+        (10_000, 2_000),
+    ]
+
+
+@pytest.mark.parametrize("maker", [torch, chrome])
+def test_a_thread_that_is_in_two_events_at_once_is_refused(maker: Any) -> None:
+    with pytest.raises(ReceiptError, match=r"overlap for 0\.048 ms of 0\.100 ms") as caught:
+        read_trace(maker(event("a", 0, 100), event("b", 50, 100)))
+    assert caught.value.code == "E_SELF_EXCEEDS_WALL"
+
+
+def test_kernels_stand_in_their_stream_and_with_what_launched_them() -> None:
+    found = read_trace(
+        torch(
+            event("aten::mm", 0, 20),
+            event("cudaLaunchKernel", 5, 4, cat="cuda_runtime", args=LAUNCH),
+            on_gpu("gemv<float>(float*, int)", 8, 30, **KERNEL),
+        )
+    )
+    launch, kernel = found.calls[1:]
+    assert launch.kernel == "gemv<float> <<<(32,4,1),(256,1,1)>>> smem=4096B"
+    assert (kernel.name, kernel.parent, kernel.kernel) == ("gemv<float>", None, "")
+    assert [lane.name for lane in found.lanes] == ["1 1", "GPU 0 stream 7"]
+    assert found.wall_ns == 38_000
+
+
+def test_copies_are_named_by_their_direction_with_their_bytes() -> None:
+    found = read_trace(
+        torch(
+            on_gpu("Memcpy HtoD (Pageable -> Device)", 0, 5, stream=7, bytes=4096),
+            on_gpu("Memcpy DtoH (Device -> Pageable)", 6, 5, stream=7, bytes=8),
+            on_gpu("Memcpy DtoD (Device -> Device)", 12, 5, stream=7),
+            event("Memset (Device)", 20, 1, cat="gpu_memset", pid=0, tid=7, args={"stream": 7}),
+        )
+    )
+    assert [(call.name, call.bytes) for call in found.calls] == [
+        ("H2D", 4096),
+        ("D2H", 8),
+        ("D2D", 0),
+        ("Memset", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"grid": [0, 1, 1]}, "grid"),
+        ({"grid": [1.5, 1, 1]}, "grid"),
+        ({"block": [1, 1, 2**40]}, "grid or block"),
+        ({"shared memory": -1}, "shared memory"),
+        ({"shared memory": True}, "shared memory"),
+    ],
+    ids=str,
+)
+def test_a_launch_that_cannot_be_is_refused(args: dict[str, Any], words: str) -> None:
+    with pytest.raises(ReceiptError, match=words) as caught:
+        read_trace(torch(on_gpu("gemv", 0, 1, **{**KERNEL, **args})))
+    assert caught.value.code == "E_TRACE"
+    with pytest.raises(ReceiptError, match="bytes"):
+        read_trace(torch(on_gpu("Memcpy HtoD", 0, 1, bytes=-1)))
+
+
+@pytest.mark.parametrize("shape", [None, [1, 1], "32,1,1", 3])
+def test_a_kernel_without_a_launch_is_a_name(shape: Any) -> None:
+    found = read_trace(
+        torch(
+            event("cudaLaunchKernel", 0, 1, cat="cuda_runtime", args=LAUNCH),
+            on_gpu("gemv", 2, 1, **{**KERNEL, "grid": shape}),
+        )
+    )
+    assert found.calls[0].kernel == "gemv"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (made.TORCH[:-400], "no JSON"),
+        (chrome(event("a", 0, -1)), "lasts"),
+        (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
+        (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
+        (chrome(*(event("a", 0, 1) for _ in range(3000))), "open at once"),
+        (b'{"traceEvents":{}}', "no list"),
+        (made.ONNX[:-3], "ended too early"),
+    ],
+)
+def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(ReceiptError, match=words) as caught:
+        read_trace(data)
+    assert caught.value.code == "E_TRACE"
+
+
+def test_no_more_is_kept_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_trace(made.VIZTRACER)
+    monkeypatch.setattr(nesting, "MAX_CALLS", 20)
+    found = read_trace(made.VIZTRACER)
+    assert found.calls == ()
+    assert found.totals == whole.totals
+    assert any("only the totals" in note for note in found.notes)
+    monkeypatch.setattr(nesting, "MAX_NAMES", 3)
+    with pytest.raises(ReceiptError, match=r"E_TRACE.*3 different names"):
+        read_trace(made.VIZTRACER)

@@ -1,0 +1,128 @@
+"""Every format is known by its content, and what it gives keeps the rules of all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from pytest_flamegate.bricks.record import BrickPass
+from pytest_flamegate.bricks.traces import Ingested, read_trace, reading
+from pytest_flamegate.errors import ReceiptError, UndecidedError
+from tests.bricks.traces import made
+
+FILES = {
+    "torch": (made.TORCH, "torch.profiler"),
+    "torch operators": (made.TORCH_OPERATORS, "torch.profiler"),
+    "torch stacks": (made.TORCH_STACKS, "torch.profiler"),
+    "onnxruntime": (made.ONNX, "onnxruntime"),
+    "onnxruntime parallel": (made.ONNX_PARALLEL, "onnxruntime"),
+    "viztracer": (made.VIZTRACER, "chrome"),
+    "trueno": (made.TRUENO, "trueno"),
+    "lines": (made.LINES + made.DISPATCH, "timing"),
+    "dispatch": (made.DISPATCH, "quant_dispatch"),
+}
+every = pytest.mark.parametrize("name", FILES)
+
+
+@every
+def test_a_format_is_known_by_its_content(name: str) -> None:
+    data, source = FILES[name]
+    found = read_trace(data)
+    assert found.source == source
+    assert read_trace(gzip.compress(data, mtime=0)) == found
+
+
+@every
+def test_whatever_is_read_is_ingested_and_tells_no_tokens(name: str) -> None:
+    found = read_trace(FILES[name][0])
+    assert found.provenance == "ingested"
+    assert {each.provenance for each in found.totals} <= {"ingested"}
+    assert found.tokens is None
+
+
+def test_ingested_is_no_pass_and_cannot_become_measured() -> None:
+    """Bricks are gated from passes alone; what is ingested is none, and says so by its type."""
+    assert not issubclass(Ingested, BrickPass)
+    assert not {"tokens", "sequences", "pid"} <= set(Ingested.__slots__)
+    with pytest.raises(FrozenInstanceError):
+        read_trace(made.TRUENO).provenance = "measured_wall"  # type: ignore[misc,assignment]
+
+
+@every
+def test_no_thread_spends_more_than_passed(name: str) -> None:
+    found = read_trace(FILES[name][0])
+    assert all(each.self_ns >= 0 and each.total_ns >= each.self_ns for each in found.totals)
+    assert all(each.min_ns <= each.max_ns for each in found.totals)
+    if found.wall_ns is not None:
+        for lane in found.lanes:
+            assert lane.self_ns <= found.wall_ns
+
+
+@every
+def test_calls_totals_and_lanes_tell_the_same(name: str) -> None:
+    found = read_trace(FILES[name][0])
+    if not found.calls:
+        assert found.source in ("trueno", "timing", "quant_dispatch")
+        return
+    self_ns: Counter[str] = Counter()
+    lanes: dict[int, int] = defaultdict(int)
+    for call in found.calls:
+        self_ns[call.name] += call.self_ns
+        lanes[call.lane] += call.self_ns
+        if call.parent is not None:
+            parent = found.calls[call.parent]
+            assert parent.lane == call.lane
+            assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
+    assert self_ns == {each.name: each.self_ns for each in found.totals}
+    assert [lanes[number] for number in range(len(found.lanes))] == [
+        lane.self_ns for lane in found.lanes
+    ]
+    assert Counter(call.name for call in found.calls) == {
+        each.name: each.calls for each in found.totals
+    }
+    assert min(call.start_ns for call in found.calls) == 0
+    assert max(call.end_ns for call in found.calls) == found.wall_ns
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"hello\n", b"\0\1\2", b"[]", b'{"a":1}', b"timing"])
+def test_what_is_no_trace_is_refused_by_name(data: bytes) -> None:
+    with pytest.raises(ReceiptError, match=r"x\.txt") as caught:
+        read_trace(data, "x.txt")
+    assert caught.value.code == "E_UNKNOWN_FORMAT"
+
+
+def test_a_trace_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES", 1000)
+    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
+        read_trace(made.TORCH)
+    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE"):
+        read_trace(gzip.compress(made.TORCH))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        made.torch(),
+        b'[{"ph":"M","name":"a"}]',
+        made.trueno(),
+        made.trueno(made.brick("RmsNorm", 0, 0)),
+        b"timing: nothing_us=3\n",
+        b"quant_dispatch\n",
+    ],
+)
+def test_nothing_is_no_result(data: bytes) -> None:
+    with pytest.raises(UndecidedError) as caught:
+        read_trace(data)
+    assert caught.value.code == "E_NO_BRICKS"
+
+
+def test_kept_traces_are_small_and_of_nobody() -> None:
+    for path in made.DATA.iterdir():
+        data = path.read_bytes()
+        assert len(data) < 60_000
+        json.loads(data)
+        assert b"/home" not in data

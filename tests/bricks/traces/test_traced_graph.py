@@ -1,0 +1,63 @@
+"""A foreign trace as an execution graph: its calls, with their real starts and ends."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.bricks.graph import critical_path, graph_of
+from pytest_flamegate.bricks.graph_nodes import Kernel, Transfer
+from pytest_flamegate.bricks.traces import read_trace
+from pytest_flamegate.errors import FlamegateError, UndecidedError
+from pytest_flamegate.opening_graph import open_graph
+from tests.bricks.traces import made
+from tests.bricks.traces.made import event, torch
+from tests.bricks.traces.test_chrome import KERNEL, LAUNCH, on_gpu
+
+REAL = [made.TORCH, made.TORCH_STACKS, made.ONNX, made.ONNX_PARALLEL, made.VIZTRACER]
+
+
+@pytest.mark.parametrize("data", REAL, ids=["torch", "stacks", "onnx", "parallel", "viztracer"])
+def test_a_real_trace_has_a_graph_and_a_critical_path(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(data))
+    graph = open_graph(path)
+    found = read_trace(data)
+    assert len(graph.nodes) == len(found.calls)
+    assert found.wall_ns is not None
+    assert 0 < critical_path(graph).length_ns <= found.wall_ns
+
+
+def test_a_launch_and_a_copy_are_nodes_of_their_own() -> None:
+    graph = graph_of(
+        read_trace(
+            torch(
+                event("cudaLaunchKernel", 0, 4, cat="cuda_runtime", args=LAUNCH),
+                on_gpu("gemv(float*)", 8, 30, **KERNEL),
+                on_gpu("Memcpy DtoH (Device -> Pinned)", 40, 5, stream=7, bytes=64),
+            )
+        ).calls
+    )
+    (kernel,) = (node for node in graph.nodes if isinstance(node, Kernel))
+    assert (kernel.name, kernel.grid, kernel.block) == ("gemv", (32, 4, 1), (256, 1, 1))
+    assert kernel.shared_memory_bytes == 4096
+    (copy,) = (node for node in graph.nodes if isinstance(node, Transfer))
+    assert (copy.direction, copy.bytes) == ("D2H", 64)
+
+
+@pytest.mark.parametrize("data", [made.TRUENO, made.LINES])
+def test_sums_have_no_graph(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "sums"
+    path.write_bytes(data)
+    with pytest.raises(UndecidedError, match="E_NO_CALLS"):
+        open_graph(path)
+
+
+def test_a_trace_that_cannot_be_is_refused_by_its_code(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(made.chrome(event("a", 0, 100), event("b", 50, 100)))
+    with pytest.raises(FlamegateError) as caught:
+        open_graph(path)
+    assert caught.value.code == "E_SELF_EXCEEDS_WALL"

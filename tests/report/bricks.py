@@ -1,0 +1,40 @@
+"""Bricks to be shown; figures made up, shapes real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_flamegate.bricks.table import table_of
+from pytest_flamegate.report.bricks import BricksShown
+from tests.bricks.factory import brick, passed
+
+TREE = (
+    "Layer 0",
+    "├── RmsNorm  9.0µs (64 elem)",
+    "└── QkvProjection  200.0µs (4096 elem)",
+    "    └── batched_gemv  <<<32,256,1>>> smem=4096B",
+)
+
+
+def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> BricksShown:
+    """Three processes, 94 % in bricks; ``name`` is the costliest, ``text`` every sentence."""
+    passes = [
+        passed(
+            replace(brick("QkvProjection", [190_000, 210_000], layer=0, elements=4096), name=name),
+            brick("DownProjection", [110_000, 130_000], layer=0),
+            brick("RmsNorm", [9_000] * 10, layer=0),
+            brick("LmHead", [210_000]),
+            wall_ns=1_000_000,
+            tokens=2,
+            pid=pid,
+        )
+        for pid in (11, 12, 13)
+    ]
+    return BricksShown(
+        table=table_of(passes, top=top),
+        tree=(*TREE, text) if text else TREE,
+        critical_path=text or "critical path: QkvProjection → LmHead, 410 µs of 500 µs",
+        roofline=text or "at 61 % of this machine's read bandwidth (19.5 of 32.0 GB/s, 1 thread)",
+        notes=(text,) if text else (),
+        all_of_it=text or "flamegate bricks .flamegate/latest/decode",
+    )
