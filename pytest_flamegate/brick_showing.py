@@ -55,10 +55,11 @@ def bricks_in(
     shown, warnings = bricks_of(evidence, told, top=settings.bricks or TOP, all_of_it=command)
     if shown is None:
         return None, warnings
+    peak = settings.peak_gflops
     if not measure or known_bandwidth(_threads(evidence)) is not None:
-        return with_roofline(shown, evidence, measure=False), warnings
+        return with_roofline(shown, evidence, measure=False, peak_gflops=peak), warnings
     with machine_lock(lambda _: None):
-        return with_roofline(shown, evidence, measure=True), warnings
+        return with_roofline(shown, evidence, measure=True, peak_gflops=peak), warnings
 
 
 def bricks_of(
@@ -79,7 +80,9 @@ def bricks_of(
     return BricksShown(table, token.tree, token.critical_path, all_of_it=all_of_it), ()
 
 
-def with_roofline(shown: BricksShown, evidence: Evidence, *, measure: bool) -> BricksShown:
+def with_roofline(
+    shown: BricksShown, evidence: Evidence, *, measure: bool, peak_gflops: float | None = None
+) -> BricksShown:
     """Return ``shown`` with how near the decode came to the bandwidth of this machine's memory.
 
     Whoever lets it ``measure`` a bandwidth that is not known holds the machine's lock. What keeps
@@ -91,7 +94,12 @@ def with_roofline(shown: BricksShown, evidence: Evidence, *, measure: bool) -> B
             bandwidth = machine_bandwidth(threads) if measure else known_bandwidth(threads)
     except FlamegateError as error:
         shown = replace(shown, notes=(*shown.notes, str(error)))
-    found = roofline_of(evidence, bandwidth, instructions=instruction_set())
+    found = roofline_of(
+        evidence,
+        bandwidth,
+        instructions=instruction_set(),
+        peak_flops=None if peak_gflops is None else 1e9 * peak_gflops,
+    )
     return shown if found is None else replace(shown, roofline=roofline_sentence(found))
 
 
