@@ -28,6 +28,7 @@ _COMMANDS = (
     "import_file",
     "export",
     "diff",
+    "bricks",
     "verify",
     "keygen",
     "sign",

@@ -61,6 +61,7 @@ def measured(
     budget_s: float,
     progress: Progress,
     counted: tuple[Metric, ...] = (),
+    show_bricks: bool = False,
 ) -> Measured:
     """Return a prepared side as it is going to be measured."""
     told = prepared.told
@@ -77,7 +78,13 @@ def measured(
         look=prepared.look,
     )
     measuring = Measuring(
-        prepared.workload, prepared.plan, profiler, budget_s, progress, prepared.moved
+        prepared.workload,
+        prepared.plan,
+        profiler,
+        budget_s,
+        progress,
+        prepared.moved,
+        show_bricks=show_bricks,
     )
     return Measured(subject, measuring)
 
@@ -105,6 +112,7 @@ class Comparison:
             _warm_up(side)
         self._pairs()
         self._profiles(MIN_PROFILED, at_most=0.0)
+        self._bricks()
         while True:
             base, head, verdict = self._look()
             if not self._unclear(verdict) or self._spent >= 1.0:
@@ -157,6 +165,15 @@ class Comparison:
             self._tell(f"{self.head.measuring.count('timed')} pairs, {samples:,} samples")
             if self._starved and self._spent > 2.0:
                 return
+
+    def _bricks(self) -> None:
+        """Clock the bricks of both sides in turn, each in processes of their own."""
+        while any(side.measuring.wants_bricks for side in self._sides):
+            for side in self._sides:
+                if side.measuring.wants_bricks:
+                    # The change may be what marks them: of the base they are not needed.
+                    side.measuring.brick_once(needed=side is self.head)
+            self._tell(f"{len(self.head.measuring.bricks)} processes whose bricks were clocked")
 
     @property
     def _same_tokens(self) -> bool:

@@ -9,6 +9,8 @@ from pytest_flamegate.gate import Reason, headline
 from pytest_flamegate.gate.conditions import TRANSIENT_CODES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_flamegate.errors import FlamegateError
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.receipt.shelves import Baseline
@@ -62,3 +64,13 @@ def not_compared(rev: str, error: FlamegateError) -> Reason:
 def with_reason(verdict: Verdict, reason: Reason) -> Verdict:
     """Return ``verdict`` with one more reason, after those that decided."""
     return replace(verdict, reasons=(*verdict.reasons, reason))
+
+
+def noted(verdict: Verdict, notes: Mapping[str, str]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return ``verdict`` with what has to be known of how it was observed, and that as warnings.
+
+    ``notes`` are sentences by their code.
+    """
+    for code, told in notes.items():
+        verdict = with_reason(verdict, Reason(code, told))
+    return verdict, tuple(f"{code}: {told}" for code, told in notes.items())

@@ -123,6 +123,7 @@ class Gate:
                 options.hotspots,
                 f"{self._item.nodeid} ",
                 workload.thresholds,
+                options.bricks,
             )
         except UsageError as error:
             pytest.fail(f"error: {error}", pytrace=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KERNEL_ARGUMENTS = ("throughput", "elements", "bytes", "flops")
 """What only a test that takes the fixture ``benchmark`` may say."""
-ARGUMENTS = ("workload", "tokens_per_second", "hotspots", *KERNEL_ARGUMENTS)
+ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks", *KERNEL_ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class MarkerOptions:
     workload: str | None = None
     tokens_per_second: str | None = None
     hotspots: Mapping[str, str] | None = None
+    bricks: Mapping[str, str | list[str]] | None = None
     throughput: str | None = None
     elements: Work = None
     bytes: Work = None

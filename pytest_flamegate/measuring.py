@@ -8,16 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.profile import cut, jitdump, merge, no_samples, require_samples
 from pytest_flamegate.profile.roots import WORKLOAD
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.workload import floors
+from pytest_flamegate.workload.brick_pass import NOTHING_CLOCKED, not_served
 from pytest_flamegate.workload.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.workload.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_flamegate.bricks.record import BrickPass, Recorded
     from pytest_flamegate.profile import Profile, Profiler
     from pytest_flamegate.workload.engines.base import Plan
     from pytest_flamegate.workload.observation import Observation, Role
@@ -27,9 +30,11 @@ SAMPLE_FLOOR = floors.SAMPLE_FLOOR
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
 MIN_PROFILED, MAX_PROFILED = 3, 24
+SHOWN_BRICKS, GATED_BRICKS = 3, 5
+"""Processes whose bricks are clocked: where they are only shown, and where budgets are declared."""
 MOST_FOR_SAMPLES = 200
 """Processes at most where each is over so soon that their samples are few even together."""
-_TIMED_PART, _PROFILED_PART = 1 / 40, 1 / 20
+_TIMED_PART, _PROFILED_PART, _BRICKS_PART = 1 / 40, 1 / 20, 1 / 40
 _SECONDS = (0.2, 3.0)
 _ENOUGH = 1.25
 
@@ -53,7 +58,13 @@ class Measuring:
     told_paths: tuple[Path, Path] | None = None
     """Paths below the first are written down as below the second: a checkout's as the project's."""
     profiles: list[Profile] = field(default_factory=list)
+    show_bricks: bool = False
+    """Whether bricks are clocked though no budget asks for it."""
+    bricks: list[BrickPass] = field(default_factory=list)
+    recorded: Recorded | None = None
+    """What the last of those passes recorded, with its calls."""
     observer: Observer = field(init=False)
+    _no_bricks: bool = False
     _began_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -109,6 +120,9 @@ class Measuring:
         self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
         if self.profiler is not None:
             self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
+        while self.wants_bricks:
+            self.brick_once()
+            self._tell()
 
     def more(self, *, timed: bool, profiled: bool) -> None:
         """Spend the rest of the budget where it can settle something."""
@@ -116,6 +130,37 @@ class Measuring:
             self._timed_until(1.0 if not profiled else (1.0 + self.spent) / 2, at_least=1)
         if profiled and self.profiler is not None:
             self._profiled_until(1.0, self.profiler, at_least=1)
+
+    @property
+    def wants_bricks(self) -> bool:
+        """Whether one more process is to have its bricks clocked."""
+        if self._no_bricks:
+            return False
+        wanted = SHOWN_BRICKS if self.show_bricks else 0
+        return len(self.bricks) < (GATED_BRICKS if self._gates_bricks else wanted)
+
+    def brick_once(self, *, needed: bool = True) -> None:
+        """Clock the bricks of one more process.
+
+        Where there are none, and no budget is declared or it is not ``needed``, that is a note.
+        Raises else, see ``Observer.bricked``; ``ToolError`` ``E_BRICKS_NOT_SERVED`` for an engine
+        that generates in no process of this tool.
+        """
+        try:
+            if not self._served:
+                raise not_served(self.workload.name, self.workload.engine)
+            _, clocked, self.recorded = self.observer.bricked(self._seconds(_BRICKS_PART))
+        except FlamegateError as error:
+            if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
+                raise
+            self.observer.notes[error.code] = f"{error.what} {error.todo}"
+            self._no_bricks = True
+        else:
+            self.bricks.append(clocked)
+
+    @property
+    def _gates_bricks(self) -> bool:
+        return bool(self.workload.thresholds.bricks)
 
     def overhead_pct(self) -> float | None:
         """Return the extra CPU time per token that profiling costs, in percent, if it is known."""

@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and wake the gatekeeper if asked to."""
     config.addinivalue_line(
         "markers",
-        "flamegate(workload, tokens_per_second, hotspots, throughput, elements, bytes, flops): "
+        "flamegate(workload, tokens_per_second, hotspots, bricks, throughput, elements, bytes, flops): "
         "gate this test's inference workload, or what it benchmarks; thresholds like '5%' and "
         "{'rms_norm': '3pp'}",
     )

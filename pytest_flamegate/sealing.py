@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import withholding
+from pytest_flamegate.bricks.telling import plain
 from pytest_flamegate.decoding import document
 from pytest_flamegate.paths import real, shown
 from pytest_flamegate.profile import fold, require_stacks
@@ -16,6 +17,7 @@ from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.shelves import (
+    BRICKS,
     DECODE,
     DECODE_FOLDED,
     DECODE_PICTURE,
@@ -29,6 +31,7 @@ from pytest_flamegate.receipt.shelves import (
     PICTURE,
     RECEIPT,
 )
+from pytest_flamegate.receipt.strict_json import dumps
 from pytest_flamegate.report import (
     flamegraph,
     flamegraph_html,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_flamegate.bricks.record import Recorded
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.measuring import Measuring
     from pytest_flamegate.profile import Profile
@@ -98,13 +102,16 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
     pool = [withholding.of_profile(each, redactor) for each in measuring.pool]
     pooled = pooled and withholding.of_profile(pooled, redactor)
     seen = withholding.of_reports(measuring.observation, redactor)
-    told = compose(subject, seen, pool, pooled, measuring.overhead_pct())
+    recorded = redactor.clean(measuring.recorded, "bricks")
+    told = compose(subject, seen, pool, pooled, measuring.overhead_pct(), measuring.bricks)
     receipt, evidence = withholding.of_claim(*told, redactor)
     files: dict[str, bytes] = {}
     if receipt is not None:
         files[RECEIPT] = encode_receipt(receipt)
         evidence = replace(evidence, receipt_sha256=hashlib.sha256(files[RECEIPT]).hexdigest())
     files[EVIDENCE] = encode_evidence(evidence)
+    if recorded is not None:
+        files[BRICKS] = _brick_document(recorded, evidence)
     verification = None
     if pooled is not None:
         files[FOLDED] = fold(pooled).encode()
@@ -113,6 +120,19 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
             files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
         )
     return Sealed(receipt, evidence, pooled, files, verification, redactor)
+
+
+def _brick_document(recorded: Recorded, evidence: Evidence) -> bytes:
+    """Return the content of ``bricks.json``: the calls of one token, and what they belong to."""
+    told = plain(recorded)
+    return dumps(
+        {
+            "schema_version": evidence.schema_version,
+            "nonce": evidence.nonce,
+            "workload": evidence.workload.get("name"),
+            **{name: told[name] for name in ("wall_ns", "sync", "lanes", "calls")},
+        }
+    )
 
 
 def pictures(

@@ -19,7 +19,7 @@ from pytest_flamegate.errors import (
     UsageError,
     system_errors,
 )
-from pytest_flamegate.escalation import buildable, not_compared, suspected, with_reason
+from pytest_flamegate.escalation import buildable, not_compared, noted, suspected, with_reason
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
@@ -164,16 +164,19 @@ class Session:
             look=look_at(plan, workload, built),
         )
         budget_s = self.settings.budget_of(workload.engine)
-        measuring = Measuring(workload, plan, profiler, budget_s, self.progress)
+        measuring = Measuring(
+            *(workload, plan, profiler, budget_s, self.progress),
+            show_bricks=self.settings.bricks is not None,
+        )
         measuring.first()
         trace_kernels(measuring.observer)
         sealed = seal(subject, measuring)
         verdict = self._judge(workload, baseline, sealed)
         for _ in range(LOOKS - 1):
-            more = needs_more(verdict)
-            if not more or measuring.spent >= 1.0:
+            wanted = needs_more(verdict)
+            if not wanted or measuring.spent >= 1.0:
                 break
-            measuring.more(timed=more.timed, profiled=more.profiled)
+            measuring.more(timed=wanted.timed, profiled=wanted.profiled)
             sealed = seal(subject, measuring)
             verdict = self._judge(workload, baseline, sealed)
         rev = buildable(workload, baseline, subject.commit, verdict)
@@ -187,10 +190,8 @@ class Session:
             beside |= counted_files(workload, sealed, count)
         old = baseline.evidence if baseline else None
         decode, warnings = decoded(measuring, sealed.evidence)
-        for code, told in measuring.observer.notes.items():
-            verdict = with_reason(verdict, Reason(code, told))
-            warnings = (*warnings, f"{code}: {told}")
-        return self._publish(workload, sealed, verdict, old, beside, decode, warnings)
+        verdict, more = noted(verdict, measuring.observer.notes)
+        return self._publish(workload, sealed, verdict, old, beside, decode, (*warnings, *more))
 
     def _against(
         self, workload: Workload, call: Call | None, rev: str, suspicion: Verdict | None = None
@@ -221,7 +222,9 @@ class Session:
         if base_count is not None and head_count is not None:
             beside |= {BASE_INSTRUCTIONS: fold(base_count.profile).encode()}
             beside |= counted_files(workload, new, head_count)
-        return self._publish(workload, new, verdict, old.evidence, beside)
+        seen = {c: f"Of the base: {n}" for c, n in base.measuring.observer.notes.items()}
+        verdict, told = noted(verdict, seen | head.measuring.observer.notes)
+        return self._publish(workload, new, verdict, old.evidence, beside, warnings=told)
 
     def _known(self, workload: Workload, looks: Sequence[int], notes: list[str]) -> Known | None:
         """Return what a calibration of this machine knows of the rule; ``notes`` gain why not."""
@@ -246,6 +249,7 @@ class Session:
             budget_s=self.settings.budget_of(workload.engine, compare=True),
             progress=self.progress,
             counted=counted_metrics(count),
+            show_bricks=self.settings.bricks is not None,
         )
         return side, count
 
@@ -294,12 +298,12 @@ class Session:
         decode: DecodeProfile | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Outcome:
-        noted = [
+        known = [
             Reason(each.code, each.message)
             for each in (engine_differences(baseline, sealed.evidence) if baseline else ())
         ]
-        noted += beside_the_figures(baseline, sealed.evidence)
-        for missed in (*noted, *self.instruments.warnings(workload)):
+        known += beside_the_figures(baseline, sealed.evidence)
+        for missed in (*known, *self.instruments.warnings(workload)):
             verdict = with_reason(verdict, missed)
             if missed.code.startswith("W_"):
                 warnings = (*warnings, f"{missed.code}: {missed.message}")

@@ -48,6 +48,7 @@ class Settings:
     update: bool = False
     inject: Injection | None = None
     instructions: bool = False
+    bricks: int | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
     thresholds: Thresholds = DEFAULTS

@@ -228,6 +228,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/speedscope_file.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/chrome_trace.py": "strict by its own hooks: constants, figures",
         "profile/sidecar.py": "what a tool's driver wrote for its own parser in the same run",
+        "bricks/telling.py": "what this package's own child tells of its bricks; every field and "
+        "value is checked as it is read",
         "workload/child.py": _ARGUMENT,
         "workload/count_child.py": _ARGUMENT,
         "workload/completions.py": "what a server streams; every figure is looked at by itself",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _EXACT = 128
 _PARTS = 64
+_BUCKETS = 4096
+"""More than durations of 64 bits have."""
 
 
 def bucket(duration_ns: int) -> int:
@@ -28,6 +30,21 @@ def middle_ns(number: int) -> int:
         return number
     shift = number // _PARTS - 1
     return ((number - shift * _PARTS) << shift) + (1 << shift >> 1)
+
+
+def number_of(name: str) -> int | None:
+    """Return the number of the bucket that is written as ``name``; None where there is none."""
+    known = name.isascii() and name.isdigit() and len(name) < 5 and str(int(name)) == name
+    return int(name) if known and int(name) < _BUCKETS else None
+
+
+def bounds_ns(number: int) -> tuple[int, int]:
+    """Return the shortest and the longest duration of a bucket."""
+    if number < _EXACT:
+        return number, number
+    shift = number // _PARTS - 1
+    low_ns = (number - shift * _PARTS) << shift
+    return low_ns, low_ns + (1 << shift) - 1
 
 
 def quantile_ns(counts: Mapping[int, int], part: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +12,25 @@ from pytest_flamegate.embedded.inject import inject
 from pytest_flamegate.workload.spec import Injection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
 
-def load_engine(load: dict[str, Any]) -> Callable[[str, int], Iterable[int]]:
+class Engine(partial[Iterator[int]]):
+    """Called with prompt and max_tokens; in C, so that no profile has one more frame for it."""
+
+    def mark_bricks(self) -> AbstractContextManager[None]:
+        """Return a context within which every kernel is a brick."""
+        # Whoever clocks no bricks loads nothing of them.
+        from pytest_flamegate.embedded.marked import marked
+
+        model: transformer.Transformer = self.func.__self__  # type: ignore[attr-defined]
+        return marked(model.weights)
+
+
+def load_engine(load: dict[str, Any]) -> Engine:
     """Load the GGUF file ``load["model"]``; ``load["inject"]`` is a frame and its extra percent."""
-    generate = transformer.load(Path(load["model"])).generate
+    engine = Engine(transformer.load(Path(load["model"])).generate)
     if "inject" in load:
         frame, extra_pct = load["inject"]
         inject(Injection(frame, extra_pct))
-    return generate
+    return engine

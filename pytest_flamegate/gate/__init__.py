@@ -9,6 +9,9 @@ measured in interleaved pairs.
 
 from pytest_flamegate.gate.against import judge_pairs, last_look
 from pytest_flamegate.gate.beside import beside_the_figures
+from pytest_flamegate.gate.brick import BrickChange
+from pytest_flamegate.gate.brick_costs import BrickCost
+from pytest_flamegate.gate.bricks import Bricks, judge_bricks
 from pytest_flamegate.gate.comparability import (
     Comparability,
     Difference,
@@ -48,6 +51,9 @@ __all__ = [
     "TOKENS_PER_SECOND",
     "WAITING",
     "WALL_TOKENS_PER_SECOND",
+    "BrickChange",
+    "BrickCost",
+    "Bricks",
     "Comparability",
     "CostChange",
     "Difference",
@@ -74,6 +80,7 @@ __all__ = [
     "fails_test",
     "headline",
     "judge",
+    "judge_bricks",
     "judge_pairs",
     "last_look",
     "machine_id",

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.gate.bricks import judge_bricks
+from pytest_flamegate.gate.combining import combined, helped_by, ordered, share_signal
 from pytest_flamegate.gate.comparability import compare
 from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
 from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
-from pytest_flamegate.gate.judgement import (
-    check_settings,
-    combined,
-    copied,
-    helped_by,
-    not_comparable,
-    ordered,
-    share_signal,
-)
+from pytest_flamegate.gate.judgement import check_settings, copied, not_comparable
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.pairs import (
     FIRST_LOOKS,
@@ -134,17 +128,20 @@ def judge_pairs(
         share_drift,
         estimate_of([pair.cpu for pair in decided]),
     )
-    name = combined(rate, shares)
+    # The passes of both sides ran in turn: no batch drifted from the other.
+    bricks = judge_bricks(base, head, thresholds, ErrorRates(looks=SHARE_LOOKS), drift_sd=0.0)
+    name = combined(rate, shares, bricks)
     known = known or nominal(rates)
     return Verdict(
         verdict=name,
-        reasons=(*ordered(name, rate, shares), *reasons_of(counts)),
+        reasons=(*ordered(name, rate, shares, bricks), *reasons_of(counts)),
         grade=grade,
         signals=(
             rate,
             wall_signal(old, new),
             *counts,
             *map(share_signal, shares.hotspots),
+            *bricks.signals,
         ),
         smallest_detectable_pct=rate.smallest_detectable_pct,
         false_alarm_rate=known.false_alarm,
@@ -157,10 +154,11 @@ def judge_pairs(
         pairs=look.pairs,
         looks=tuple(looks),
         against=base.commit.revision if base.commit else None,
-        helped_by=helped_by(rate, shares),
+        helped_by=helped_by(rate, shares, bricks),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
+        bricks=bricks.changes,
     )
 
 

@@ -8,6 +8,8 @@ from pytest_flamegate.gate.verdict import exit_code
 from pytest_flamegate.gate.words import headline
 
 if TYPE_CHECKING:
+    from pytest_flamegate.gate.brick import BrickChange
+    from pytest_flamegate.gate.brick_costs import BrickCost
     from pytest_flamegate.gate.comparability import Difference
     from pytest_flamegate.gate.cost import CostChange
     from pytest_flamegate.gate.hotspots import Hotspot
@@ -48,6 +50,7 @@ def verdict_document(verdict: Verdict) -> Plain:
         "attribution": [_cost(cost) for cost in verdict.attribution],
         "explained_by": list(verdict.explained_by),
         "phases": [_phase(phase) for phase in verdict.phases],
+        "bricks": [_brick(change) for change in verdict.bricks],
     }
 
 
@@ -92,6 +95,34 @@ def _hotspot(hotspot: Hotspot) -> Plain:
         "p_adjusted": share.p_adjusted,
         "finding": hotspot.finding,
         "decision": hotspot.decision,
+    }
+
+
+def _brick(change: BrickChange) -> Plain:
+    grown = change.grown
+    return {
+        "name": change.name,
+        "budget_us_per_call": change.budget.per_call_us,
+        "allowed_growth_pct": change.budget.growth_pct,
+        "baseline": None if change.baseline is None else _brick_cost(change.baseline),
+        "current": None if change.current is None else _brick_cost(change.current),
+        "decisions": {signal.unit: signal.decision for signal in change.signals},
+        "grown": None
+        if grown is None
+        else {
+            "layer": grown.layer,
+            "baseline_us_per_token": grown.baseline_us,
+            "current_us_per_token": grown.current_us,
+        },
+    }
+
+
+def _brick_cost(cost: BrickCost) -> Plain:
+    return {
+        "us_per_token": cost.token_us_mean,
+        "us_per_call": cost.call_us_mean,
+        "calls_per_token": cost.calls_mean,
+        "processes": len(cost.call_us),
     }
 
 

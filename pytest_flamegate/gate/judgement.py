@@ -5,19 +5,24 @@ In this order, the first that holds decides:
 1. `dishonest`: the baseline is a copy of the current evidence, or shares a process with it.
 2. `not_comparable`: something that must be equal differs, or the machine was in another state.
 3. `inconclusive`: a number is missing or impossible.
-4. `regressed`: tokens per second fell, or any share drifted without excuse. Certain harm
-   outweighs whatever else is unsettled.
+4. `regressed`: tokens per second fell, any share drifted without excuse, or a brick outgrew
+   what its budget allows. Certain harm outweighs whatever else is unsettled; a call over its
+   budget needs no baseline for that.
 5. `inconclusive`: any signal is. An improvement beside an open question stays open.
-6. `improved`: tokens per second rose, or a drifted share was excused by a faster whole.
+6. `improved`: tokens per second rose, a drifted share was excused by a faster whole, or a brick
+   with a budget got cheaper.
 7. `pass`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from pytest_flamegate.errors import UndecidedError, UsageError
+from pytest_flamegate.gate.bricks import Bricks, judge_bricks
+from pytest_flamegate.gate.combining import combined, helped_by, ordered, share_signal
 from pytest_flamegate.gate.comparability import Comparability, Difference, compare
 from pytest_flamegate.gate.conditions import condition_differences
 from pytest_flamegate.gate.cost import explained_by
@@ -31,10 +36,8 @@ from pytest_flamegate.gate.verdict import Verdict, refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.gate.hotspots import Hotspot, Shares
     from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.signals import Decision, Helper
-    from pytest_flamegate.gate.verdict import VerdictName
+    from pytest_flamegate.gate.signals import Decision
     from pytest_flamegate.receipt.types import Batch, Evidence
     from pytest_flamegate.workload.spec import Thresholds
 
@@ -59,8 +62,10 @@ def judge(
     mean nothing. Anything wrong with the evidence is a verdict, never an exception.
     """
     check_settings(thresholds, share_drift, looks)
+    rates = ErrorRates(looks=looks)
     if baseline is None:
-        return no_baseline(current, grade=grade)
+        bricks = judge_bricks(None, current, thresholds, rates)
+        return _budgeted(no_baseline(current, grade=grade), bricks)
     refusal = copied(baseline, current)
     if refusal is not None:
         return refused("dishonest", [refusal], grade=grade)
@@ -76,19 +81,20 @@ def judge(
     comparability = Comparability(condition_differences(old, new))
     if not comparability.comparable:
         return not_comparable(comparability, grade, old, new)
-    rates = ErrorRates(looks=looks)
     rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates, batches)
     shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
-    name = combined(rate_signal, shares)
+    bricks = judge_bricks(baseline, current, thresholds, rates)
+    name = combined(rate_signal, shares, bricks)
     return Verdict(
         verdict=name,
-        reasons=(*ordered(name, rate_signal, shares), *reasons_of(counts)),
+        reasons=(*ordered(name, rate_signal, shares, bricks), *reasons_of(counts)),
         grade=grade,
         signals=(
             rate_signal,
             wall_signal(old, new),
             *counts,
             *map(share_signal, shares.hotspots),
+            *bricks.signals,
         ),
         smallest_detectable_pct=rate_signal.smallest_detectable_pct,
         false_alarm_rate=rates.false_alarm,
@@ -97,10 +103,11 @@ def judge(
         hotspots=shares.hotspots,
         attribution=shares.costs,
         explained_by=explained_by(shares.costs),
-        helped_by=helped_by(rate_signal, shares),
+        helped_by=helped_by(rate_signal, shares, bricks),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
+        bricks=bricks.changes,
     )
 
 
@@ -135,6 +142,27 @@ def no_baseline(current: Evidence, *, grade: str) -> Verdict:
     )
 
 
+def _budgeted(verdict: Verdict, bricks: Bricks) -> Verdict:
+    """Add what the budgets say where there is no baseline: a call over its own is a regression."""
+    over = [signal for signal in bricks.signals if signal.decision == "regressed"]
+    rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
+    decided = verdict.verdict == "no_baseline" and bool(over)
+    first, last = ([r for s in some for r in s.reasons] for some in (over, rest))
+    return replace(
+        verdict,
+        verdict="regressed" if decided else verdict.verdict,
+        reasons=(
+            *(first if decided else ()),
+            *verdict.reasons,
+            *(() if decided else first),
+            *last,
+            *bricks.reasons,
+        ),
+        signals=(*verdict.signals, *bricks.signals),
+        bricks=bricks.changes,
+    )
+
+
 def check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None:
     """Raise UsageError for settings that mean nothing."""
     drop = thresholds.tokens_per_second_pct
@@ -151,6 +179,14 @@ def check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None
                 f"An allowed drift of {drift} pp for {frame} means nothing.",
                 "Give percentage points above 0 and up to 100.",
             )
+    for brick, budget in thresholds.bricks.items():
+        for figure in (budget.per_call_us, budget.growth_pct):
+            if figure is not None and not (math.isfinite(figure) and figure > 0.0):
+                raise UsageError(
+                    "E_THRESHOLD",
+                    f"A budget of {figure} for the brick {brick} means nothing.",
+                    "Give a time per call, or an allowed growth, above 0.",
+                )
     if share_drift not in get_args(ShareDrift):
         raise UsageError(
             "E_SHARE_DRIFT",
@@ -167,6 +203,8 @@ def copied(baseline: Evidence, current: Evidence) -> Reason | None:
     """Refuse a comparison of something with itself: it can only pass."""
     times = {run.blocks for run in baseline.runs if run.blocks}
     shared = [run.pid for run in current.runs if run.blocks in times]
+    lanes = {(each.wall_ns, each.lanes) for each in baseline.bricks}
+    shared += [each.pid for each in current.bricks if (each.wall_ns, each.lanes) in lanes]
     if baseline.nonce != current.nonce and not shared:
         return None
     what = (
@@ -224,60 +262,6 @@ def _shown(
         decision=decision,
     )
     return quiet, wall_signal(baseline, current)
-
-
-def share_signal(hotspot: Hotspot) -> Signal:
-    """Return one judged share as a signal, in percent of the samples."""
-    share = hotspot.share
-    return Signal(
-        name=f"share:{share.name}",
-        baseline=100.0 * share.baseline_share,
-        current=100.0 * share.current_share,
-        unit="share_pct",
-        direction="lower_is_better",
-        decision=hotspot.decision,
-        change_pct=share.shift_pp,
-        ci_low_pct=share.ci_low_pp,
-        ci_high_pct=share.ci_high_pp,
-        threshold_pct=hotspot.threshold_pp,
-        smallest_detectable_pct=share.detectable_pp,
-        reasons=(hotspot.reason,) if hotspot.reason is not None else (),
-        helped_by=hotspot.helped_by,
-    )
-
-
-def combined(rate: Signal, shares: Shares) -> VerdictName:
-    """Return the verdict that the rate and the shares make together."""
-    decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
-    if "regressed" in decisions:
-        return "regressed"
-    if "inconclusive" in decisions or any(r.code.startswith("E_") for r in shares.reasons):
-        return "inconclusive"
-    return "improved" if "improved" in decisions else "pass"
-
-
-def ordered(name: VerdictName, rate: Signal, shares: Shares) -> tuple[Reason, ...]:
-    """Put the reasons that decided first; tokens per second leads among equals."""
-    judged: list[tuple[bool, Sequence[Reason]]] = [(rate.decision == name, rate.reasons)]
-    judged += [
-        (hotspot.decision == name, (hotspot.reason,))
-        for hotspot in shares.hotspots
-        if hotspot.reason is not None
-    ]
-    undecided = [reason for reason in shares.reasons if reason.code.startswith("E_")]
-    informing = [reason for reason in shares.reasons if not reason.code.startswith("E_")]
-    judged += [(name == "inconclusive", undecided), (False, informing)]
-    deciding = [reason for decides, reasons in judged if decides for reason in reasons]
-    beside = [reason for decides, reasons in judged if not decides for reason in reasons]
-    return tuple(deciding + beside)
-
-
-def helped_by(rate: Signal, shares: Shares) -> tuple[Helper, ...]:
-    """Return of which processes more could settle what is open."""
-    wanted: set[Helper] = {*rate.helped_by, *shares.helped_by}
-    for hotspot in shares.hotspots:
-        wanted.update(hotspot.helped_by)
-    return tuple(sorted(wanted))
 
 
 def _basis(rates: ErrorRates) -> str:

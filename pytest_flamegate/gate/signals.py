@@ -21,7 +21,7 @@ MIN_PROCESSES = floors.MIN_PROCESSES
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
 ]
-Helper = Literal["timed", "profiled"]
+Helper = Literal["timed", "profiled", "bricks"]
 
 _MAX_EXPONENT = 700.0
 
@@ -75,7 +75,8 @@ class Signal:
     """One figure that was judged, or is shown beside those that were.
 
     ``change_pct``, its interval and ``threshold_pct`` are relative percent for rates,
-    and percentage points of the share where ``unit`` is ``share_pct``. The interval's
+    and percentage points of the share where ``unit`` is ``share_pct``. Where it is ``us/call``
+    they are of the cost of a call against its budget. The interval's
     ends are the bounds the decision was made by. ``helped_by`` names the kind of
     process of which more could settle an inconclusive signal.
     """

@@ -13,6 +13,7 @@ from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pytest_flamegate.gate.brick import BrickChange
     from pytest_flamegate.gate.comparability import Comparability
     from pytest_flamegate.gate.cost import CostChange
     from pytest_flamegate.gate.hotspots import Hotspot
@@ -51,8 +52,8 @@ class Verdict:
     """The answer for one workload.
 
     ``reasons`` begin with the one that decided. ``false_alarm_rate`` is the chance of
-    ``regressed`` where nothing changed, for tokens per second and for all shares
-    together each; ``error_rate_basis`` says what that figure rests on.
+    ``regressed`` where nothing changed, for tokens per second, for all shares together and
+    for all bricks together each; ``error_rate_basis`` says what that figure rests on.
     ``attribution`` holds the cost of each function per token, largest change first.
     ``baseline_processes`` and ``current_processes`` count the timed ones. ``miss_rate`` is the
     chance of `pass` where tokens per second fell by the threshold or more.
@@ -81,6 +82,7 @@ class Verdict:
     baseline_processes: int = 0
     current_processes: int = 0
     cpu_pressure_pct: float | None = None
+    bricks: tuple[BrickChange, ...] = ()
 
     def signal(self, name: str = TOKENS_PER_SECOND) -> Signal | None:
         """Return the signal of that name, None where there is none."""
@@ -89,19 +91,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What would help an undecided verdict: more timed processes, more profiled ones, neither."""
+    """What would help an undecided verdict: more processes of which kind, if of any."""
 
     timed: bool = False
     profiled: bool = False
+    bricks: bool = False
 
     def __bool__(self) -> bool:
-        return self.timed or self.profiled
+        return self.timed or self.profiled or self.bricks
 
 
 def needs_more(verdict: Verdict) -> More:
     """Say which processes could settle the verdict; false where it stands or nothing helps."""
     if verdict.verdict == "inconclusive":
-        return More("timed" in verdict.helped_by, "profiled" in verdict.helped_by)
+        helped = verdict.helped_by
+        return More("timed" in helped, "profiled" in helped, "bricks" in helped)
     if verdict.verdict == "not_comparable":
         codes = {difference.code for difference in verdict.comparability.differences}
         return More(timed=bool(codes) and codes <= TRANSIENT_CODES)

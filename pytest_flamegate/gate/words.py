@@ -90,11 +90,17 @@ def _passed(verdict: Verdict, rate: Signal) -> str:
 
 
 def _moved(verdict: Verdict, rate: Signal) -> str:
-    """Say what regressed or improved: the rate, or else the share."""
+    """Say what regressed or improved: the rate, or else the shares and the bricks."""
     if rate.decision == verdict.verdict:
         return _estimate(rate) + _where(verdict)
-    drifted = [hotspot for hotspot in verdict.hotspots if hotspot.decision == verdict.verdict]
-    return f"{'; '.join(map(_drift, drifted))}; {rate.unit} {_range(rate)}"
+    moved = [_drift(each) for each in verdict.hotspots if each.decision == verdict.verdict]
+    moved += [
+        _cost_of(signal)
+        for change in verdict.bricks
+        for signal in change.signals
+        if signal.decision == verdict.verdict
+    ]
+    return f"{'; '.join(moved)}; {rate.unit} {_range(rate)}"
 
 
 def _estimate(rate: Signal) -> str:
@@ -144,6 +150,17 @@ def _explained(row: CostChange) -> str:
 
 def _named(row: CostChange) -> str:
     return "waiting, off the CPU" if row.name == WAITING else row.name
+
+
+def _cost_of(brick: Signal) -> str:
+    """Return ``RmsNorm 9.8 → 12.3 µs/token (+25.5 %, threshold 10)`` and the like."""
+    name, unit = brick.name.partition(":")[2], brick.unit.replace("us/", "µs/")
+    if brick.baseline is None:
+        return f"{name} {brick.current:.3g} {unit} ({brick.change_pct:.1f} % over its budget)"
+    return (
+        f"{name} {brick.baseline:.3g} → {brick.current:.3g} {unit} "
+        f"({brick.change_pct:+.1f} %, threshold {brick.threshold_pct:g})"
+    )
 
 
 def _drift(hotspot: Hotspot) -> str:

@@ -25,6 +25,7 @@ from pytest_flamegate.workload.redaction import redacted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_flamegate.bricks.record import BrickPass
     from pytest_flamegate.profile import Hotspot, Profile
     from pytest_flamegate.receipt.types import Commit, Metric
     from pytest_flamegate.workload.model_files import Stamp
@@ -63,6 +64,7 @@ def compose(
     profiles: Sequence[Profile],
     pooled: Profile | None,
     overhead_pct: float | None,
+    bricks: Sequence[BrickPass] = (),
 ) -> tuple[Receipt | None, Evidence]:
     """Return the receipt and its evidence (``receipt_sha256`` still empty).
 
@@ -104,6 +106,7 @@ def compose(
         program=subject.look.program if subject.look else None,
         differs_to=seen.differs_to,
         engine=seen.engine,
+        bricks=tuple(bricks),
     )
     if not sightings:
         return None, evidence

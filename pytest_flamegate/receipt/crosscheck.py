@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt import (
+    crosscheck_bricks,
     crosscheck_device,
     crosscheck_figures,
     crosscheck_hotspots,
@@ -27,6 +28,7 @@ CHECKS: Rulebook[Case] = Rulebook(
     crosscheck_figures.CHECKS,
     crosscheck_reported.CHECKS,
     crosscheck_profile.CHECKS,
+    crosscheck_bricks.CHECKS,
     crosscheck_hotspots.CHECKS,
     crosscheck_device.CHECKS,
 )

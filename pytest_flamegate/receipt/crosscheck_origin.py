@@ -90,7 +90,7 @@ def _clock_scope(case: Case) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_MODEL_CHANGED",
+    "E_MODEL_MISMATCH",
     "Receipt and evidence name the same model.",
     todo=_AGAIN,
     protects=Grade.OBSERVED,

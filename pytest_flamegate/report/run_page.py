@@ -10,7 +10,13 @@ from pytest_flamegate.report.families_shown import family_pages, speed_cells
 from pytest_flamegate.report.flamegraph_html import Drawn, flame
 from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
 from pytest_flamegate.report.own_word import TITLE as OWN_WORD
-from pytest_flamegate.report.provenance import hardware, picture_subtitle, revision, what_ran
+from pytest_flamegate.report.provenance import (
+    hardware,
+    picture_subtitle,
+    program_notes,
+    revision,
+    what_ran,
+)
 from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.workload.variants import split
@@ -228,7 +234,11 @@ def _what_ran(evidence: Evidence | None) -> str:
     machine: Mapping[str, str] = {
         name.replace("_", " "): value for name, value in evidence.machine.items()
     }
-    told = {"workload": " · ".join(what_ran(evidence)), **machine, "measured": evidence.created}
+    told = {"workload": " · ".join(what_ran(evidence))}
+    told |= {f"engine's {name}": value for name, value in evidence.engine.items()}
+    if evidence.program is not None:
+        told["program"] = " · ".join(program_notes(evidence.program))
+    told |= {**machine, "measured": evidence.created}
     rows = [[page.text(name), page.text(value, _LONG)] for name, value in told.items()]
     return page.table(["what", "value"], rows)
 

@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import sys
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     Generate = Callable[[str, int], Iterable[Any]]
     Serving = Callable[[Generate], None]
+    Run = Callable[[Callable[[], None], Callable[[Any], None]], None]
+    Watched = Callable[[Run, Generate, Callable[[], None], Callable[[Any], None]], str]
 
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
@@ -81,6 +84,11 @@ class _Server:
             self._part(value)
         elif command == wire.PROFILE:
             self._told_at_the_end(value)
+        elif command == wire.BRICKS:
+            # Nobody else loads anything of bricks.
+            from pytest_flamegate.workload.bricked import clocked
+
+            self._told_at_the_end(value, clocked)
         else:
             self._sequences(self._max_tokens, value, self._began, self._token)
             for report in self._reports():
@@ -105,7 +113,7 @@ class _Server:
             self._token(each)
             yield each
 
-    def _told_at_the_end(self, times: int) -> None:
+    def _told_at_the_end(self, times: int, watched: Watched | None = None) -> None:
         """Generate without telling: in a profile the telling would stand beside the work."""
         kept: list[Any] = []
         starts: list[int] = []
@@ -113,7 +121,12 @@ class _Server:
         def began() -> None:
             starts.append(len(kept))
 
-        self._sequences(self._max_tokens, times, began, kept.append)
+        if watched is None:
+            self._sequences(self._max_tokens, times, began, kept.append)
+        else:
+            run = partial(self._sequences, self._max_tokens, times)
+            recorded = watched(run, self._generate, began, kept.append)
+            wire.send_text(self._fd, wire.RECORDED, recorded)
         for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
             self._began()
             for each in kept[start:end]:

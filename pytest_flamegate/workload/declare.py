@@ -47,6 +47,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "timeout": (int, float),
     "tokens_per_second": (str,),
     "hotspots": (dict,),
+    "bricks": (dict,),
     "profile": (dict,),
     "decode_profile": (bool,),
     **OPTIONS,
@@ -202,7 +203,11 @@ def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
         threads=table.get("threads", 1),
         timeout_s=float(table.get("timeout", 120.0)),
         thresholds=thresholds(
-            table.get("tokens_per_second"), table.get("hotspots"), f"{where} ", below
+            table.get("tokens_per_second"),
+            table.get("hotspots"),
+            f"{where} ",
+            below,
+            table.get("bricks"),
         ),
         sampling=sampling(table.get("profile", {}), where),
         decode_profile=_decode_profile(table, where),

@@ -12,3 +12,7 @@ MAX_CPU_PRESSURE_PCT = 50.0
 """Above this the CPUs were contended; measured spread of fresh processes doubles there."""
 MAX_WAITING = 0.25
 """Beyond this part of its time spent waiting for a CPU, a process tells the machine's load."""
+MIN_BRICK_PASSES = 5
+"""Fewer processes whose bricks were clocked hold no brick to its budget."""
+MIN_BRICK_COVERAGE = 0.5
+"""Where the marks cover less of the wall time, they tell nothing of what a token costs."""

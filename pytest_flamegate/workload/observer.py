@@ -24,6 +24,7 @@ from pytest_flamegate.workload.timing import timed_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_flamegate.bricks.record import BrickPass, Recorded
     from pytest_flamegate.workload.engines.base import Plan, Streamed
     from pytest_flamegate.workload.lasting import LastingProcess, Window
     from pytest_flamegate.workload.reported import Report
@@ -178,6 +179,15 @@ class Observer:
                 raise
             seen = window.stop()
             return self.keep("profiled", served, blocks, served.counters()), seen
+
+    def bricked(self, seconds: float) -> tuple[Run, BrickPass, Recorded]:
+        """Run one fresh served process for about ``seconds`` with its bricks clocked.
+
+        ``ToolError``: ``E_NO_BRICKS``, ``E_BAD_BRICKS``.
+        """
+        from pytest_flamegate.workload.brick_pass import bricked
+
+        return bricked(self, seconds)
 
     def traced(
         self, more: Mapping[str, object], read: Callable[[], tuple[Report, ...]]

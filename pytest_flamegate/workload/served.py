@@ -26,6 +26,7 @@ from pytest_flamegate.workload.starting import start
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_flamegate.bricks.telling import Told
     from pytest_flamegate.errors import ToolError
     from pytest_flamegate.workload.engines.base import Served
     from pytest_flamegate.workload.reported import Report
@@ -62,6 +63,7 @@ class ServedProcess:
         self._allow()
         self._parser = wire.Parser()
         self._reports: list[Report] = []
+        self._told: Told | None = None
         self.facts: Mapping[str, str] = {}
         self.notes: Mapping[str, str] = {}
         self.stands_still = plan.stands_still
@@ -120,6 +122,13 @@ class ServedProcess:
         interval, sequences_ns = self._command(wire.PROFILE, sequences)
         return Block(interval, sequences_ns)
 
+    def bricked_block(self, sequences: int) -> tuple[Block, Told]:
+        """Do the same with the brick clock on; return what it recorded too."""
+        self._told = None
+        interval, sequences_ns = self._command(wire.BRICKS, sequences)
+        assert self._told is not None  # the child of this package tells it before the tokens
+        return Block(interval, sequences_ns), self._told
+
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times; return what it took."""
         return self._command(wire.REFERENCE, times)[0]
@@ -147,7 +156,7 @@ class ServedProcess:
         self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
 
     def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
-        self._allow(_UNTOLD_S if kind == wire.PROFILE else 0.0)
+        self._allow(_UNTOLD_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
         before = self._clocks()
         taken.last_ns = time.monotonic_ns()
         try:
@@ -164,6 +173,12 @@ class ServedProcess:
                     self._allow()
                 elif record == wire.REPORT:
                     self._reports.append(read_report(json.loads(text)))
+                elif record == wire.RECORDED:
+                    # Whoever clocks no bricks loads nothing of them.
+                    from pytest_flamegate.bricks.telling import read
+
+                    self._told = read(text)
+                    self._allow(_UNTOLD_S)
                 elif record == wire.ENDED:
                     taken.ended = True
                 elif record == wire.DONE:

@@ -15,18 +15,32 @@ DEFAULT_SHARE_PP = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class BrickBudget:
+    """What one brick may cost: ``per_call_us`` one call, in microseconds of its own time.
+
+    ``growth_pct`` is how much more it may cost per token than it did, in percent. Either may
+    be None: it is not asked.
+    """
+
+    per_call_us: float | None = None
+    growth_pct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Thresholds:
     """How much worse is allowed.
 
     ``tokens_per_second_pct`` is the allowed drop of tokens per second in percent;
     ``hotspots_pp`` maps a frame name (``*`` for every other) to the allowed drift
-    of its share of the profile in percentage points.
+    of its share of the profile in percentage points. ``bricks`` maps a brick's name (``*``
+    for every other) to what it may cost; where it is empty no brick is gated.
     """
 
     tokens_per_second_pct: float = DEFAULT_DROP_PCT
     hotspots_pp: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
     )
+    bricks: Mapping[str, BrickBudget] = field(default_factory=lambda: MappingProxyType({}))
 
     def share_pp(self, frame: str) -> float:
         """Return the allowed drift of ``frame``'s share in percentage points."""

@@ -1,32 +1,39 @@
-"""Thresholds as people write them: "5%" of tokens per second, "3pp" of a share.
+"""Thresholds as people write them: "5%" of tokens per second, "3pp" of a share, "1.5us" a call.
 
 They are declared in layers: the project's configuration, then the workload's own
 declaration, then a test's marker. What a layer says wins over the layers below it, frame
-by frame; what it does not say stays as it was.
+by frame and brick by brick; what it does not say stays as it was.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.spec import Thresholds
+from pytest_flamegate.workload.spec import BrickBudget, Thresholds
 from pytest_flamegate.workload.toml_file import told
 
 DEFAULTS = Thresholds()
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|pp)\s*")
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms)\s*")
+_US = {"ns": 1e-3, "ms": 1e3}
 _BETWEEN_ENTRIES = re.compile(r"\n|,(?![^<(\[]*[>)\]])")
 
 
 def thresholds(
-    tokens_per_second: object, hotspots: object, prefix: str, below: Thresholds = DEFAULTS
+    tokens_per_second: object,
+    hotspots: object,
+    prefix: str,
+    below: Thresholds = DEFAULTS,
+    bricks: object = None,
 ) -> Thresholds:
     """Return the thresholds of one layer over those of the layers ``below`` it.
 
-    What is None and the frames that are not named stay as they are below. ``prefix`` is
-    what stands before the name of a wrong key in the ``UsageError`` ``E_BAD_THRESHOLD``.
+    What is None and the frames and bricks that are not named stay as they are below. ``prefix``
+    is what stands before the name of a wrong key in the ``UsageError`` ``E_BAD_THRESHOLD``.
     """
     drop_pct, shares_pp = below.tokens_per_second_pct, below.hotspots_pp
     if tokens_per_second is not None:
@@ -40,7 +47,8 @@ def thresholds(
             )
         named = {str(k): _figure(v, "pp", f"{prefix}hotspots.{k}") for k, v in hotspots.items()}
         shares_pp = MappingProxyType({**shares_pp, **named})
-    return Thresholds(drop_pct, shares_pp)
+    budgets = below.bricks if bricks is None else _budgets(bricks, prefix, below.bricks)
+    return Thresholds(drop_pct, shares_pp, budgets)
 
 
 def hotspots_of(text: str | list[str], key: str) -> dict[str, str]:
@@ -61,6 +69,49 @@ def hotspots_of(text: str | list[str], key: str) -> dict[str, str]:
                 "Write each frame once, with what is allowed: rms_norm=3pp, *=5pp.",
             )
     return table
+
+
+def _budgets(
+    table: object, prefix: str, below: Mapping[str, BrickBudget]
+) -> Mapping[str, BrickBudget]:
+    if not isinstance(table, Mapping):
+        raise UsageError(
+            "E_BAD_THRESHOLD",
+            f"{prefix}bricks is {told(table)}, not a table of bricks.",
+            'Write bricks = { RmsNorm = "1.5us", "*" = "15%" }.',
+        )
+    named = {str(name): _budget(value, str(name), prefix) for name, value in table.items()}
+    # Under another name a brick may stand below too: what is said last is what counts.
+    rest = {name: budget for name, budget in below.items() if name not in named}
+    return MappingProxyType({**rest, **named})
+
+
+def _budget(value: object, name: str, prefix: str) -> BrickBudget:
+    where = f"{prefix}bricks.{name}"
+    figures = value if isinstance(value, list | tuple) else [value]
+    times = [match for each in figures if (match := _time(each))]
+    others = [each for each in figures if not _time(each)]
+    most = 0 if name == "*" else 1
+    understood = all(isinstance(each, str) and "%" in each for each in others)
+    if not (figures and understood and name.strip()) or len(times) > most or len(others) > 1:
+        raise UsageError(
+            "E_BAD_THRESHOLD",
+            f"{where} is {told(value)}.",
+            'Write what every other brick may grow by: "15%".'
+            if name == "*"
+            else 'Name a brick, and write what one call may cost, "1.5us", how much its cost per '
+            'token may grow, "10%", or both: ["1.5us", "10%"].',
+        )
+    return BrickBudget(
+        times[0] if times else None, _figure(others[0], "%", where) if others else None
+    )
+
+
+def _time(value: object) -> float | None:
+    """Return a time above zero in microseconds, None for anything else."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    found = float(match[1]) * _US.get(match[2], 1.0) if match else 0.0
+    return found if 0.0 < found < math.inf else None
 
 
 def _figure(value: object, unit: str, where: str) -> float:

@@ -1,8 +1,8 @@
 """One workload in several configurations: ``[workloads.decode.variants.i2s]``.
 
 A workload with variants is a template: only its variants run. What a variant says stands
-in place of what the template says; ``env``, ``hotspots`` and ``profile`` are laid over its own,
-name by name.
+in place of what the template says; ``env``, ``hotspots``, ``bricks`` and ``profile`` are laid
+over its own, name by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.workload.spec import Workload
 
 KEY = "variants"
-_LAID_OVER = ("env", "hotspots", "profile")
+_LAID_OVER = ("env", "hotspots", "bricks", "profile")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
 PART = b"C"  # go on with one sequence for at most `value` tokens, then stand still inside it
 PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, and is no work
+BRICKS = b"K"  # the same as PROFILE, with the brick clock on
 REFERENCE = b"R"  # run the reference kernel `value` times
 
 # child -> observer
@@ -29,10 +30,11 @@ ENDED = b"e"  # the sequence that PART goes on with is complete
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
 REPORT = b"i"  # `value` bytes of JSON follow: what the engine says of the sequence
+RECORDED = b"k"  # `value` bytes of JSON follow: what the brick clock recorded
 DONE = b"d"  # the command is finished
 FAILED = b"x"  # `value` bytes of UTF-8 follow: what went wrong
 
-WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS})
+WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS, RECORDED})
 _INT32 = range(-(2**31), 2**31)
 
 

@@ -22,6 +22,7 @@ MARK = "import pytest\n@pytest.mark.flamegate({})\ndef test_it({}): pass\n"
         ('workload="toy"', MarkerOptions(workload="toy")),
         ('tokens_per_second="3%"', MarkerOptions(tokens_per_second="3%")),
         ('hotspots={"norm": "3pp"}', MarkerOptions(hotspots={"norm": "3pp"})),
+        ('bricks={"Up": ["2us", "9%"]}', MarkerOptions(bricks={"Up": ["2us", "9%"]})),
         (
             'workload="toy", tokens_per_second="3%", hotspots={}',
             MarkerOptions("toy", "3%", {}),

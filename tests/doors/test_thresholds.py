@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.gatekeeper import Gatekeeper
-from pytest_flamegate.workload.spec import Thresholds, Workload
+from pytest_flamegate.workload.spec import BrickBudget, Thresholds, Workload
 from tests.doors.project import workload
 
 if TYPE_CHECKING:
@@ -83,4 +83,27 @@ def test_the_marker_wins_over_both(project: Project, recorder: Recorder) -> None
         "own": Thresholds(9.0, OF_THE_PROJECT.hotspots_pp),
         "measured-marked": OF_THE_MARKER,
         "silent": OF_THE_MARKER,
+    }
+
+
+BUDGETED = """
+import pytest
+
+@pytest.mark.flamegate(workload="own", bricks={"RmsNorm": ["2us", "5%"], "*": "20%"})
+def test_run(flamegate):
+    flamegate.run("own")
+"""
+
+
+def test_budgets_of_bricks_are_the_workload_s_and_the_marker_s(
+    project: Project, recorder: Recorder
+) -> None:
+    project.declare(workload("own", bricks='{ RmsNorm = "1us", LmHead = "9%" }'))
+    project.write("test_a.py", BUDGETED)
+    project.ask("--flamegate", "test_a.py").assert_outcomes(passed=1)
+    (gated,) = recorder.gated
+    assert gated.thresholds.bricks == {
+        "RmsNorm": BrickBudget(2.0, 5.0),
+        "LmHead": BrickBudget(growth_pct=9.0),
+        "*": BrickBudget(growth_pct=20.0),
     }

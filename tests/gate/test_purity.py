@@ -23,7 +23,7 @@ ALLOWED = {
     "types",
     "typing",
 }
-ROOMS = {"gate", "receipt", "errors", "workload"}
+ROOMS = {"gate", "receipt", "bricks", "errors", "workload"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

@@ -13,6 +13,8 @@ from tests.profile.profiles import native, python, system
         (python("ternary_gemv"), "matmul"),
         (python("matvec"), "matmul"),
         (python("lm_head"), "matmul"),
+        (python("Linear.forward"), "matmul"),
+        (python("LlamaModel.forward"), "python"),
         (python("quantize"), "quantisation"),
         (python("unpack_tq2_0"), "quantisation"),
         (python("rms_norm"), "norm"),

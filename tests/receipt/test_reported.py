@@ -61,6 +61,7 @@ def test_each_figure_becomes_a_metric_of_its_own(name: str) -> None:
     assert (metric.unit, metric.direction) == FIGURES[name]
     assert (metric.clock, metric.samples, metric.provenance) == ("wall", 3, "ingested")
     assert of_engine(metric)
+    assert meaning_of(metric.formula) is not None or metric.unit == "tokens"
     assert source_of(metric) == "log"
 
 

@@ -10,6 +10,7 @@ from pytest_flamegate.gate.reading import Told
 from pytest_flamegate.report import provenance
 from pytest_flamegate.report.flamegraph_html import Drawn
 from pytest_flamegate.report.run_page import Reported, run_page
+from pytest_flamegate.workload.program import Program
 from tests.report import factory, verdicts
 
 
@@ -67,6 +68,18 @@ def test_what_all_have_in_common_stands_on_top() -> None:
         "2 workloads", "2 different machines", "2 different revisions",
         "2026-01-02T03:04:06Z to 2026-01-02T05:00:00Z", "flamegate 0.1.0",
     ]  # fmt: skip
+
+
+def test_the_program_and_the_engine_are_named() -> None:
+    evidence = replace(
+        factory.evidence(),
+        program=Program("target/release/bitnet", "ab" * 32, 1234, inside=True),
+        engine={"library": "llama.cpp b1 <x>"},
+    )
+    told = run_page([reported(verdicts.regressed(), evidence=evidence)], title="run")
+    assert "target/release/bitnet" in words(told)
+    assert f"sha256 {'ab' * 32}" in words(told)
+    assert "llama.cpp b1 &lt;x&gt;" in told
 
 
 def test_each_workload_has_a_flame_graph_of_its_own() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.receipt.forgeries import (
     binding,
+    bricks,
     clocks,
     conduct,
     devices,
@@ -26,7 +27,7 @@ from tests.receipt.forgeries.book import Kind
 
 _GROUPS = (
     *(figures, tokens, clocks, profile, kernels, binding),
-    *(splicing, replays, engines, documents, devices, conduct, reports),
+    *(splicing, replays, engines, documents, devices, conduct, reports, bricks),
 )
 
 KINDS: tuple[Kind, ...] = tuple(kind for group in _GROUPS for kind in group.BOOK)

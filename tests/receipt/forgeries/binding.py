@@ -36,21 +36,21 @@ def evidence_of_another_run(draft: Draft, source: Random) -> Files:
     return {**other.files(), RECEIPT: draft.files()[RECEIPT]}
 
 
-@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
+@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
 def model_digest_swapped(draft: Draft, source: Random) -> Draft:
     """Names a larger model by its digest in the receipt; the evidence keeps the small one."""
     draft.receipt["model"]["sha256"] = hexadecimal(source, 64)
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_CHANGED")
+@BOOK.refused("E_MODEL_MISMATCH")
 def model_path_swapped(draft: Draft, source: Random) -> Draft:
     """Names a larger model by its path."""
     draft.receipt["model"]["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
+@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
 def model_facts_edited(draft: Draft, source: Random) -> Draft:
     """Says that the model has more parameters, or another quantisation, than its header does."""
     if source.random() < 0.5:
@@ -60,7 +60,7 @@ def model_facts_edited(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_CHANGED", of=EMBEDDED)
+@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
 def two_model_digests(draft: Draft, source: Random) -> Draft:
     """Keeps one digest in the evidence for the reader and another for the replay."""
     del draft.receipt["model"]["sha256"]

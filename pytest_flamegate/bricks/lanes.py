@@ -1,0 +1,156 @@
+"""Lanes: each thread, and each asyncio task, clocks its bricks for itself."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_flamegate.bricks.cells import Cell, Figures
+from pytest_flamegate.bricks.names import canonical
+from pytest_flamegate.errors import UsageError
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Callable, Iterator
+    from threading import RLock
+
+    from pytest_flamegate.bricks.kept import Kept
+    from pytest_flamegate.bricks.marks import Scope
+    from pytest_flamegate.bricks.record import Phase
+
+Key: TypeAlias = "tuple[str, int | None, Phase]"
+Owner: TypeAlias = "threading.Thread | Task[Any]"
+
+
+class LaneClock:
+    """One thread's or task's calls: ``top`` is the innermost open one, ``cells`` where to count.
+
+    ``cells`` is that of the current phase. ``unended`` counts calls that were open when one
+    around them ended; ``closed`` once its figures were taken for good or forgotten.
+    """
+
+    __slots__ = (
+        "_kept",
+        "_lock",
+        "_phase",
+        "_phases",
+        "cells",
+        "closed",
+        "index",
+        "name",
+        "top",
+        "unended",
+    )
+
+    def __init__(self, name: str, index: int, phase: Phase, lock: RLock, kept: Kept | None) -> None:
+        self.name = name
+        self.index = index
+        self.top: Scope | None = None
+        self.unended = 0
+        self.closed = False
+        self._lock = lock
+        self._kept = kept
+        self._phases: dict[Phase, dict[str, dict[int | None, Cell]]] = {}
+        self.enter(phase)
+
+    def enter(self, phase: Phase) -> None:
+        """Count the calls that begin from now on as of ``phase``."""
+        self._phase = phase
+        self.cells = self._phases.setdefault(phase, {})
+
+    def cell(self, name: str, layer: int | None) -> Cell:
+        """Return where to count calls of a brick, by any of its names.
+
+        ``UsageError`` ``E_BRICK_NAME`` or ``E_BRICK_LAYER``.
+        """
+        if not isinstance(name, str) or not name:
+            raise UsageError(
+                "E_BRICK_NAME",
+                f"{name!r} is no name of a brick.",
+                "Give a string that is not empty.",
+            )
+        try:
+            number = None if layer is None else operator.index(layer)
+        except TypeError:
+            raise UsageError(
+                "E_BRICK_LAYER",
+                f"The brick {name!r} is in layer {layer!r}, which is no whole number.",
+                "Number layers with integers, or leave the layer out.",
+            ) from None
+        # One string object for each name: whether two calls are of one brick is asked by `is`.
+        known = sys.intern(str(canonical(name)))
+        with self._lock:
+            cells = self.cells.setdefault(known, {})
+            if number not in cells:
+                cells[number] = Cell(known, number, self._phase, self._lock, self._kept, self)
+            self.cells[name] = cells
+            return cells[number]
+
+    def opened(self) -> Iterator[Scope]:
+        """Yield the calls that are open, the innermost first."""
+        scope = self.top
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def holds(self, scope: Scope) -> bool:
+        """Say whether a call is open here."""
+        return any(each is scope for each in self.opened())
+
+    def figures(self) -> Iterator[tuple[Key, Figures]]:
+        """Yield the figures of each brick, layer and phase; under the lock."""
+        for phase, names in self._phases.items():
+            for name, cells in names.items():
+                if canonical(name) == name:
+                    for layer, cell in cells.items():
+                        yield (name, layer, phase), cell.figures()
+
+
+class Threads(threading.local):
+    """The lane of the thread that asks: made when it first asks."""
+
+    def __init__(self, make: Callable[[Owner, str], LaneClock]) -> None:
+        thread = threading.current_thread()
+        self.lane = make(thread, thread.name)
+
+
+class Tasks:
+    """The lane of the asyncio task that asks, or of the thread where no task runs."""
+
+    def __init__(self, threads: Threads, make: Callable[[Owner, str], LaneClock]) -> None:
+        # Only where the engine has imported it anyway.
+        from asyncio import current_task, events
+
+        self._loop = events._get_running_loop
+        self._task = current_task
+        self._threads = threads
+        self._make = make
+        self.lanes: dict[Owner, LaneClock] = {}
+
+    @property
+    def lane(self) -> LaneClock:
+        """The lane of who asks: made when it first asks."""
+        loop = self._loop()
+        task = None if loop is None else self._task(loop)
+        if task is None:
+            return self._threads.lane
+        try:
+            return self.lanes[task]
+        except KeyError:
+            name = f"{threading.current_thread().name}/{task.get_name()}"
+            lane = self.lanes[task] = self._make(task, name)
+            return lane
+
+
+class Nowhere:
+    """Where calls end that outlived their profiler: no call is open here."""
+
+    def __init__(self) -> None:
+        self.lane = LaneClock("", -1, "", threading.RLock(), None)
+
+
+def ended(owner: Owner) -> bool:
+    """Return whether a thread or task will mark nothing more."""
+    return not owner.is_alive() if isinstance(owner, threading.Thread) else owner.done()

@@ -1,0 +1,139 @@
+"""All that is clocked from one turning on, or forgetting, to the next: lanes and their sums."""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.bricks.cells import Figures
+from pytest_flamegate.bricks.lanes import LaneClock, Tasks, Threads, ended
+from pytest_flamegate.bricks.record import Lane, Recorded
+from pytest_flamegate.bricks.unusual import Categories
+from pytest_flamegate.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_flamegate.bricks.kept import Kept
+    from pytest_flamegate.bricks.lanes import Key, Owner
+    from pytest_flamegate.bricks.record import Phase, Provenance, Sync
+
+_SWEEP = 64
+
+
+class Recording:
+    """The lanes of a run. With ``sweep`` those of ended threads and tasks are summed up early."""
+
+    def __init__(
+        self, clock: Callable[[], int], phase: Phase, kept: Kept | None, sweep: bool
+    ) -> None:
+        self.categories = Categories()
+        self._clock = clock
+        self._phase: Phase = phase
+        self._kept = kept
+        self._lock = RLock()
+        self._live: dict[Owner, LaneClock] = {}
+        self._figures: dict[Key, Figures] = {}
+        self._rows: list[Lane] = []
+        self._unended = 0
+        self._sweep_at: float = _SWEEP if sweep else float("inf")
+        self._threads = Threads(self._make)
+        self._began_ns = clock()
+
+    def here(self, tasks: bool) -> Threads | Tasks:
+        """Return what finds the lane of who asks; ``tasks`` where asyncio may run some."""
+        return Tasks(self._threads, self._make) if tasks else self._threads
+
+    def lanes(self) -> list[LaneClock]:
+        """Return the lanes that are not yet summed up."""
+        with self._lock:
+            return list(self._live.values())
+
+    def enter(self, phase: Phase) -> None:
+        """Count the calls that begin from now on as of ``phase``."""
+        with self._lock:
+            self._phase = phase
+            for lane in self._live.values():
+                lane.enter(phase)
+
+    def close(self) -> None:
+        """Count nothing more: what is open now ends silently."""
+        for lane in self.lanes():
+            lane.closed = True
+
+    def taken(self, sync: Sync, provenance: Provenance) -> Recorded:
+        """Return what was recorded until now. ``ToolError`` ``E_BRICKS_CLOCK``."""
+        with self._lock:
+            wall_ns = self._clock() - self._began_ns
+            rows, unended = list(self._rows), self._unended
+            sums: dict[Key, Figures] = {}
+            _add(sums, self._figures)
+            for lane in self._live.values():
+                row, figures, open_calls = _summed(lane)
+                rows[lane.index] = row
+                unended += open_calls
+                _add(sums, figures)
+            kept = self._kept.calls() if self._kept is not None else ()
+        busiest_ns = max((row.self_ns for row in rows), default=0)
+        by_events = provenance == "measured_device_event"
+        if any(each.backwards for each in sums.values()) or (
+            busiest_ns > wall_ns and not by_events
+        ):
+            raise went_back()
+        return Recorded(
+            wall_ns=wall_ns,
+            sync=sync,
+            totals=tuple(
+                sums[key].totals(*key, self.categories.of(key[0]), provenance)
+                for key in sorted(sums, key=_order)
+            ),
+            lanes=tuple(rows),
+            calls=kept,
+            unended=unended,
+        )
+
+    def _make(self, owner: Owner, name: str) -> LaneClock:
+        with self._lock:
+            if len(self._live) >= self._sweep_at:
+                self._sweep()
+            lane = LaneClock(name, len(self._rows), self._phase, self._lock, self._kept)
+            self._rows.append(Lane(name, 0, 0))
+            self._live[owner] = lane
+            return lane
+
+    def _sweep(self) -> None:
+        """Sum up the lanes that mark nothing more: thousands of tasks take little memory."""
+        for owner in [each for each in self._live if ended(each)]:
+            lane = self._live.pop(owner)
+            lane.closed = True
+            row, figures, open_calls = _summed(lane)
+            self._rows[lane.index] = row
+            self._unended += open_calls
+            _add(self._figures, figures)
+        self._sweep_at = 2 * len(self._live) + _SWEEP
+
+
+def went_back() -> ToolError:
+    """Return the refusal of figures by a clock that goes back."""
+    return ToolError(
+        "E_BRICKS_CLOCK",
+        "The clock went back while bricks were on.",
+        "Run it again, with a clock that never goes back.",
+    )
+
+
+def _summed(lane: LaneClock) -> tuple[Lane, dict[Key, Figures], int]:
+    figures = {key: each for key, each in lane.figures() if each.calls or each.backwards}
+    self_ns = sum(each.self_ns for each in figures.values())
+    calls = sum(each.calls for each in figures.values())
+    return Lane(lane.name, self_ns, calls), figures, lane.unended + sum(1 for _ in lane.opened())
+
+
+def _add(sums: dict[Key, Figures], figures: dict[Key, Figures]) -> None:
+    for key, each in figures.items():
+        sums.setdefault(key, Figures()).merge(each)
+
+
+def _order(key: Key) -> tuple[str, int, str]:
+    name, layer, phase = key
+    return name, -1 if layer is None else layer, phase

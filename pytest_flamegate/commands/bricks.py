@@ -1,0 +1,97 @@
+"""``flamegate bricks PATH``: the execution graph of what an engine's bricks did."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.bricks.graph import ExecutionGraph
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "bricks",
+        help="show what an engine's bricks did: tree, critical path, graph",
+        description="Reads the bricks of the last generated token (a run's directory, its "
+        "bricks.json, or a graph that --json wrote) and shows layers, bricks, kernels and copies "
+        "as a tree, with the critical path and its share of the wall time.",
+    )
+    parser.add_argument("path", type=Path, metavar="PATH")
+    shape = parser.add_mutually_exclusive_group()
+    for name, words in (
+        ("tree", "the tree alone"),
+        ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
+        ("json", "the graph as JSON, which this command reads again"),
+        ("view", "browse the tree in the terminal (pip install 'pytest-flamegate[viewer]')"),
+    ):
+        shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Show the graph."""
+    from pytest_flamegate.opening_graph import open_graph
+    from pytest_flamegate.receipt import store
+
+    if parsed.shape == "view":
+        return _view(parsed)
+    text = _text(open_graph(parsed.path), parsed.shape)
+    if parsed.output is None:
+        common.say(text)
+    else:
+        store.write_atomic(parsed.output, f"{text}\n".encode())
+        common.say(str(parsed.output))
+    return 0
+
+
+def _text(graph: ExecutionGraph, shape: str | None) -> str:
+    from pytest_flamegate.bricks.graph import ascii_tree, critical_path, dot, to_document
+    from pytest_flamegate.receipt import strict_json
+    from pytest_flamegate.report.graph_text import graph_text
+
+    if shape == "tree":
+        return ascii_tree(graph)
+    if shape == "dot":
+        return dot(graph)
+    if shape == "json":
+        return strict_json.dumps(to_document(graph)).decode().removesuffix("\n")
+    return graph_text(graph, critical_path(graph))
+
+
+def _view(parsed: argparse.Namespace) -> int:
+    """Browse the tree, until whoever looks at it has seen enough."""
+    from pytest_flamegate.bricks.graph import critical_path
+    from pytest_flamegate.opening_graph import open_graph
+
+    if parsed.output is not None:
+        raise UsageError("E_VIEW_OUTPUT", "--view writes nothing.", "Leave out -o, or say --tree.")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "E_NO_TERMINAL",
+            "--view needs a terminal for its input and output.",
+            "Leave it out: the tree is printed as text.",
+        )
+    try:
+        import textual  # noqa: F401 - an extra
+    except ImportError:
+        raise UsageError(
+            "E_NO_VIEWER",
+            "The tree viewer needs textual, which is not installed.",
+            "Type: pip install 'pytest-flamegate[viewer]'",
+        ) from None
+    from pytest_flamegate.report.graph_viewer import Viewer
+
+    graph = open_graph(parsed.path)
+    Viewer(graph, critical_path(graph)).run()
+    return 0

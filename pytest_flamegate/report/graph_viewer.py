@@ -1,0 +1,111 @@
+"""The execution graph as a tree to walk in, in the terminal. Needs the extra ``viewer``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import App
+from textual.widgets import Footer, Static, Tree
+
+from pytest_flamegate.bricks.labels import microseconds
+from pytest_flamegate.bricks.tree_text import tree_line
+from pytest_flamegate.report.graph_text import path_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.widgets.tree import TreeNode
+
+    from pytest_flamegate.bricks.critical_path import CriticalPath
+    from pytest_flamegate.bricks.execution_graph import ExecutionGraph
+
+_MANY = 1000
+"""Nodes that are added at once where a node is opened; the next so many when they are asked for."""
+
+
+class Viewer(App[None]):
+    """The tree, a line on the node under the cursor, and the critical path in bold."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("q", "quit", "Quit"),
+        ("c", "next_critical", "Next on the critical path"),
+    ]
+    CSS = "Static { height: auto; padding: 0 1; } Tree { height: 1fr; }"
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, graph: ExecutionGraph, path: CriticalPath) -> None:
+        super().__init__()
+        self.graph = graph
+        self.path = path
+        self.roots = [number for number in range(len(graph.nodes)) if graph.parent(number) is None]
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield Static(Text("\n".join(path_lines(self.graph, self.path)[:1])), id="path")
+        yield Tree[int]("bricks", id="tree")
+        yield Static("", id="told")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Show what stands in nothing else."""
+        tree = self._tree()
+        tree.show_root = False
+        self._fill(tree.root, self.roots, 0)
+        tree.root.expand()
+        tree.focus()
+
+    def on_tree_node_expanded(self, event: Tree.NodeExpanded[int]) -> None:
+        """Add what stands in a node when it is opened for the first time."""
+        node = event.node
+        if node.data is not None and not node.children:
+            self._fill(node, self.graph.children[node.data], 0)
+
+    def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[int]) -> None:
+        """Tell of the node under the cursor."""
+        number = event.node.data
+        words = "" if number is None else self.told(number)
+        self.query_one("#told", Static).update(Text(words))
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[int]) -> None:
+        """Add more of many nodes where that was asked for."""
+        node, parent = event.node, event.node.parent
+        if node.data is None and parent is not None:
+            inner = self.roots if parent.data is None else self.graph.children[parent.data]
+            node.remove()
+            self._fill(parent, inner, len(parent.children))
+
+    def action_next_critical(self) -> None:
+        """Go to the next node shown on whose time the critical path depends."""
+        tree = self._tree()
+        lines = range(tree.last_line + 1)
+        start = tree.cursor_line + 1
+        for line in [*lines[start:], *lines[:start]]:
+            node = tree.get_node_at_line(line)
+            if node is not None and node.data is not None and self._is_critical(node.data):
+                tree.move_cursor(node)
+                return
+
+    def told(self, number: int) -> str:
+        """Return the own time and the slack of a node."""
+        own, slack = self.path.self_ns[number], self.path.slack_ns[number]
+        what = f"slack {microseconds(slack)}" if slack else "on the critical path"
+        return f"{tree_line(self.graph.nodes[number])}  self {microseconds(own)}  {what}"
+
+    def _is_critical(self, number: int) -> bool:
+        return not self.path.slack_ns[number]
+
+    def _fill(self, node: TreeNode[int], inner: Sequence[int], done: int) -> None:
+        for number in inner[done : done + _MANY]:
+            style = "bold" if self._is_critical(number) else ""
+            words = Text(tree_line(self.graph.nodes[number]), style)
+            node.add(words, number, allow_expand=bool(self.graph.children[number]))
+        left = len(inner) - done - _MANY
+        if left > 0:
+            node.add_leaf(Text(f"… {left:,} more: press enter"))
+
+    def _tree(self) -> Tree[int]:
+        tree: Tree[int] = self.query_one("#tree", Tree)
+        return tree

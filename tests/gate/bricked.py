@@ -1,0 +1,104 @@
+"""Passes over bricks, made to measure: each process's cost of a call, in µs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.bricks.durations import bucket
+from pytest_flamegate.bricks.names import category_of
+from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
+from pytest_flamegate.workload.spec import BrickBudget, Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_flamegate.bricks.record import Phase
+
+TOKENS, CALLS = 101, 400
+"""Tokens of a pass, a hundred of them in decode, and calls of each row: four a token."""
+SPREAD = (1.0, 1.012, 0.99, 1.004, 0.996)
+"""Five processes that differ by 0.8 %."""
+
+
+def row(
+    name: str,
+    call_us: float,
+    *,
+    layer: int | None = None,
+    phase: Phase = "decode",
+    calls: int = CALLS,
+    slow: int = 0,
+    slow_us: float = 0.0,
+    **changes: Any,
+) -> BrickTotals:
+    """All calls took ``call_us``, ``slow`` further ones ``slow_us``."""
+    fast_ns, slow_ns = round(call_us * 1e3), round(slow_us * 1e3)
+    counts = {str(bucket(fast_ns)): calls}
+    if slow:
+        counts[str(bucket(slow_ns))] = slow
+    took_ns = calls * fast_ns + slow * slow_ns
+    made = BrickTotals(
+        name=name,
+        category=category_of(name),
+        calls=calls + slow,
+        total_ns=took_ns,
+        self_ns=took_ns,
+        min_ns=fast_ns,
+        max_ns=max(fast_ns, slow_ns),
+        layer=layer,
+        phase=phase,
+        durations=MappingProxyType(counts),
+    )
+    return replace(made, **changes)
+
+
+def clocked(
+    rows: Sequence[BrickTotals], *, pid: int = 1, coverage: float = 0.95, **changes: Any
+) -> BrickPass:
+    """One process's pass, whose only lane spent ``coverage`` of the wall time in its bricks."""
+    own_ns = sum(each.self_ns for each in rows)
+    made = BrickPass(
+        pid=pid,
+        started_ticks=100_000 + pid,
+        sequences=1,
+        tokens=TOKENS,
+        decode_tokens=TOKENS - 1,
+        wall_ns=round(own_ns / coverage) + pid,
+        sync="none",
+        totals=tuple(rows),
+        lanes=(Lane("main", own_ns, sum(each.calls for each in rows)),),
+    )
+    return replace(made, **changes)
+
+
+def passes(
+    costs_us: Mapping[str, float],
+    factors: Sequence[float] = SPREAD,
+    *,
+    first_pid: int = 700,
+    **options: Any,
+) -> tuple[BrickPass, ...]:
+    """One process for each factor; each brick costs its time times that."""
+    return tuple(
+        clocked(
+            [row(name, cost * factor, **options) for name, cost in costs_us.items()],
+            pid=first_pid + number,
+        )
+        for number, factor in enumerate(factors)
+    )
+
+
+def drawn(random: Any, spread: float, count: int = 5, by: float = 1.0) -> tuple[float, ...]:
+    """Factors of ``count`` fresh processes, log-normal."""
+    return tuple(by * math.exp(random.gauss(0.0, spread)) for _ in range(count))
+
+
+def allowing(**budgets: tuple[float | None, float | None]) -> Thresholds:
+    """Budgets as (µs per call, growth in percent); ``every`` stands for ``*``."""
+    named = {
+        "*" if name == "every" else name: BrickBudget(*budget) for name, budget in budgets.items()
+    }
+    return Thresholds(bricks=MappingProxyType(named))

@@ -1,0 +1,115 @@
+"""Passes over bricks that are odd: refused by name, and never with a failure of the verifier."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.bricks import BrickProfiler, brick
+from pytest_flamegate.bricks.telling import plain
+from pytest_flamegate.receipt.codec import from_plain
+from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
+from pytest_flamegate.receipt.types import Evidence
+from tests.receipt.forgeries.book import verify
+from tests.receipt.forgeries.bricks import clock
+from tests.receipt.forgeries.draft import Draft, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NAME = "embedded-10tok"
+
+
+def clocked() -> tuple[Draft, list[dict[str, Any]]]:
+    draft = load(NAME)
+    return draft, clock(draft, Random(7))
+
+
+def codes(draft: Draft) -> set[str]:
+    return {each.code for each in verify(draft.reseal().files()).refusals}
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each dict or list below ``value`` with each of its keys."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from places(value[key])
+
+
+def test_a_pass_that_agrees_is_believed() -> None:
+    draft, _ = clocked()
+    assert codes(draft) == set()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [0, 1, -1, 2**63, 10**60, 1.5, None, "", "x", True, [], {}, [None], {"": 1}],
+    ids=repr,
+)
+def test_whatever_stands_somewhere_the_verifier_does_not_fail(odd: Any) -> None:
+    _, passes = clocked()
+    source = Random(repr(odd))
+    for _ in range(12):
+        draft, _ = clocked()
+        changed = deepcopy(passes)
+        where, key = source.choice(list(places(changed)))
+        where[key] = odd
+        draft.evidence["bricks"] = changed
+        assert "E_INTERNAL" not in codes(draft)
+
+
+ODD: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "a layer far out": (
+        "E_BRICKS_CALLS",
+        lambda it: [row.update(layer=10**18) for row in it["totals"] if row["layer"] == 1],
+    ),
+    "a bucket far out": (
+        "E_BRICKS_TOTALS",
+        lambda it: it["totals"][0].update(durations={"9" * 4000: it["totals"][0]["calls"]}),
+    ),
+    "no call at all": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
+    "no phase that is known": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
+    "no thread": ("E_BRICKS_TOTALS", lambda it: it.update(lanes=[])),
+    "no brick": ("E_BRICKS_TOTALS", lambda it: it.update(totals=[], lanes=[])),
+}
+
+
+@pytest.mark.parametrize(("code", "spoil"), ODD.values(), ids=ODD.keys())
+def test_it_is_refused_by_name(code: str, spoil: Callable[[dict[str, Any]], object]) -> None:
+    draft, passes = clocked()
+    spoil(passes[0])
+    assert code in codes(draft)
+
+
+def test_a_brick_that_runs_within_itself_in_another_layer_and_phase_is_believed() -> None:
+    with BrickProfiler() as profiler:
+        profiler.phase = "prefill"
+        for _ in range(3):
+            with brick("Block", layer=0), brick("Block", layer=1):
+                profiler.phase = "decode"
+                with brick("Block", layer=0):
+                    sum(range(1000))
+    told = plain(profiler.recorded())
+    assert 0 in [row["total_ns"] for row in told["totals"]]
+    draft = load("callable")
+    for each in clock(draft, Random(7)):
+        each |= {name: told[name] for name in ("totals", "lanes")}
+    assert codes(draft) == set()
+
+
+def test_runs_for_bricks_supply_no_rate_and_no_overhead() -> None:
+    draft, _ = clocked()
+    seen = from_plain(Evidence, draft.evidence)
+    others = tuple(run for run in seen.runs if run.role != "bricks")
+    assert len(others) < len(seen.runs)
+    assert rate_of(seen.runs) == rate_of(others)
+    scope = seen.clock_scope
+    assert overhead_pct(seen.runs, scope) == overhead_pct(others, scope)
+    alone = tuple(replace(run, role="bricks") for run in seen.runs)
+    assert rate_of(alone) is None

@@ -1,0 +1,173 @@
+"""A pass over the bricks of an engine: what the process records, and what the observer keeps."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.bricks import brick
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.bricks.telling import read
+from pytest_flamegate.errors import ToolError
+from pytest_flamegate.workload import bricked, wire
+from pytest_flamegate.workload.bricked import of_one_token
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.workload.spec import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+TOKENS = 3
+WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())
+
+
+def generate(prompt: str, max_tokens: int) -> Iterator[int]:
+    with brick("Embedding", elements=len(prompt)):
+        sum(range(1000))
+    for token in range(max_tokens):
+        with brick("DownProjection", layer=1):
+            sum(range(1000))
+            with brick("Inner", layer=1):
+                sum(range(1000))
+        yield token
+
+
+def unmarked(prompt: str, max_tokens: int) -> Iterator[int]:
+    return iter(range(max_tokens))
+
+
+def observed(call: Callable[[str, int], Iterable[Any]]) -> Observer:
+    return Observer(WORKLOAD, Served({}, call))
+
+
+def test_calls_are_counted_by_phase_and_tokens_as_they_were_seen() -> None:
+    observer = observed(generate)
+    run, clocked, recorded = observer.bricked(0.01)
+    assert (run.role, run.pid, run.started_ticks) == (
+        "bricks",
+        clocked.pid,
+        clocked.started_ticks,
+    )
+    sequences = clocked.sequences
+    assert (clocked.tokens, clocked.decode_tokens) == (sequences * TOKENS, sequences * 2)
+    calls = {(row.name, row.layer, row.phase): row.calls for row in clocked.totals}
+    assert calls == {
+        ("Embedding", None, "prefill"): sequences,
+        ("DownProjection", 1, "prefill"): sequences,
+        ("Inner", 1, "prefill"): sequences,
+        ("DownProjection", 1, "decode"): 2 * sequences,
+        ("Inner", 1, "decode"): 2 * sequences,
+    }
+    assert 0 < clocked.wall_ns <= run.blocks[0].interval.wall_ns
+    assert 0 < clocked.coverage <= 1
+    assert recorded.totals == clocked.totals
+    # Of the last token of the last sequence alone.
+    outer, inner = sorted(recorded.calls, key=lambda call: call.start_ns)
+    assert (outer.name, inner.name) == ("DownProjection", "Inner")
+    assert recorded.calls[inner.parent or 0] is outer
+    assert observer.observation().tokens == ("0", "1", "2")
+    assert observer.runs == (run,)
+
+
+def test_a_pass_supplies_nothing_that_is_timed_or_profiled() -> None:
+    observer = observed(generate)
+    observer.bricked(0.01)
+    seen = observer.observation()
+    assert (seen.timed, seen.profiled) == ((), ())
+
+
+def test_an_engine_that_marks_nothing_is_told_how() -> None:
+    observer = observed(unmarked)
+    with pytest.raises(ToolError, match=r"'toy' marked no brick.*five lines.*with brick\(") as no:
+        observer.bricked(0.01)
+    assert no.value.code == "E_NO_BRICKS"
+    assert observer.runs == ()
+
+
+def test_what_the_engine_writes_itself_is_not_believed() -> None:
+    def forging(prompt: str, max_tokens: int) -> Iterator[int]:
+        for token in range(max_tokens):
+            for frame in sys._current_frames().values():
+                told: Any = frame
+                while told is not None:
+                    server = told.f_locals.get("self")
+                    if hasattr(server, "_fd"):
+                        wire.send_text(server._fd, wire.RECORDED, '{"left_out": false}')
+                    told = told.f_back
+            yield token
+
+    with pytest.raises(ToolError) as refused:
+        observed(forging).bricked(0.01)
+    assert refused.value.code == "E_BAD_BRICKS"
+
+
+class Engine:
+    """Has its marks set for the pass alone, and says how its device is waited for."""
+
+    def __init__(self) -> None:
+        self.marks = 0
+        self.waits = 0
+
+    def __call__(self, prompt: str, max_tokens: int) -> Iterator[int]:
+        for token in range(max_tokens):
+            if self.marks:
+                with brick("Custom", category="Norm"):
+                    pass
+            yield token
+
+    @contextmanager
+    def mark_bricks(self) -> Iterator[dict[str, Any]]:
+        self.marks += 1
+        yield {"sync": "immediate", "synchronise": self.wait}
+        self.marks -= 1
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+def run_of(engine: Any) -> Callable[[Callable[[], None], Callable[[Any], None]], None]:
+    def run(began: Callable[[], None], token: Callable[[Any], None]) -> None:
+        began()
+        for each in engine("p", TOKENS):
+            token(each)
+
+    return run
+
+
+def test_an_engine_sets_its_marks_for_the_pass_alone() -> None:
+    engine = Engine()
+    seen: list[Any] = []
+    list(engine("p", 1))
+    told = read(bricked.clocked(run_of(engine), engine, lambda: None, seen.append))
+    (first, second) = sorted(told.recorded.totals, key=lambda row: row.phase, reverse=True)
+    assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
+    assert (second.phase, second.calls) == ("decode", 2)
+    assert told.recorded.sync == "immediate"
+    assert seen == [0, 1, 2]
+    assert engine.marks == 0
+    assert engine.waits >= TOKENS
+    assert threading.active_count() == 1
+
+
+def call(start_ns: int, parent: int | None = None) -> BrickCall:
+    return BrickCall("B", start_ns, start_ns + 1, 1, parent=parent)
+
+
+def test_calls_of_one_token_are_those_that_began_in_it() -> None:
+    calls = (call(1), call(5), call(6, parent=1), call(7, parent=0), call(9))
+    assert of_one_token(calls, 5, 9) == (call(5), call(6, parent=0), call(7))
+
+
+def test_of_a_token_with_too_many_calls_none_is_told() -> None:
+    calls = tuple(call(at) for at in range(10, 20))
+    assert of_one_token(calls, 10, 20, kept=10) is None
+    assert of_one_token(calls, 10, 20, kept=11) == calls
+    assert of_one_token(calls, 11, 20, kept=10) == calls[1:]
+    many = tuple(call(at) for at in range(5000))
+    assert of_one_token(many, 0, 5000) is None
