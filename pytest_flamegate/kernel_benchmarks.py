@@ -97,7 +97,7 @@ def _uses(item: pytest.Item, begins: str) -> bool:
 
 def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
     try:
-        return thresholds(told.throughput, told.hotspots, f"{nodeid} ", below)
+        return thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
     except UsageError as error:
         what = error.what.replace(" tokens_per_second is", " throughput is")
         raise UsageError(error.code, what, error.todo) from None
