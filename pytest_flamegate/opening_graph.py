@@ -72,7 +72,7 @@ def _traced(data: bytes, path: Path) -> ExecutionGraph:
         raise UndecidedError(
             "E_NO_CALLS",
             f"{str(path)!a} ({found.source}) tells sums, or more calls than a graph can show.",
-            "Give a trace with single calls, of a shorter time.",
+            "Say --table for its sums, or give a trace with single calls, of a shorter time.",
         )
     return graph_of(found.calls)
 

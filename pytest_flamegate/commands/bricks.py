@@ -1,4 +1,4 @@
-"""``flamegate bricks PATH``: the execution graph of what an engine's bricks did."""
+"""``flamegate bricks PATH``: what an engine's bricks did, as an execution graph or in sum."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "bricks",
-        help="show what an engine's bricks did: tree, critical path, graph",
+        help="show what an engine's bricks did: tree, critical path, graph, table",
         description="Reads the bricks of the last generated token (a run's directory, its "
-        "bricks.json, or a graph that --json wrote) and shows layers, bricks, kernels and copies "
-        "as a tree, with the critical path and its share of the wall time.",
+        "bricks.json, a graph that --json wrote, or another profiler's trace) and shows layers, "
+        "bricks, kernels and copies as a tree, with the critical path and its share of the wall "
+        "time; with --table what each brick took in sum.",
     )
     parser.add_argument("path", type=Path, metavar="PATH")
     shape = parser.add_mutually_exclusive_group()
@@ -30,6 +31,7 @@ def add(subparsers: common.Subparsers) -> None:
         ("tree", "the tree alone"),
         ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
         ("json", "the graph as JSON, which this command reads again"),
+        ("table", "what each brick took in all calls, also of traces that tell sums alone"),
         ("view", "browse the tree in the terminal (pip install 'pytest-flamegate[viewer]')"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
@@ -46,7 +48,10 @@ def run(parsed: argparse.Namespace) -> int:
 
     if parsed.shape == "view":
         return _view(parsed)
-    text = _text(open_graph(parsed.path), parsed.shape)
+    if parsed.shape == "table":
+        text = _sums(parsed.path)
+    else:
+        text = _text(open_graph(parsed.path), parsed.shape)
     if parsed.output is None:
         common.say(text)
     else:
@@ -67,6 +72,21 @@ def _text(graph: ExecutionGraph, shape: str | None) -> str:
     if shape == "json":
         return strict_json.dumps(to_document(graph)).decode().removesuffix("\n")
     return graph_text(graph, critical_path(graph))
+
+
+def _sums(path: Path) -> str:
+    from pytest_flamegate.opening_sums import open_sums
+    from pytest_flamegate.report.brick_sums import sums_text
+
+    found = open_sums(path)
+    return sums_text(
+        found.name,
+        found.table,
+        notes=found.notes,
+        kernels=found.kernels,
+        medians_us=found.medians_us,
+        width=common.width(),
+    )
 
 
 def _view(parsed: argparse.Namespace) -> int:
