@@ -21,7 +21,7 @@ from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.errors import FlamegateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 SECTIONS: dict[str, Callable[[bool], Iterable[Table]]] = {
     "folding": folding.tables,
@@ -34,17 +34,26 @@ SECTIONS: dict[str, Callable[[bool], Iterable[Table]]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print each table as soon as it is there; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    return show_sections(SECTIONS, __doc__.splitlines()[0], argv)
+
+
+def show_sections(
+    sections: Mapping[str, Callable[[bool], Iterable[Table]]],
+    what: str,
+    argv: Sequence[str] | None,
+) -> int:
+    """Print the tables of the sections that are asked for; return the exit code."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--brief", action="store_true", help="to see that it works")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     asked = parser.parse_args(argv)
-    if unknown := [name for name in asked.sections if name not in SECTIONS]:
-        parser.error(f"there is no section {unknown[0]!r}: choose from {', '.join(SECTIONS)}")
+    if unknown := [name for name in asked.sections if name not in sections]:
+        parser.error(f"there is no section {unknown[0]!r}: choose from {', '.join(sections)}")
     show = as_markdown if asked.markdown else as_text
-    for name in asked.sections or SECTIONS:
+    for name in asked.sections or sections:
         try:
-            for table in SECTIONS[name](asked.brief):
+            for table in sections[name](asked.brief):
                 print(show(table), end="\n\n", flush=True)
         except FlamegateError as error:
             print(f"{name}: {error}", file=sys.stderr)
