@@ -11,7 +11,7 @@ from pytest_flamegate.gate.comparability import compare
 from pytest_flamegate.gate.cost import explained_by
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
 from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
-from pytest_flamegate.gate.judgement import check_settings, copied, not_comparable
+from pytest_flamegate.gate.judgement import budgeted, check_settings, copied, not_comparable
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.pairs import (
     FIRST_LOOKS,
@@ -98,7 +98,8 @@ def judge_pairs(
         return refused("dishonest", [refusal], grade=grade)
     comparability = compare(base, head)
     if not comparability.comparable:
-        return not_comparable(comparability, grade)
+        alone = judge_bricks(None, head, thresholds, ErrorRates(looks=SHARE_LOOKS))
+        return budgeted(not_comparable(comparability, grade), alone)
     try:
         old, new = measurement_of(base), measurement_of(head)
         differences = pair_differences(base, head)

@@ -7,7 +7,7 @@ In this order, the first that holds decides:
 3. `inconclusive`: a number is missing or impossible.
 4. `regressed`: tokens per second fell, any share drifted without excuse, or a brick outgrew
    what its budget allows. Certain harm outweighs whatever else is unsettled; a call over its
-   budget needs no baseline for that.
+   budget needs no baseline for that, and no other side that can be compared.
 5. `inconclusive`: any signal is. An improvement beside an open question stays open.
 6. `improved`: tokens per second rose, a drifted share was excused by a faster whole, or a brick
    with a budget got cheaper.
@@ -63,16 +63,16 @@ def judge(
     """
     check_settings(thresholds, share_drift, looks)
     rates = ErrorRates(looks=looks)
+    alone = judge_bricks(None, current, thresholds, rates)
     if baseline is None:
-        bricks = judge_bricks(None, current, thresholds, rates)
-        return _budgeted(no_baseline(current, grade=grade), bricks)
+        return budgeted(no_baseline(current, grade=grade), alone)
     refusal = copied(baseline, current)
     if refusal is not None:
         return refused("dishonest", [refusal], grade=grade)
     differences = (*_later(baseline, current), *compare(baseline, current).differences)
     comparability = Comparability(differences)
     if not comparability.comparable:
-        return not_comparable(comparability, grade)
+        return budgeted(not_comparable(comparability, grade), alone)
     try:
         old, new = measurement_of(baseline), measurement_of(current)
         counts = instruction_signals(baseline, current)
@@ -80,7 +80,7 @@ def judge(
         return refused("inconclusive", [Reason.of(error)], grade=grade)
     comparability = Comparability(condition_differences(old, new))
     if not comparability.comparable:
-        return not_comparable(comparability, grade, old, new)
+        return budgeted(not_comparable(comparability, grade, old, new), alone)
     rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates, batches)
     shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
     bricks = judge_bricks(baseline, current, thresholds, rates)
@@ -142,11 +142,14 @@ def no_baseline(current: Evidence, *, grade: str) -> Verdict:
     )
 
 
-def _budgeted(verdict: Verdict, bricks: Bricks) -> Verdict:
-    """Add what the budgets say where there is no baseline: a call over its own is a regression."""
+def budgeted(verdict: Verdict, bricks: Bricks) -> Verdict:
+    """Add what the budgets say where nothing is compared: a call over its own is a regression.
+
+    ``bricks`` are those of the current side, judged without another.
+    """
     over = [signal for signal in bricks.signals if signal.decision == "regressed"]
     rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
-    decided = verdict.verdict == "no_baseline" and bool(over)
+    decided = verdict.verdict in ("no_baseline", "not_comparable") and bool(over)
     first, last = ([r for s in some for r in s.reasons] for some in (over, rest))
     return replace(
         verdict,

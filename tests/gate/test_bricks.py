@@ -280,6 +280,29 @@ def test_without_baseline_only_a_call_over_its_budget_decides(
     assert [signal.unit for signal in verdict.signals[2:]] == ["us/call"]
 
 
+@pytest.mark.parametrize(
+    ("budget_us", "name", "first"),
+    [(1.0, "regressed", "E_BRICK_BUDGET"), (9.0, "not_comparable", "E_MODEL_DIFFERS")],
+)
+def test_a_call_over_its_budget_needs_no_side_that_can_be_compared(
+    budget_us: float, name: str, first: str
+) -> None:
+    budget = allowing(RmsNorm=(budget_us, 10.0))
+    old, new = sides(shifted(0.0), bricks=NEW)
+    for other, now, rule in (
+        (baseline(bricks=OLD), evidence(bricks=NEW), judge),
+        (replace(old, bricks=OLD), new, judge_pairs),
+    ):
+        verdict = rule(replace(other, model_sha256="0" * 64), now, budget, grade="X")
+        assert verdict.verdict == name
+        assert verdict.reasons[0].code == first
+        assert "E_MODEL_DIFFERS" in {reason.code for reason in verdict.reasons}
+        assert headline(verdict)
+        signal = verdict.signal("brick:RmsNorm")
+        assert signal is not None
+        assert signal.unit == "us/call"
+
+
 def test_an_empty_run_is_refused_and_not_scored() -> None:
     verdict = judge(None, evidence(bricks=()), BOTH, grade="OBSERVED")
     assert verdict.verdict == "no_baseline"
