@@ -170,7 +170,7 @@ def roofline_of(
 def roofline_sentence(it: Roofline) -> str:
     """Return one line of text: the fraction with all its inputs, or why there is none."""
     threads = "" if it.threads is None else f", {threads_told(it.threads)}"
-    rate = "" if it.tokens_per_second is None else f"{it.tokens_per_second:.3g} tokens/s"
+    rate = "" if it.tokens_per_second is None else f"{_plain(it.tokens_per_second, 3)} tokens/s"
     read, ceiling = it.read_bytes_per_second, it.bandwidth_bytes_per_second
     if it.refusal is not None:
         head = str(it.refusal).rstrip(".")
@@ -192,7 +192,7 @@ def roofline_sentence(it: Roofline) -> str:
     if it.bytes_per_token and it.cache_bytes and it.bytes_per_token <= it.cache_bytes:
         more.append(f"the weights fit into its {it.cache_bytes >> 20} MiB of cache")
     if it.arithmetic_intensity is not None:
-        more.append(f"{it.arithmetic_intensity:.2g} operations a byte")
+        more.append(f"{_plain(it.arithmetic_intensity, 2)} operations a byte")
     if it.bound is not None:
         more.append(f"bound by {it.bound}")
     if it.backend:
@@ -207,6 +207,11 @@ def _traffic(it: Roofline) -> str:
     if it.kv_bytes_per_token is None:
         return f"{weights} a token (its KV cache, not known, is left out)"
     return f"{weights} and {_mb(it.kv_bytes_per_token)} of KV cache a token"
+
+
+def _plain(value: float, digits: int) -> str:
+    """Return ``digits`` significant digits and never an exponent: ``0.48``, ``315``, ``2,140``."""
+    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def _mb(count: float) -> str:

@@ -81,6 +81,13 @@ def test_all_inputs_known() -> None:
     )
 
 
+def test_large_figures_are_told_without_an_exponent() -> None:
+    found = replace(of(Seen()), tokens_per_second=2138.4, arithmetic_intensity=123.4)
+    told = roofline_sentence(found)
+    assert "2,138 tokens/s; 123 operations a byte" in told
+    assert "e+" not in told
+
+
 def test_the_mean_position_of_the_decode() -> None:
     """Three tokens after a prompt of 100: the second and the third read 101 and 102 positions."""
     found = of(replace(Seen(), tokens=("x",) * 3))
