@@ -158,7 +158,8 @@ def tile(
     records, no clock is read. Raises ``UsageError``, when on: E_TILE_LEVEL for no known level,
     E_TILE_FIGURE for a figure that is no count.
     """
-    return _OFF if _on is None else _marked(_on, level, flops, bytes)
+    recorder = _on  # read once: another thread may turn the marks off meanwhile
+    return _OFF if recorder is None else _marked(recorder, level, flops, bytes)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import threading
 import time
 from typing import Any
@@ -113,6 +114,12 @@ def test_real_threads_lose_nothing() -> None:
     assert (macro.calls, macro.flops) == (4000, 12_000)
     assert (micro.calls, micro.bytes) == (4000, 8000)
     assert 0 < micro.total_ns < macro.total_ns <= 8 * wall_ns
+
+
+def test_a_mark_looks_once_whether_anything_records() -> None:
+    """Another thread may turn the marks off between two looks."""
+    looks = [each for each in dis.get_instructions(tile) if each.argval == "_on"]
+    assert len(looks) == 1
 
 
 def test_one_recorder_at_a_time() -> None:
