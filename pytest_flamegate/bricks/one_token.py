@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.critical_path import by_name
 from pytest_flamegate.bricks.graph import ascii_tree, critical_path, graph_of
-from pytest_flamegate.bricks.graph_nodes import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +35,7 @@ def one_token(calls: Sequence[BrickCall]) -> OneToken:
 
 def path_sentence(graph: ExecutionGraph, path: CriticalPath) -> str:
     """Return how long the path is, and which bricks take most of it: own time in µs."""
-    own: Counter[str] = Counter()
-    for number, spent_ns in path.steps:
-        own[name_of(graph.nodes[number])] += spent_ns
-    named = [f"{name} {100 * spent / path.length_ns:.0f} %" for name, spent in own.most_common()]
+    named = [f"{name} {100 * share:.0f} %" for name, _, share in by_name(graph, path)]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return (
-        f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs, of which "
-        f"{', '.join(named[:_NAMED])}{more}"
-    )
+    told = f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs"
+    return f"{told}, of which {', '.join(named[:_NAMED])}{more}" if named else told
