@@ -15,7 +15,8 @@ from pytest_flamegate.bricks.tensors import DTYPES, Tensor, decoded, sha256_of, 
 from pytest_flamegate.errors import UsageError
 
 SCHEMA_VERSION = "1.0.0"
-MAX_BYTES = 256 << 20
+MAX_BYTES = 512 << 20
+"""Of a file: values of 256 MiB take a third more as text."""
 MAX_DIMENSIONS = 64
 _FIELDS = ("name", "layer", "position", "dtype", "shape", "sha256", "trueno", "values")
 _SHA256, _TRUENO = re.compile(r"[0-9a-f]{64}"), re.compile(r"0x[0-9a-f]{16}")
@@ -25,9 +26,19 @@ _refused = Refused("E_DIGESTS", "The file of digests")
 
 
 def write_digests(digests: Digests) -> bytes:
-    """Return ``digests`` as JSON, a tensor a line; the same digests give the same bytes."""
+    """Return ``digests`` as JSON, a tensor a line; the same digests give the same bytes.
+
+    ``UsageError`` ``E_DIGEST_LIMIT`` where their values make more bytes than are read again.
+    """
     lines = ",\n".join(json.dumps(_document(each)) for each in digests)
-    return f'{{"schema_version": "{SCHEMA_VERSION}", "tensors": [\n{lines}\n]}}\n'.encode()
+    data = f'{{"schema_version": "{SCHEMA_VERSION}", "tensors": [\n{lines}\n]}}\n'.encode()
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            "E_DIGEST_LIMIT",
+            f"The file of digests would have {len(data):,} bytes, and {MAX_BYTES:,} are read.",
+            "Record fewer layers or positions, or give Digests a smaller values_bytes.",
+        )
+    return data
 
 
 def read_digests(data: bytes) -> Digests:

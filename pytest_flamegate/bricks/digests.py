@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_flamegate.bricks.tensors import tensor_of, trueno_checksum
@@ -67,6 +68,7 @@ class Digests:
         self._left_bytes = values_bytes
         self._keeps = values_bytes > 0
         self._found: dict[Key, TensorDigest] = {}
+        self._adding = threading.Lock()
 
     def record(
         self, name: str, array: Any, *, layer: int | None = None, position: int | None = None
@@ -84,21 +86,19 @@ class Digests:
             tensor.shape,
             tensor.sha256,
             trueno_checksum(tensor) if "float" in tensor.dtype else None,
-            self._kept(tensor.data) if self._keeps else None,
         )
-        self.add(digest)
+        with self._adding:
+            self._check(digest.key)  # what is refused takes no room
+            if self._keeps:
+                digest = replace(digest, values=self._kept(tensor.data))
+            self._found[digest.key] = digest
         return digest
 
     def add(self, digest: TensorDigest) -> None:
         """Add a digest that was made before; refused as by ``record``."""
-        if len(self._found) >= MAX_TENSORS:
-            raise _beyond(f"more than {MAX_TENSORS:,} tensors")
-        if self._found.setdefault(digest.key, digest) is not digest:
-            raise UsageError(
-                "E_DIGEST_DUPLICATE",
-                f"Two tensors are recorded as {digest.key}.",
-                "Give each its own name, layer and position; one run, one recorder.",
-            )
+        with self._adding:
+            self._check(digest.key)
+            self._found[digest.key] = digest
 
     def get(self, key: Key) -> TensorDigest | None:
         """Return the digest of ``key``; None where there is none."""
@@ -115,9 +115,19 @@ class Digests:
     def __len__(self) -> int:
         return len(self._found)
 
+    def _check(self, key: Key) -> None:
+        if len(self._found) >= MAX_TENSORS:
+            raise _beyond(f"more than {MAX_TENSORS:,} tensors")
+        if key in self._found:
+            raise UsageError(
+                "E_DIGEST_DUPLICATE",
+                f"Two tensors are recorded as {key}.",
+                "Give each its own name, layer and position; one run, one recorder.",
+            )
+
     def _kept(self, data: memoryview) -> bytes:
         self._left_bytes -= len(data)
-        if self._left_bytes < 0:
+        if self._left_bytes < 0:  # and so from here on: nothing is thinned out
             raise _beyond("more bytes of values than may be kept")
         return bytes(data)
 

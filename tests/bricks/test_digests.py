@@ -145,9 +145,26 @@ def test_a_malformed_file_is_refused(data: bytes, words: str) -> None:
 
 
 def test_a_file_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_digests(recorded())
     monkeypatch.setattr(digest_file, "MAX_BYTES", 100)
     with pytest.raises(ReceiptError, match=r"E_DIGESTS.*100 bytes"):
-        read_digests(write_digests(recorded()))
+        read_digests(data)
+    with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.* 100 are read"):
+        write_digests(recorded())
+
+
+def test_a_file_holds_all_the_values_that_the_documentation_keeps() -> None:
+    """Base64 makes four characters of three bytes, and each tensor has a line of its own."""
+    assert digest_file.MAX_BYTES > (256 << 20) * 4 / 3 + 100_000 * 400
+
+
+def test_a_tensor_that_is_refused_takes_none_of_the_room_for_values() -> None:
+    one, other = np.ones(4, np.float32), np.zeros(4, np.float32)
+    digests = Digests(values_bytes=one.nbytes + other.nbytes)
+    digests.record("a", one)
+    with pytest.raises(UsageError, match="E_DIGEST_DUPLICATE"):
+        digests.record("a", other)
+    assert digests.record("b", other).values == bytes(16)
 
 
 def test_a_key_that_stands_in_a_file_twice_is_refused() -> None:
