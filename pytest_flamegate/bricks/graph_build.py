@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _NUMBER = r"([1-9][0-9]{0,9})"
 _THREE = rf"\({_NUMBER},{_NUMBER},{_NUMBER}\)"
 _LAUNCH = re.compile(
-    rf"(.+?)\s*<<<(?:{_NUMBER},{_NUMBER},{_NUMBER}|{_THREE},{_THREE})>>>"
-    r"(?:\s*smem=([0-9]{1,12})B)?"
+    rf"(?:{_NUMBER},{_NUMBER},{_NUMBER}|{_THREE},{_THREE})>>>(?:\s*smem=([0-9]{{1,12}})B)?"
 )
 _DIRECTIONS: Mapping[str, Direction] = {each: each for each in DIRECTIONS}
 
@@ -129,10 +128,12 @@ def kernel_of(text: str) -> Kernel:
     ``gemv <<<grid x,block x,block y>>> smem=4096B``, or with all six numbers
     ``gemv <<<(32,4,1),(256,1,1)>>>``; any other text is a name and nothing else.
     """
-    found = _LAUNCH.fullmatch(text)
-    if found is None:
+    # Not one pattern for all of it: that would try each space of a name made of spaces.
+    before, _, launch = text.rpartition("<<<")
+    name, found = before.rstrip(), _LAUNCH.fullmatch(launch)
+    if found is None or not name:
         return Kernel(text)
-    name, *numbers, shared = found.groups()
+    *numbers, shared = found.groups()
     told = [int(each) for each in numbers if each is not None]
     if len(told) == 3:
         told = [told[0], 1, 1, told[1], told[2], 1]

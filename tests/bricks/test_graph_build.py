@@ -135,3 +135,12 @@ def test_calls_as_deep_as_no_recursion_goes_are_built() -> None:
         for each in range(depth)
     ]
     assert len(graph_of(calls).edges) == depth - 1
+
+
+def test_a_launch_is_looked_for_once_however_long_the_name_is() -> None:
+    """A pattern that tried each of these spaces would take hours."""
+    spaces = " " * 1_000_000
+    assert kernel_of(f"{spaces}x").grid is None
+    assert kernel_of(f"k{spaces}<<<1,2,3>>>").name == "k"
+    assert kernel_of("<<<1,2,3>>>").name == "<<<1,2,3>>>"
+    assert kernel_of("a<<<b<<<1,2,3>>>").name == "a<<<b"
