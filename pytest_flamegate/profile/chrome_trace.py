@@ -24,8 +24,8 @@ _TODO = "Have the tool that wrote it write it again."
 _SHOWN = 200
 _NS = 1000
 """Nanoseconds of a microsecond, which is what the times of a trace are in."""
-_LARGEST_US = 1e15
-"""Thirty years: no clock of a trace is beyond it since 1970, let alone since boot."""
+_LARGEST_US = 3e15
+"""95 years: many traces count from 1970. Three times it, in nanoseconds, fits 63 bits."""
 
 
 class TraceError(ReceiptError):

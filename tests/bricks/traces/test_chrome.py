@@ -185,3 +185,13 @@ def test_no_more_is_kept_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(nesting, "MAX_NAMES", 3)
     with pytest.raises(ReceiptError, match=r"E_TRACE.*3 different names"):
         read_trace(made.VIZTRACER)
+
+
+def test_a_clock_that_counts_from_1970_is_read() -> None:
+    """What torch.profiler wrote for years, and what many a tool writes still."""
+    begun = 1_790_000_000_000_000
+    found = read_trace(made.chrome(event("a", begun, 100), event("b", begun + 10, 30)))
+    assert [(each.name, each.start_ns, each.self_ns) for each in found.calls] == [
+        ("a", 0, 70_000),
+        ("b", 10_000, 30_000),
+    ]
