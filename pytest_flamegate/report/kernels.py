@@ -22,7 +22,7 @@ def kernel_line(evidence: Evidence) -> str | None:
         return None
     told = [
         f"{figures.significant(metric.value)} {metric.unit}"
-        if metric.unit[0].isupper() and metric.unit != "B/s"
+        if metric.unit[:1].isupper() and metric.unit != "B/s"
         else _prefixed(metric.value, metric.unit)
         for name in NAMES
         if (metric := found.get(name)) is not None
@@ -39,8 +39,9 @@ def call_cells(evidence: Evidence | None) -> tuple[str, str] | None:
     rate = value_of(evidence.metrics, _CALLS) if evidence is not None else None
     if evidence is None or rate is None:
         return None
-    spent, calls = value_of(evidence.metrics, "quiet_s_per_token"), evidence.workload["calls"]
-    assert isinstance(calls, int)
+    spent, calls = value_of(evidence.metrics, "quiet_s_per_token"), evidence.workload.get("calls")
+    if not isinstance(calls, int) or calls < 1:  # a file that nobody verified may say anything
+        return None
     each = "–" if spent is None else f"{figures.seconds(spent / calls)}/call"
     return f"{figures.significant(rate)} calls", each
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_flamegate.receipt.kernel_rates import kernel_rates
 from pytest_flamegate.report.families_shown import speed_cells
 from pytest_flamegate.report.kernels import call_cells, kernel_line
@@ -46,3 +48,13 @@ def test_what_is_no_benchmark_has_neither() -> None:
     assert kernel_line(evidence()) is None
     assert call_cells(evidence()) is None
     assert call_cells(None) is None
+
+
+@pytest.mark.parametrize("calls", [None, "50", 0, -1, 1.5])
+def test_evidence_that_contradicts_itself_is_shown_without_its_calls(calls: object) -> None:
+    """A page is made of files that may say anything."""
+    found = benchmarked()
+    odd = replace(found, workload=MappingProxyType({**found.workload, "calls": calls}))
+    assert call_cells(odd) is None
+    unnamed = tuple(replace(metric, unit="") for metric in found.metrics)
+    assert kernel_line(replace(odd, metrics=unnamed)) is not None
