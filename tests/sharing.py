@@ -15,7 +15,9 @@ QUIET: Mapping[str, frozenset[str]] = {
         [
             "batching",
             "bricks_command",
+            "bricks_table",
             "calibrated",
+            "documented_commands",
             "ini",
             "instruments",
             "marker",
