@@ -104,7 +104,7 @@ def table(clocked: Sequence[Shares], seen: Sequence[Counter[str]]) -> Table:
     """Return both shares of each kernel over all rounds, and how far apart they may lie."""
     counts = [sum(each.values()) for each in seen]
     sampled = [shares(each) for each in seen]
-    rows, within = [], 0
+    rows, by_chance, by_rounds = [], 0, 0
     for name in FUNCTIONS:
         brick_share = statistics.fmean(each[name] for each in clocked)
         sampled_share = sum(each[name] for each in seen) / sum(counts)
@@ -112,13 +112,14 @@ def table(clocked: Sequence[Shares], seen: Sequence[Counter[str]]) -> Table:
         chance = math.sqrt(brick_share * (1.0 - brick_share) / sum(counts))
         error = statistics.stdev(apart) / math.sqrt(len(apart))
         difference = brick_share - sampled_share
-        within += abs(difference) <= 2.0 * chance
+        by_chance += abs(difference) <= 2.0 * chance
+        by_rounds += abs(difference) <= 2.0 * error
         figures = (brick_share, sampled_share, difference, chance, error)
         rows.append((name, *(f"{100.0 * each:.2f}" for each in figures)))
     title = (
         f"Shares of kernels in the embedded passage: {len(clocked)} processes clocked, "
-        f"{len(seen)} sampled ({sum(counts):,} samples); {within} of {len(rows)} within two "
-        "sampling errors"
+        f"{len(seen)} sampled ({sum(counts):,} samples); of {len(rows)} kernels {by_chance} agree "
+        f"within two sampling errors, {by_rounds} within two of all errors"
     )
     head = ("function", "bricks %", "sampled %", "difference pp", "sampling error pp")
     return Table(title, (*head, "all errors pp"), tuple(rows))
