@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def bricks_in(
             told = store.read_bounded(path, EVIDENCE_MAX_BYTES) if is_file(path) else None
     except FlamegateError:
         told = None
-    command = f"flamegate bricks {relative(directory, settings.root)}"
+    command = shlex.join(["flamegate", "bricks", relative(directory, settings.root)])
     shown, warnings = bricks_of(evidence, told, top=settings.bricks or TOP, all_of_it=command)
     if shown is None:
         return None, warnings

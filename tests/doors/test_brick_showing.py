@@ -113,6 +113,17 @@ def test_of_a_directory(tmp_path: Path) -> None:
     assert "for lack of the weights' bytes a token" in shown.roofline
 
 
+def test_the_command_for_the_rest_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    """A variant's directory has brackets, and a project's path may have spaces."""
+    seen = evidence()
+    directory = tmp_path / "of mine" / "decode[i2s]"
+    directory.mkdir(parents=True)
+    (directory / "bricks.json").write_bytes(told(seen.nonce))
+    shown, _ = bricks_in(directory, seen, Settings.from_values({}, root=tmp_path))
+    assert shown is not None
+    assert shown.all_of_it == "flamegate bricks 'of mine/decode[i2s]'"
+
+
 def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
