@@ -164,5 +164,6 @@ def _bad(why: str) -> ToolError:
     return ToolError(
         "E_BAD_BRICKS",
         f"What the process tells of its bricks cannot be read: {why}.",
-        "Mark bricks through pytest_flamegate.bricks alone, and write nothing to the pipe.",
+        "Mark bricks through pytest_flamegate.bricks alone, name bricks and kernels by at most "
+        f"{_LONGEST} characters, and write nothing to the pipe.",
     )
