@@ -20,6 +20,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "documented_commands",
             "ini",
             "instruments",
+            "kernel_markers",
             "marker",
             "names",
             "opening",
@@ -85,6 +86,8 @@ STEADY: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "doors": frozenset(
             [
+                "brick_pass",
+                "brick_showing",
                 "calibrate",
                 "cli",
                 "collect",
