@@ -16,7 +16,7 @@ from pytest_flamegate.paths import is_file
 from pytest_flamegate.profile.importing import read_file, unpacked
 from pytest_flamegate.receipt import strict_json
 from pytest_flamegate.receipt.codec import from_plain
-from pytest_flamegate.receipt.shelves import BRICKS
+from pytest_flamegate.receipt.shelves import BRICKS, EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +35,15 @@ class Reader(NamedTuple):
 
 
 def open_graph(path: Path) -> ExecutionGraph:
-    """Return the graph that ``path`` leads to: a run's directory or a file of ``READERS``.
+    """Return the graph that ``path`` leads to: a run's directory, its evidence, or ``READERS``.
 
     Raises ``UsageError`` ``E_NO_RUN`` for a directory without recorded bricks, ``ReceiptError``
     ``E_UNKNOWN_FORMAT`` for JSON of another kind, ``UndecidedError`` ``E_NO_CALLS`` for a trace
     without single calls, ``ToolError`` ``E_CANNOT_READ``, and what the strict reading of JSON, of
     the document and of the trace raises.
     """
+    if path.name == EVIDENCE:
+        path = path.parent  # it holds the sums; the calls stand beside it
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
         if not is_file(path / BRICKS):
             raise UsageError(
