@@ -172,8 +172,8 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        if elements or size or flops:
-            unusual.check_counts(name, elements, size, flops)
+        unusual.check_counts(name, elements, size, flops)
+        unusual.check_kernel(name, kernel)
         lane = marks._here.lane
         try:
             cell = lane.cells[name][layer]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_flamegate.bricks.cells import Cell, Figures
 from pytest_flamegate.bricks.names import canonical
+from pytest_flamegate.bricks.record import LONGEST_NAME, MOST
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,20 +66,22 @@ class LaneClock:
 
         ``UsageError`` ``E_BRICK_NAME`` or ``E_BRICK_LAYER``.
         """
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not _is_text(name):
             raise UsageError(
                 "E_BRICK_NAME",
-                f"{name!r} is no name of a brick.",
-                "Give a string that is not empty.",
+                f"{str(name)[:LONGEST_NAME]!a} is no name of a brick.",
+                f"Give a text of 1 to {LONGEST_NAME} characters.",
             )
         try:
             number = None if layer is None else operator.index(layer)
         except TypeError:
+            number = -1
+        if number is not None and not 0 <= number <= MOST:
             raise UsageError(
                 "E_BRICK_LAYER",
-                f"The brick {name!r} is in layer {layer!r}, which is no whole number.",
+                f"The brick {name!r} is in layer {layer!r}, which is no whole number from 0 up.",
                 "Number layers with integers, or leave the layer out.",
-            ) from None
+            )
         # One string object for each name: whether two calls are of one brick is asked by `is`.
         known = sys.intern(str(canonical(name)))
         with self._lock:
@@ -106,6 +109,14 @@ class LaneClock:
                 if canonical(name) == name:
                     for layer, cell in cells.items():
                         yield (name, layer, phase), cell.figures()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Threads(threading.local):
