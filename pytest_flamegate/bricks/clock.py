@@ -143,9 +143,8 @@ class BrickProfiler:
     def _begin_recording(self) -> None:
         if self._kept is not None:
             self._kept.clear()
-        self._recording = Recording(
-            self._clock, self._phase, self._kept, sweep=self._device is None
-        )
+        early = self._device is None or self._sync == "immediate"
+        self._recording = Recording(self._clock, self._phase, self._kept, early)
         marks._begin = self._begin
         marks._unusual = unusual.end
         marks._declared = self._recording.categories.declared

@@ -14,7 +14,7 @@ from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from threading import RLock
 
     from pytest_flamegate.bricks.kept import Kept
@@ -137,13 +137,21 @@ class Threads(threading.local):
 
 
 class Tasks:
-    """The lane of the asyncio task that asks, or of the thread where no task runs."""
+    """The lane of the asyncio task that asks, or of the thread where no task runs.
 
-    def __init__(self, threads: Threads, make: Callable[[Owner, str], LaneClock]) -> None:
+    ``lanes`` are those that ``make`` made and that still run.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        lanes: Mapping[Owner, LaneClock],
+        make: Callable[[Owner, str], LaneClock],
+    ) -> None:
         self._loop: Callable[[], AbstractEventLoop | None] | None = None
         self._threads = threads
         self._make = make
-        self.lanes: dict[Owner, LaneClock] = {}
+        self._lanes = lanes
 
     @property
     def lane(self) -> LaneClock:
@@ -159,11 +167,10 @@ class Tasks:
         if task is None:
             return self._threads.lane
         try:
-            return self.lanes[task]
+            return self._lanes[task]
         except KeyError:
             name = f"{threading.current_thread().name}/{task.get_name()}"
-            lane = self.lanes[task] = self._make(task, name)
-            return lane
+            return self._make(task, name)
 
 
 class Nowhere:

@@ -233,7 +233,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "a layer below 0": ("E_BRICK_LAYER", lambda: brick("A", layer=-1)),
     "a layer too high": ("E_BRICK_LAYER", lambda: brick("A", layer=2**63)),
     "a word as elements": ("E_BRICK_COUNT", lambda: brick("A", elements="3")),  # type: ignore[arg-type]
-    "an array as elements": ("E_BRICK_COUNT", lambda: brick("A", elements=np.ones(3))),
+    "an array as elements": ("E_BRICK_COUNT", lambda: brick("A", elements=np.ones(3))),  # type: ignore[arg-type]
     "none as bytes": ("E_BRICK_COUNT", lambda: brick("A", elements=-1, bytes=None)),  # type: ignore[arg-type]
     "a word as operations": ("E_BRICK_COUNT", lambda: brick("A", flops="3")),  # type: ignore[arg-type]
     "a word at the end": ("E_BRICK_COUNT", lambda: stop(start("A"), elements="3")),  # type: ignore[arg-type]
