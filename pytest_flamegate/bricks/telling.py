@@ -162,6 +162,11 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
 }
 
 
+def untold() -> ToolError:
+    """Return the refusal of a process that ended its pass without a word of its bricks."""
+    return _bad("it told nothing")
+
+
 def _bad(why: str) -> ToolError:
     return ToolError(
         "E_BAD_BRICKS",
