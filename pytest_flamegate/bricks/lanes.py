@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_flamegate.bricks.cells import Cell, Figures
-from pytest_flamegate.bricks.names import canonical
-from pytest_flamegate.bricks.record import LONGEST_NAME, MOST
+from pytest_flamegate.bricks.names import LONGEST_NAME, canonical, is_name
+from pytest_flamegate.bricks.record import MOST
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LaneClock:
 
         ``UsageError`` ``E_BRICK_NAME`` or ``E_BRICK_LAYER``.
         """
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not _is_text(name):
+        if not is_name(name):
             raise UsageError(
                 "E_BRICK_NAME",
                 f"{str(name)[:LONGEST_NAME]!a} is no name of a brick.",
@@ -109,14 +109,6 @@ class LaneClock:
                 if canonical(name) == name:
                     for layer, cell in cells.items():
                         yield (name, layer, phase), cell.figures()
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class Threads(threading.local):

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 MOST = 2**63 - 1
 """No count and no time is more."""
-LONGEST_NAME = 256
-"""Characters that a brick, a lane or a kernel may be called by."""
 Phase = Literal["prefill", "decode", ""]
 """Which part of a generation a call belongs to; empty where nobody told."""
 Sync = Literal["immediate", "per_layer", "deferred", "none"]

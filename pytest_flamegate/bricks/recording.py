@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.cells import Figures
 from pytest_flamegate.bricks.lanes import LaneClock, Tasks, Threads, ended
-from pytest_flamegate.bricks.record import LONGEST_NAME, Lane, Recorded
+from pytest_flamegate.bricks.names import LONGEST_NAME
+from pytest_flamegate.bricks.record import Lane, Recorded
 from pytest_flamegate.bricks.unusual import Categories
 from pytest_flamegate.errors import ToolError
 
@@ -108,7 +109,8 @@ class Recording:
                 index = heappop(self._free)
             else:
                 index = len(self._rows)
-                self._rows.append(Lane((name or "unnamed")[:LONGEST_NAME], 0, 0))
+                told = name.encode("utf-8", "backslashreplace").decode()[:LONGEST_NAME]
+                self._rows.append(Lane(told or "unnamed", 0, 0))
             lane = LaneClock(name, index, self._phase, self._lock, self._kept)
             self._live[owner] = lane
             return lane

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pytest_flamegate.bricks.durations import number_of
-from pytest_flamegate.bricks.names import CATEGORIES
+from pytest_flamegate.bricks.names import CATEGORIES, LONGEST_NAME
 from pytest_flamegate.bricks.record import (
-    LONGEST_NAME,
     MOST,
     BrickCall,
     BrickTotals,

@@ -6,8 +6,8 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks.marks import Scope
-from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, canonical
-from pytest_flamegate.bricks.record import LONGEST_NAME, MOST
+from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, LONGEST_NAME, canonical, is_name
+from pytest_flamegate.bricks.record import MOST
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def uncounted(name: str) -> UsageError:
 
 def check_kernel(name: str, kernel: str) -> None:
     """Raise ``UsageError`` ``E_BRICK_KERNEL`` unless ``kernel`` can be kept."""
-    if not isinstance(kernel, str) or len(kernel) > LONGEST_NAME:
+    if kernel != "" and not is_name(kernel):
         raise UsageError(
             "E_BRICK_KERNEL",
             f"The brick {name!r} names a kernel that is no text of at most {LONGEST_NAME} "

@@ -278,7 +278,7 @@ def test_counts_that_do_not_add_up_to_one_are_refused(told: Callable[[], None]) 
         profiler.recorded()
 
 
-@pytest.mark.parametrize("kernel", [5, "k" * 257])
+@pytest.mark.parametrize("kernel", [5, "k" * 257, "\ud800"])
 def test_a_kernel_that_cannot_be_kept_is_refused(kernel: Any) -> None:
     with BrickProfiler(keep_calls=2), pytest.raises(UsageError, match="E_BRICK_KERNEL"):
         brick("A", kernel=kernel)

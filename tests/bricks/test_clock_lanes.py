@@ -199,7 +199,9 @@ def test_threads_side_by_side_have_lanes_of_their_own_among_those_that_ended() -
     assert [lane.calls for lane in profiler.recorded().lanes] == [3, 3, 3]
 
 
-@pytest.mark.parametrize(("name", "told"), [("x" * 300, "x" * 256), ("", "unnamed")])
+@pytest.mark.parametrize(
+    ("name", "told"), [("x" * 300, "x" * 256), ("", "unnamed"), ("\ud800", r"\ud800")]
+)
 def test_a_lane_has_a_name_that_can_be_told(name: str, told: str) -> None:
     def work() -> None:
         threading.current_thread().name = name
