@@ -92,6 +92,13 @@ def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -
     assert sums.get("Norm", 0) == sum(ns for name, ns in calls if KNOWN.get(name) == "Norm")
 
 
+@pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
+def test_of_durations_that_there_are_not_no_quantile_is_told(bucket: str) -> None:
+    odd = replace(brick("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
+    (row,) = tabulate([odd], wall_ns=20).rows
+    assert (row.total_ns, row.median_ns, row.p95_ns) == (10, None, None)
+
+
 def test_side_by_side_lanes_never_pass_a_hundred_percent() -> None:
     lanes = (Lane("a", 900, 1), Lane("b", 800, 1))
     both = replace(passed(brick("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,6 +186,14 @@ def told_as(provenance: Any) -> tuple[BrickPass, ...]:
     return slowed(9.0, provenance=provenance)
 
 
+def lasting(bucket: str) -> tuple[BrickPass, ...]:
+    """Passes in which the calls of a brick are told in a bucket of that name."""
+    first, *others = NEW
+    row, *rest = first.totals
+    odd = replace(row, durations=MappingProxyType({bucket: row.calls}))
+    return (replace(first, totals=(odd, *rest)), *others)
+
+
 FEW = "E_FEW_BRICKS"
 WAITED = tuple(replace(each, sync="immediate") for each in NEW)
 BOTH = allowing(RmsNorm=(1.0, 10.0))
@@ -207,6 +216,8 @@ BOTH = allowing(RmsNorm=(1.0, 10.0))
         (OLD, told_as("ingested"), TEN, ["E_BRICK_DERIVED"]),
         (OLD, slowed(1.0, self_ns=0), allowing(LmHead=(1.0, None)), ["E_BRICK_UNTIMED"]),
         (OLD, WAITED, TEN, ["E_BRICKS_UNLIKE"]),
+        (OLD, lasting("x"), TEN, ["E_BRICKS_CONTRADICT"]),
+        (OLD, lasting("9" * 18), TEN, ["E_BRICKS_CONTRADICT"]),
         (OLD, told_as("derived"), allowing(every=(None, 10.0)), ["E_BRICKS_UNJUDGED"]),
         (OLD, passes({"Other": 50.0}), allowing(every=(None, 10.0)), ["E_BRICKS_UNJUDGED"]),
     ],
