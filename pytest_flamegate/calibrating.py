@@ -74,7 +74,9 @@ class Calibrating:
         end = PAIRS_SHARE if self.profiler else 1.0
         began_s = time.monotonic()
         while observers.pairs < self.pairs:
-            if self._spent >= (end if observers.pairs >= MIN_POOL else 1.0):
+            # One pair at least: it tells how long they take, whatever the warming up took.
+            enough = end if observers.pairs >= MIN_POOL else 1.0
+            if observers.pairs and self._spent >= enough:
                 break
             observers.pair()
             self.pair_s = (time.monotonic() - began_s) / observers.pairs

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+RUNS = 8
 COUNTED = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=callgrind")
 
 
@@ -44,9 +45,12 @@ def test_instructions_are_shown_and_compared_with_those_accepted(
     assert "sample" not in picture
     assert list((project.artifacts / "baselines").rglob("instructions.folded"))
     FakeValgrind(tmp_path, per_token=1_100_000)
-    project.run(*COUNTED)
-    verdict = project.verdict("toy")
-    assert verdict["verdict"] in JUDGED
+    for _ in range(RUNS):
+        project.run(*COUNTED)
+        verdict = project.verdict("toy")
+        assert verdict["verdict"] in JUDGED
+        if verdict["verdict"] != "not_comparable":
+            break  # else somebody used the machine in one of the two runs, and nothing is compared
     (signal,) = [s for s in verdict["signals"] if s["name"] == "instructions_per_token"]
     assert signal["decision"] == "not_gated"
     assert signal["change_pct"] == pytest.approx(10.0)

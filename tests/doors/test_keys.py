@@ -46,19 +46,24 @@ def judging(old, new, thresholds, **options):
     Path("seen.json").write_text(json.dumps(seen))
     return judge(old, new, thresholds, **options)
 
-def measured(workload, plan, profiler, budget_s, *rest):
+def measured(workload, plan, profiler, budget_s, *rest, **options):
     seen["profiler"] = profiler
     seen["budget"] = budget_s
-    return measuring(workload, plan, profiler, budget_s, *rest)
+    return measuring(workload, plan, profiler, budget_s, *rest, **options)
 
 session.judge, session.Measuring = judging, measured
 """
 
 
 def test_there_is_no_other_key() -> None:
-    # Against a revision nothing stored is judged, and a report and a peak change no verdict:
-    # these keys have tests of their own.
-    apart = {"flamegate_against", "flamegate_report", "flamegate_peak_gflops"}
+    # Against a revision nothing stored is judged, and a report, bricks that are shown and a peak
+    # change no verdict: these keys have tests of their own.
+    apart = {
+        "flamegate_against",
+        "flamegate_bricks",
+        "flamegate_peak_gflops",
+        "flamegate_report",
+    }
     assert {*KEYS} | apart == {knob.ini_name for knob in KNOBS if knob.ini}
 
 

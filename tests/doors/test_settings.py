@@ -335,6 +335,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
         profiler="none",
         budget_s=2.0,
         compare_budget_s=2.0,
+        kernel_budgets_s=(2.0, 2.0),
         bricks=3,
         strict=True,
         share_drift="strict",
