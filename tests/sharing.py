@@ -18,6 +18,7 @@ QUIET: Mapping[str, frozenset[str]] = {
             "calibrated",
             "ini",
             "instruments",
+            "kernel_markers",
             "marker",
             "names",
             "opening",
@@ -83,6 +84,8 @@ STEADY: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "doors": frozenset(
             [
+                "brick_pass",
+                "brick_showing",
                 "calibrate",
                 "cli",
                 "collect",

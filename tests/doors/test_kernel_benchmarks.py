@@ -10,46 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doors.project import JUDGED, refused
+from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, TEST, UNPROFILED, repository
+from tests.doors.project import JUDGED
 from tests.workload.repositories import git
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
-KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
-MARK = 'throughput="10%", elements=lambda start: 100 * start, bytes=800'
-TEST = """\
-import pytest
-
-from kernel import kernel
-
-
-@pytest.mark.flamegate({mark})
-@pytest.mark.parametrize("start", [3])
-def test_kernel(benchmark, start):
-    assert benchmark(kernel, start) > 0
-"""
-NAME = "test_kernels.test_kernel-3"
-UNPROFILED = ("--flamegate", "--flamegate-profiler=none", "-p", "no:cacheprovider")
-BRIEF = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
-
-
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
-
 
 @pytest.fixture
-def kernels(project: Project) -> Project:
-    """A repository with one benchmark, committed."""
-    git(project.path, "init", "-q", "-b", "main")
-    project.write("conftest.py", "")
-    project.write("kernel.py", KERNEL.format(rounds=1000))
-    project.write("test_kernels.py", TEST.format(mark=MARK))
-    project.write(".gitignore", "stdout\nstderr\nrunpytest-*\n__pycache__\n.flamegate\n*.json\n")
-    git(project.path, "add", "-A")
-    git(project.path, "commit", "-q", "-m", "a kernel")
-    return project
+def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("PYTEST_ADDOPTS", PLAIN)
+    return repository(project)
 
 
 def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
@@ -111,49 +83,3 @@ def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
     again = json.loads((kernels.artifacts / "latest" / NAME / "evidence.json").read_text())
     assert again["workload"] == calls["workload"]
     assert again["nonce"] != calls["nonce"]
-
-
-def test_without_flamegate_it_is_a_benchmark_as_ever(kernels: Project) -> None:
-    kernels.run(*BRIEF).assert_outcomes(passed=1)
-    assert not kernels.artifacts.exists()
-    kernels.run("--benchmark-skip", "--flamegate").assert_outcomes(skipped=1)
-    assert not (kernels.artifacts / "latest").exists()
-
-
-@pytest.mark.parametrize(
-    ("mark", "words"),
-    [
-        ('tokens_per_second="5%"', "a benchmark generates no tokens"),
-        ("speed=1", "no argument 'speed'"),
-        ('workload="1tok", elements=1', "elements is said of a benchmark"),
-    ],
-)
-def test_a_marker_that_means_nothing_is_refused(kernels: Project, mark: str, words: str) -> None:
-    kernels.write("test_kernels.py", TEST.format(mark=mark))
-    refused(kernels.run(*UNPROFILED), "E_MARKER", words)
-
-
-@pytest.mark.parametrize(
-    ("mark", "code"),
-    [
-        ('throughput="5pp"', "E_BAD_THRESHOLD"),
-        ("elements=0", "E_BAD_WORK*elements is 0."),
-        ("elements=1.5", "E_BAD_WORK*elements is 1.5."),
-        ("flops=lambda nobody: 1", "E_BAD_WORK*flops is not known: KeyError: 'nobody'."),
-    ],
-)
-def test_what_a_marker_says_wrongly_fails_the_test(kernels: Project, mark: str, code: str) -> None:
-    kernels.write("test_kernels.py", TEST.format(mark=mark))
-    result = kernels.run(*UNPROFILED, "--benchmark-disable")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{code}*"])
-    assert "Traceback" not in result.stdout.str()
-    assert "During handling" not in result.stdout.str()
-
-
-def test_a_failed_test_and_one_that_benchmarks_twice_are_not_gated(kernels: Project) -> None:
-    twice = "@pytest.mark.flamegate\ndef test_it(benchmark):\n    benchmark(len, [])\n"
-    kernels.write("test_kernels.py", f"import pytest\n\n\n{twice}    benchmark(len, [])\n")
-    result = kernels.run(*UNPROFILED, *BRIEF)
-    result.assert_outcomes(failed=1)
-    assert not (kernels.artifacts / "latest").exists()

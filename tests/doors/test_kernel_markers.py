@@ -1,0 +1,65 @@
+"""What the marker may say of a benchmark, and what a benchmark is without the gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doors.benchmarked import BRIEF, PLAIN, TEST, UNPROFILED, repository
+from tests.doors.project import refused
+
+if TYPE_CHECKING:
+    from tests.doors.project import Project
+
+
+@pytest.fixture
+def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("PYTEST_ADDOPTS", PLAIN)
+    return repository(project)
+
+
+def test_without_flamegate_it_is_a_benchmark_as_ever(kernels: Project) -> None:
+    kernels.run(*BRIEF).assert_outcomes(passed=1)
+    assert not kernels.artifacts.exists()
+    kernels.run("--benchmark-skip", "--flamegate").assert_outcomes(skipped=1)
+    assert not (kernels.artifacts / "latest").exists()
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ('tokens_per_second="5%"', "a benchmark generates no tokens"),
+        ("speed=1", "no argument 'speed'"),
+        ('workload="1tok", elements=1', "elements is said of a benchmark"),
+    ],
+)
+def test_a_marker_that_means_nothing_is_refused(kernels: Project, mark: str, words: str) -> None:
+    kernels.write("test_kernels.py", TEST.format(mark=mark))
+    refused(kernels.run(*UNPROFILED), "E_MARKER", words)
+
+
+@pytest.mark.parametrize(
+    ("mark", "code"),
+    [
+        ('throughput="5pp"', "E_BAD_THRESHOLD"),
+        ("elements=0", "E_BAD_WORK*elements is 0."),
+        ("elements=1.5", "E_BAD_WORK*elements is 1.5."),
+        ("flops=lambda nobody: 1", "E_BAD_WORK*flops is not known: KeyError: 'nobody'."),
+    ],
+)
+def test_what_a_marker_says_wrongly_fails_the_test(kernels: Project, mark: str, code: str) -> None:
+    kernels.write("test_kernels.py", TEST.format(mark=mark))
+    result = kernels.run(*UNPROFILED, "--benchmark-disable")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{code}*"])
+    assert "Traceback" not in result.stdout.str()
+    assert "During handling" not in result.stdout.str()
+
+
+def test_a_failed_test_and_one_that_benchmarks_twice_are_not_gated(kernels: Project) -> None:
+    twice = "@pytest.mark.flamegate\ndef test_it(benchmark):\n    benchmark(len, [])\n"
+    kernels.write("test_kernels.py", f"import pytest\n\n\n{twice}    benchmark(len, [])\n")
+    result = kernels.run(*UNPROFILED, *BRIEF)
+    result.assert_outcomes(failed=1)
+    assert not (kernels.artifacts / "latest").exists()
