@@ -130,7 +130,8 @@ class Comparison:
 
     @property
     def _spent(self) -> float:
-        return (time.monotonic() - self._began_s) / self.budget_s
+        bricks_s = sum(side.measuring.bricks_s for side in self._sides)
+        return (time.monotonic() - self._began_s - bricks_s) / self.budget_s
 
     def _pairs(self) -> None:
         """Run pairs until one of the planned looks decides, or their time is over."""
@@ -179,7 +180,7 @@ class Comparison:
 
     def _more_bricks(self) -> bool:
         """Clock more of them, once, where the least number left a budget open."""
-        if self.head.measuring.bricks_open or self._spent >= 1.0:
+        if self.head.measuring.bricks_open:
             return False
         for side in self._sides:
             side.measuring.bricks_open = True

@@ -126,7 +126,7 @@ class Gate:
                 options.bricks,
             )
         except UsageError as error:
-            pytest.fail(f"error: {error}", pytrace=False)
+            raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
         return replace(workload, thresholds=found)
 
 

@@ -31,7 +31,8 @@ def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
     try:
         workload = benchmark_of(item, gating)
     except UsageError as error:
-        pytest.fail(f"error: {error}", pytrace=False)
+        # Raised from None: else pytest tells it twice, with what it was caught as.
+        raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
     gating.gate(item, workload)
 
 
@@ -109,15 +110,23 @@ def _work(name: str, given: object, item: pytest.Function) -> int | None:
         return None
     try:
         value = given(**_arguments_of(given, item)) if callable(given) else given
-        if isinstance(value, bool) or (number := operator.index(value)) < 1:  # type: ignore[arg-type]
-            raise TypeError(f"it is {value!r}")
     except Exception as error:
-        raise UsageError(
-            "E_BAD_WORK",
-            f"{item.nodeid}: {name} is not known: {type(error).__name__}: {error}.",
-            f"Say {name}= a whole number from 1 on, or a function of the test's arguments.",
-        ) from None
+        raise _bad_work(item, name, f"not known: {type(error).__name__}: {error}") from None
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise _bad_work(item, name, repr(value))
     return number
+
+
+def _bad_work(item: pytest.Function, name: str, why: str) -> UsageError:
+    return UsageError(
+        "E_BAD_WORK",
+        f"{item.nodeid}: {name} is {why}.",
+        f"Say {name}= a whole number from 1 on, or a function of the test's arguments.",
+    )
 
 
 def _arguments_of(given: Any, item: pytest.Function) -> dict[str, Any]:

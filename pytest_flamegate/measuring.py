@@ -69,6 +69,8 @@ class Measuring:
     observer: Observer = field(init=False)
     bricks_open: bool = False
     """Whether the least number of them left a budget open."""
+    bricks_s: float = 0.0
+    """What clocking them took; it is not of the budget, but may take as long once more."""
     _no_bricks: bool = False
     _began_s: float = field(default_factory=time.monotonic)
 
@@ -117,7 +119,7 @@ class Measuring:
     @property
     def spent(self) -> float:
         """The part of the budget that is used up; may pass 1."""
-        return (time.monotonic() - self._began_s) / self.budget_s
+        return (time.monotonic() - self._began_s - self.bricks_s) / self.budget_s
 
     def first(self) -> None:
         """Measure what every verdict needs."""
@@ -126,6 +128,10 @@ class Measuring:
         if self.profiler is not None:
             self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
         self._bricks()
+
+    def affordable(self, wanted: More) -> More:
+        """Return what of ``wanted`` there is time for."""
+        return wanted if self.spent < 1.0 else replace(wanted, timed=False, profiled=False)
 
     def more(self, wanted: More) -> None:
         """Spend the rest of the budget where it can settle something."""
@@ -149,7 +155,8 @@ class Measuring:
             return False
         wanted = SHOWN_BRICKS if self.show_bricks else 0
         if self._gates_bricks:
-            wanted = MOST_BRICKS if self.bricks_open else GATED_BRICKS
+            more = self.bricks_open and self.bricks_s < self.budget_s
+            wanted = MOST_BRICKS if more else GATED_BRICKS
         return len(self.bricks) < wanted
 
     def brick_once(self, *, needed: bool = True) -> None:
@@ -159,6 +166,7 @@ class Measuring:
         Raises else, see ``Observer.bricked``; ``ToolError`` ``E_BRICKS_NOT_SERVED`` for an engine
         that generates in no process of this tool.
         """
+        began_s = time.monotonic()
         try:
             if not self._served:
                 raise not_served(self.workload.name, self.workload.engine)
@@ -171,6 +179,8 @@ class Measuring:
             self._no_bricks = True
         else:
             self.bricks.append(clocked)
+        finally:
+            self.bricks_s += time.monotonic() - began_s
 
     @property
     def _gates_bricks(self) -> bool:

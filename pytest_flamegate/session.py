@@ -172,8 +172,8 @@ class Session:
         sealed = seal(subject, measuring)
         verdict = self._judge(workload, baseline, sealed)
         for _ in range(LOOKS - 1):
-            wanted = needs_more(verdict)
-            if not wanted or measuring.spent >= 1.0:
+            wanted = measuring.affordable(needs_more(verdict))
+            if not wanted:
                 break
             measuring.more(wanted)
             sealed = seal(subject, measuring)

@@ -11,7 +11,7 @@ import numpy as np
 from pytest_flamegate.bricks.durations import bucket
 from pytest_flamegate.bricks.marks import FOLD_AT
 from pytest_flamegate.bricks.record import BrickTotals
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.bricks.unusual import check_counts
 
 if TYPE_CHECKING:
     from threading import RLock
@@ -95,13 +95,8 @@ class Figures:
         provenance: Provenance,
     ) -> BrickTotals:
         """Return the figures as data. ``UsageError`` ``E_BRICK_COUNT`` if a count is no integer."""
-        for count in (self.elements, self.bytes, self.flops):
-            if not hasattr(count, "__index__"):
-                raise UsageError(
-                    "E_BRICK_COUNT",
-                    f"The brick {name!r} told a count that is no whole number.",
-                    "Give elements, bytes and flops as integers.",
-                )
+        # What was told one by one was taken as it came; sums may be too much as well.
+        check_counts(name, self.elements, self.bytes, self.flops)
         return BrickTotals(
             name=name,
             category=category,

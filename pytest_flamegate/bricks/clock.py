@@ -143,9 +143,8 @@ class BrickProfiler:
     def _begin_recording(self) -> None:
         if self._kept is not None:
             self._kept.clear()
-        self._recording = Recording(
-            self._clock, self._phase, self._kept, sweep=self._device is None
-        )
+        early = self._device is None or self._sync == "immediate"
+        self._recording = Recording(self._clock, self._phase, self._kept, early)
         marks._begin = self._begin
         marks._unusual = unusual.end
         marks._declared = self._recording.categories.declared
@@ -172,8 +171,8 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        if elements or size or flops:
-            unusual.check_counts(name, elements, size, flops)
+        unusual.check_counts(name, elements, size, flops)
+        unusual.check_kernel(name, kernel)
         lane = marks._here.lane
         try:
             cell = lane.cells[name][layer]

@@ -38,6 +38,16 @@ def number_of(name: str) -> int | None:
     return int(name) if known and int(name) < _BUCKETS else None
 
 
+def counts_of(durations: Mapping[str, int]) -> Mapping[int, int]:
+    """Return calls by the number of their bucket; none where a name is no bucket's."""
+    numbers = [number_of(name) for name in durations]
+    return {
+        number: calls
+        for number, calls in zip(numbers, durations.values(), strict=True)
+        if number is not None and None not in numbers
+    }
+
+
 def bounds_ns(number: int) -> tuple[int, int]:
     """Return the shortest and the longest duration of a bucket."""
     if number < _EXACT:

@@ -7,7 +7,7 @@ from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.bricks.record import MOST, BrickCall
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Phase
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # Serial number, its parent's, start, end, self time, elements, bytes, key, kernel.
 _ROW = Struct("=qqqqqqqII")
-_MOST = 2**63 - 1
 
 
 class Kept:
@@ -54,8 +53,8 @@ class Kept:
                 start_ns,
                 end_ns,
                 self_ns,
-                min(elements, _MOST),
-                min(size, _MOST),
+                min(elements, MOST),
+                min(size, MOST),
                 self._keys.setdefault(key, len(self._keys)),
                 self._kernels.setdefault(kernel, len(self._kernels)),
             )

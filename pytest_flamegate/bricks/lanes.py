@@ -8,12 +8,13 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_flamegate.bricks.cells import Cell, Figures
-from pytest_flamegate.bricks.names import canonical
+from pytest_flamegate.bricks.names import LONGEST_NAME, canonical, is_name
+from pytest_flamegate.bricks.record import MOST
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from threading import RLock
 
     from pytest_flamegate.bricks.kept import Kept
@@ -65,20 +66,22 @@ class LaneClock:
 
         ``UsageError`` ``E_BRICK_NAME`` or ``E_BRICK_LAYER``.
         """
-        if not isinstance(name, str) or not name:
+        if not is_name(name):
             raise UsageError(
                 "E_BRICK_NAME",
-                f"{name!r} is no name of a brick.",
-                "Give a string that is not empty.",
+                f"{str(name)[:LONGEST_NAME]!a} is no name of a brick.",
+                f"Give a text of 1 to {LONGEST_NAME} characters.",
             )
         try:
             number = None if layer is None else operator.index(layer)
         except TypeError:
+            number = -1
+        if number is not None and not 0 <= number <= MOST:
             raise UsageError(
                 "E_BRICK_LAYER",
-                f"The brick {name!r} is in layer {layer!r}, which is no whole number.",
+                f"The brick {name!r} is in layer {layer!r}, which is no whole number from 0 up.",
                 "Number layers with integers, or leave the layer out.",
-            ) from None
+            )
         # One string object for each name: whether two calls are of one brick is asked by `is`.
         known = sys.intern(str(canonical(name)))
         with self._lock:
@@ -126,13 +129,21 @@ class Threads(threading.local):
 
 
 class Tasks:
-    """The lane of the asyncio task that asks, or of the thread where no task runs."""
+    """The lane of the asyncio task that asks, or of the thread where no task runs.
 
-    def __init__(self, threads: Threads, make: Callable[[Owner, str], LaneClock]) -> None:
+    ``lanes`` are those that ``make`` made and that still run.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        lanes: Mapping[Owner, LaneClock],
+        make: Callable[[Owner, str], LaneClock],
+    ) -> None:
         self._loop: Callable[[], AbstractEventLoop | None] | None = None
         self._threads = threads
         self._make = make
-        self.lanes: dict[Owner, LaneClock] = {}
+        self._lanes = lanes
 
     @property
     def lane(self) -> LaneClock:
@@ -148,11 +159,10 @@ class Tasks:
         if task is None:
             return self._threads.lane
         try:
-            return self.lanes[task]
+            return self._lanes[task]
         except KeyError:
             name = f"{threading.current_thread().name}/{task.get_name()}"
-            lane = self.lanes[task] = self._make(task, name)
-            return lane
+            return self._make(task, name)
 
 
 class Nowhere:

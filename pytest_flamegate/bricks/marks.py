@@ -124,7 +124,7 @@ def brick(
     """Clock what runs in this block as one call of ``name``; write all but the name by keyword.
 
     The call begins here and must end in the same thread and task. ``UsageError``:
-    ``E_BRICK_NAME``, ``E_BRICK_LAYER``, ``E_BRICK_COUNT`` (a negative or absurd count),
+    ``E_BRICK_NAME``, ``E_BRICK_LAYER``, ``E_BRICK_COUNT`` (a negative count, or none at all),
     ``E_BRICK_CATEGORY`` (unknown, or another than the name already has); on leaving,
     ``E_BRICK_ORDER``, ``E_BRICK_ENDED`` and ``E_BRICK_LANE``, where nothing else was raised.
     """
@@ -133,14 +133,19 @@ def brick(
     if on is None:
         return OFF
     told = None
-    if bytes or flops or category is not None or _always or elements < 0:
-        if (
-            _always
-            or (category is not None and _declared.get(name) != category)
-            or not (elements >= 0 <= bytes and flops >= 0)
-        ):
-            return _begin(name, elements, layer, bytes, flops, category, kernel)
-        told = (bytes, flops)
+    usual = True
+    try:
+        if bytes or flops or category is not None or _always or elements < 0:
+            usual = not (
+                _always
+                or (category is not None and _declared.get(name) != category)
+                or not (elements >= 0 <= bytes and flops >= 0)
+            )
+            told = (bytes, flops)
+    except Exception:  # whatever comparing what is no number raises
+        usual = False
+    if not usual:
+        return _begin(name, elements, layer, bytes, flops, category, kernel)
     lane = on.lane
     try:
         cell = lane.cells[name][layer]
@@ -178,6 +183,13 @@ def start(
 
 def stop(handle: Scope | None, elements: int = 0) -> None:
     """End what ``start`` began, with ``elements`` more than were told there."""
-    if handle is not None:
+    if handle is None:
+        return
+    try:
         handle.elements += elements
-        handle.__exit__(None, None, None)
+    except TypeError:
+        # Loaded by whoever turned the marks on.
+        from pytest_flamegate.bricks.unusual import uncounted
+
+        raise uncounted(handle.cell.name) from None
+    handle.__exit__(None, None, None)

@@ -51,6 +51,19 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Other names by which engines call known bricks."""
+LONGEST_NAME = 256
+"""Characters that a brick, a lane or a kernel may be called by."""
+
+
+def is_name(name: object) -> bool:
+    """Return whether a brick, a lane or a kernel can be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def canonical(name: str) -> str:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.bricks.durations import quantile_ns
+from pytest_flamegate.bricks.durations import counts_of, quantile_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.bricks.names import Category
 
+MOST = 2**63 - 1
+"""No count and no time is more."""
 Phase = Literal["prefill", "decode", ""]
 """Which part of a generation a call belongs to; empty where nobody told."""
 Sync = Literal["immediate", "per_layer", "deferred", "none"]
@@ -78,7 +80,7 @@ class BrickTotals:
 
     def quantile_ns(self, part: float) -> int:
         """Return the duration that ``part`` of the calls do not exceed, to 0.8 %."""
-        return quantile_ns({int(number): calls for number, calls in self.durations.items()}, part)
+        return quantile_ns(counts_of(self.durations), part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.cells import Figures
 from pytest_flamegate.bricks.lanes import LaneClock, Tasks, Threads, ended
+from pytest_flamegate.bricks.names import LONGEST_NAME
 from pytest_flamegate.bricks.record import Lane, Recorded
 from pytest_flamegate.bricks.unusual import Categories
 from pytest_flamegate.errors import ToolError
@@ -18,14 +20,19 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.lanes import Key, Owner
     from pytest_flamegate.bricks.record import Phase, Provenance, Sync
 
-_SWEEP = 64
+_FEW = 64
+"""So many threads and tasks are looked through whenever one more begins."""
 
 
 class Recording:
-    """The lanes of a run. With ``sweep`` those of ended threads and tasks are summed up early."""
+    """The lanes of a run.
+
+    With ``early`` that of an ended thread or task is summed up, and gone on with by the next one
+    that begins: there are as many as ever ran side by side. A device may have work of it left.
+    """
 
     def __init__(
-        self, clock: Callable[[], int], phase: Phase, kept: Kept | None, sweep: bool
+        self, clock: Callable[[], int], phase: Phase, kept: Kept | None, early: bool
     ) -> None:
         self.categories = Categories()
         self._clock = clock
@@ -33,19 +40,21 @@ class Recording:
         self._kept = kept
         self._lock = RLock()
         self._live: dict[Owner, LaneClock] = {}
+        self._free: list[int] = []
         self._figures: dict[Key, Figures] = {}
         self._rows: list[Lane] = []
         self._unended = 0
-        self._sweep_at: float = _SWEEP if sweep else float("inf")
+        self._early = early
+        self._sweep_at = 0
         self._threads = Threads(self._make)
         self._began_ns = clock()
 
     def here(self, tasks: bool) -> Threads | Tasks:
         """Return what finds the lane of who asks; ``tasks`` where asyncio may run some."""
-        return Tasks(self._threads, self._make) if tasks else self._threads
+        return Tasks(self._threads, self._live, self._make) if tasks else self._threads
 
     def lanes(self) -> list[LaneClock]:
-        """Return the lanes that are not yet summed up."""
+        """Return what is not yet summed up, by thread and task."""
         with self._lock:
             return list(self._live.values())
 
@@ -68,9 +77,9 @@ class Recording:
             rows, unended = list(self._rows), self._unended
             sums: dict[Key, Figures] = {}
             _add(sums, self._figures)
-            for lane in self._live.values():
+            for lane in self.lanes():
                 row, figures, open_calls = _summed(lane)
-                rows[lane.index] = row
+                rows[lane.index] = _joined(rows[lane.index], row)
                 unended += open_calls
                 _add(sums, figures)
             kept = self._kept.calls() if self._kept is not None else ()
@@ -94,23 +103,29 @@ class Recording:
 
     def _make(self, owner: Owner, name: str) -> LaneClock:
         with self._lock:
-            if len(self._live) >= self._sweep_at:
+            if self._early and not _FEW < len(self._live) < self._sweep_at:
                 self._sweep()
-            lane = LaneClock(name, len(self._rows), self._phase, self._lock, self._kept)
-            self._rows.append(Lane(name, 0, 0))
+            if self._free:
+                index = heappop(self._free)
+            else:
+                index = len(self._rows)
+                told = name.encode("utf-8", "backslashreplace").decode()[:LONGEST_NAME]
+                self._rows.append(Lane(told or "unnamed", 0, 0))
+            lane = LaneClock(name, index, self._phase, self._lock, self._kept)
             self._live[owner] = lane
             return lane
 
     def _sweep(self) -> None:
-        """Sum up the lanes that mark nothing more: thousands of tasks take little memory."""
+        """Free the lanes of threads and tasks that mark nothing more; the first is taken first."""
         for owner in [each for each in self._live if ended(each)]:
             lane = self._live.pop(owner)
             lane.closed = True
+            heappush(self._free, lane.index)
             row, figures, open_calls = _summed(lane)
-            self._rows[lane.index] = row
+            self._rows[lane.index] = _joined(self._rows[lane.index], row)
             self._unended += open_calls
             _add(self._figures, figures)
-        self._sweep_at = 2 * len(self._live) + _SWEEP
+        self._sweep_at = 2 * len(self._live)
 
 
 def went_back() -> ToolError:
@@ -127,6 +142,10 @@ def _summed(lane: LaneClock) -> tuple[Lane, dict[Key, Figures], int]:
     self_ns = sum(each.self_ns for each in figures.values())
     calls = sum(each.calls for each in figures.values())
     return Lane(lane.name, self_ns, calls), figures, lane.unended + sum(1 for _ in lane.opened())
+
+
+def _joined(row: Lane, more: Lane) -> Lane:
+    return Lane(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
 
 
 def _add(sums: dict[Key, Figures], figures: dict[Key, Figures]) -> None:

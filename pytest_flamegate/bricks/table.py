@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pytest_flamegate.bricks.durations import quantile_ns
+from pytest_flamegate.bricks.durations import counts_of, quantile_ns
 from pytest_flamegate.bricks.names import CATEGORIES
 from pytest_flamegate.bricks.record import Provenance
 from pytest_flamegate.errors import UndecidedError
@@ -180,7 +180,7 @@ def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> Row:
     self_ns = sum(each.self_ns for each in totals)
     durations: Counter[int] = Counter()
     for each in totals:
-        durations.update({int(number): count for number, count in each.durations.items()})
+        durations.update(counts_of(each.durations))
     single = sum(durations.values()) == calls
     least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
 

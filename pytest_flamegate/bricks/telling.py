@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pytest_flamegate.bricks.durations import number_of
-from pytest_flamegate.bricks.names import CATEGORIES
+from pytest_flamegate.bricks.names import CATEGORIES, LONGEST_NAME
 from pytest_flamegate.bricks.record import (
+    MOST,
     BrickCall,
     BrickTotals,
     Lane,
@@ -30,8 +31,7 @@ MOST_CALLS = 4096
 """Calls of one token that are told one by one; of more, none is."""
 MOST_ROWS = 16_384
 _MOST_LANES = 1024
-_LONGEST = 256
-_FIGURES = range(2**63)
+_FIGURES = range(MOST + 1)
 
 T = TypeVar("T")
 
@@ -114,8 +114,9 @@ def _figure_or_none(told: object, what: str) -> int | None:
 
 
 def _text(told: object, what: str) -> str:
-    if not isinstance(told, str) or len(told) > _LONGEST or not (told or what.endswith(".kernel")):
-        raise _bad(f"{what} is no text of 1 to {_LONGEST} characters")
+    empty = told == "" and not what.endswith(".kernel")
+    if not isinstance(told, str) or empty or len(told) > LONGEST_NAME:
+        raise _bad(f"{what} is no text of 1 to {LONGEST_NAME} characters")
     return told
 
 
@@ -160,10 +161,15 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
 }
 
 
+def untold() -> ToolError:
+    """Return the refusal of a process that ended its pass without a word of its bricks."""
+    return _bad("it told nothing")
+
+
 def _bad(why: str) -> ToolError:
     return ToolError(
         "E_BAD_BRICKS",
         f"What the process tells of its bricks cannot be read: {why}.",
         "Mark bricks through pytest_flamegate.bricks alone, name bricks and kernels by at most "
-        f"{_LONGEST} characters, and write nothing to the pipe.",
+        f"{LONGEST_NAME} characters, and write nothing to the pipe.",
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks.marks import Scope
-from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, canonical
+from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, LONGEST_NAME, canonical, is_name
+from pytest_flamegate.bricks.record import MOST
 from pytest_flamegate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.kept import Kept
     from pytest_flamegate.bricks.lanes import LaneClock
     from pytest_flamegate.bricks.names import Category
-
-_MOST = 2**63 - 1
 
 
 class Categories:
@@ -50,13 +50,32 @@ class Categories:
 
 def check_counts(name: str, elements: int, size: int, flops: int) -> None:
     """Raise ``UsageError`` ``E_BRICK_COUNT`` unless all counts can be."""
-    if 0 <= elements <= _MOST and 0 <= size <= _MOST and 0 <= flops <= _MOST:
-        return
-    raise UsageError(
+    try:
+        counts = [operator.index(each) for each in (elements, size, flops)]
+    except TypeError:
+        raise uncounted(name) from None
+    if min(counts) < 0 or max(counts) > MOST:
+        raise uncounted(name)
+
+
+def uncounted(name: str) -> UsageError:
+    """Return the refusal of a count that is none."""
+    return UsageError(
         "E_BRICK_COUNT",
-        f"The brick {name!r} told a count below 0 or above 2**63 - 1.",
-        "Give elements, bytes and flops as what they are.",
+        f"The brick {name!r} told a count that is no whole number from 0 to 2**63 - 1.",
+        "Give elements, bytes and flops as integers, as what they are.",
     )
+
+
+def check_kernel(name: str, kernel: str) -> None:
+    """Raise ``UsageError`` ``E_BRICK_KERNEL`` unless ``kernel`` can be kept."""
+    if kernel != "" and not is_name(kernel):
+        raise UsageError(
+            "E_BRICK_KERNEL",
+            f"The brick {name!r} names a kernel that is no text of at most {LONGEST_NAME} "
+            "characters.",
+            "Give the kernel's name and launch as a short text, or leave it out.",
+        )
 
 
 def told(

@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.bricks.durations import middle_ns, quantile_ns
+from pytest_flamegate.bricks.durations import counts_of, middle_ns, quantile_ns
 from pytest_flamegate.bricks.names import canonical
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.gate.stats import mean
@@ -174,7 +174,7 @@ class _Process:
 
 def _typical_us(row: BrickTotals) -> float:
     """Return the own time of all calls of a row, the longer ones cut to its lower quartile."""
-    counts = {int(number): calls for number, calls in row.durations.items()}
+    counts = counts_of(row.durations)
     took_ns = sum(middle_ns(number) * calls for number, calls in counts.items())
     if not took_ns or sum(counts.values()) != row.calls:
         return row.self_ns * _US
@@ -218,6 +218,12 @@ def _check(each: BrickPass) -> None:
                 "E_BRICKS_CONTRADICT",
                 f"The brick {row.name} {where} has {row.calls} calls, {row.total_ns} ns in all "
                 f"and {row.self_ns} ns of its own.",
+                _MEASURE_AGAIN,
+            )
+        if len(counts_of(row.durations)) < len(row.durations):
+            raise UndecidedError(
+                "E_BRICKS_CONTRADICT",
+                f"The calls of the brick {row.name} {where} have durations that there are not.",
                 _MEASURE_AGAIN,
             )
     measured_ns = sum(row.self_ns for row in each.totals if row.provenance == "measured_wall")

@@ -112,6 +112,15 @@ def not_measured(name: str) -> Reason:
     )
 
 
+def none_judged() -> Reason:
+    """Return the refusal of a budget for every brick that speaks of none."""
+    return Reason(
+        "E_BRICKS_UNJUDGED",
+        "A budget is declared for every brick, and none that weighs anything was measured on both "
+        "sides. Accept a new baseline, or name the bricks.",
+    )
+
+
 def uneven(name: str, shown: int, passes: int, side: str) -> Reason:
     """Return why a brick that only some processes show is not gated."""
     return Reason(

@@ -66,8 +66,9 @@ def judge_bricks(
 
     ``drift_sd`` is that of log time between batches, 0 for sides that ran in turn. Where bricks
     cannot be judged the reason says why, see ``brick_costs.checked``; also ``E_BRICKS_UNLIKE``
-    where the device was waited for in different ways and ``E_BRICKS_COVERAGE`` where the marks
-    cover too little of the time for a cost per token.
+    where the device was waited for in different ways, ``E_BRICKS_COVERAGE`` where the marks
+    cover too little of the time for a cost per token and ``E_BRICKS_UNJUDGED`` where ``*`` speaks
+    of nothing.
     """
     budgets = {canonical(name): budget for name, budget in thresholds.bricks.items()}
     if not budgets:
@@ -97,6 +98,8 @@ def judge_bricks(
     wanted = {name: budgets[name] for name in named if name in after or name in before}
     if EVERY_OTHER in budgets:
         wanted |= _every_other(before, after, wanted, budgets[EVERY_OTHER])
+        if old and not wanted:
+            reasons.append(words.none_judged())
     judgements = sum(
         (budget.per_call_us is not None) + bool(old and budget.growth_pct is not None)
         for budget in wanted.values()

@@ -6,21 +6,38 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.durations import bounds_ns, bucket, number_of
+from pytest_flamegate.bricks.names import KNOWN, canonical
 from pytest_flamegate.receipt.findings import shown
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.registry import Rulebook
 from pytest_flamegate.workload.windows import of_one_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pytest_flamegate.bricks.record import BrickPass, BrickTotals
+    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Provenance, Sync
     from pytest_flamegate.receipt.case import Case
     from pytest_flamegate.workload.observation import Run
 
 LANE_SLACK = 0.01
 """A thread's own bricks and the sequences are read from one clock, some calls apart."""
 SLACK_NS = 1_000_000
+
+_LATER: tuple[Provenance, ...] = ("measured_device_event", "derived")
+_CLOCKED: Mapping[Sync, tuple[Provenance, ...]] = {
+    "none": ("measured_wall",),
+    "immediate": ("measured_wall",),
+    "per_layer": _LATER,
+    "deferred": _LATER,
+}
+"""How times come about, by when the device was waited for."""
+_ONE_A_LAYER = (
+    *("AttentionBlock", "QkvProjection", "RopeEmbedding", "AttentionScore", "OutputProjection"),
+    *("FeedForward", "GateUpProjection", "Activation", "DownProjection"),
+)
+_FOUR_A_LAYER = ("RmsNorm", "Quantize")
+_ONE_AN_OUTPUT = ("RmsNorm", "LmHead", "Sampling")
+"""The embedded engine's bricks, by how often they run."""
 
 CHECKS: Rulebook[Case] = Rulebook()
 
@@ -83,6 +100,7 @@ def _bricks_totals(case: Case) -> Iterator[str]:
         if not each.totals:
             yield f"The bricks of process {each.pid} were clocked, and there is none."
         yield from _unlike_itself(each)
+        yield from _misnamed(each)
         for row in each.totals:
             if (fault := _fault(row, nested=not embedded)) is not None:
                 yield f"Of the brick {shown(row.name)} in process {each.pid} {fault}."
@@ -115,6 +133,19 @@ def _unlike_itself(each: BrickPass) -> Iterator[str]:
             )
 
 
+def _misnamed(each: BrickPass) -> Iterator[str]:
+    """Yield bricks that the clock would not have told so: what is told twice counts twice."""
+    rows = Counter((row.name, row.layer, row.phase) for row in each.totals)
+    for (name, _, _), times in rows.items():
+        if times > 1:
+            yield f"The brick {shown(name)} stands twice in one layer of process {each.pid}."
+    for row in each.totals:
+        if canonical(row.name) != row.name:
+            yield f"Process {each.pid} tells of {shown(row.name)}, which is {canonical(row.name)}."
+        if KNOWN.get(row.name, row.category) != row.category:
+            yield f"Process {each.pid} tells of {shown(row.name)} as {row.category}."
+
+
 def _fault(row: BrickTotals, *, nested: bool) -> str | None:
     """Say how ``row`` contradicts itself; where bricks ran within themselves its whole is less."""
     least = most = 0
@@ -135,6 +166,25 @@ def _fault(row: BrickTotals, *, nested: bool) -> str | None:
     if row.total_ns > most or (not nested and row.total_ns < max(least, row.self_ns)):
         return f"the calls add up to {least:,} to {most:,} ns, and {row.total_ns:,} are told"
     return None
+
+
+@CHECKS.rule(
+    "E_BRICKS_PROVENANCE",
+    "Times of bricks are told as what they are: deferred ones are of device events, or derived.",
+    todo=_AGAIN,
+    protects=Grade.OBSERVED,
+)
+def _bricks_provenance(case: Case) -> Iterator[str]:
+    # What is derived is never gated.
+    for each in case.evidence.bricks:
+        for row in each.totals:
+            if row.provenance not in _CLOCKED[each.sync]:
+                yield (
+                    f"Process {each.pid} waited for its device in the way {each.sync!r}, and its "
+                    f"brick {shown(row.name)} is told as {row.provenance}."
+                )
+            if row.latency_ns and row.provenance != "derived":
+                yield f"The brick {shown(row.name)} in process {each.pid} was measured and waits."
 
 
 @CHECKS.rule(
@@ -175,17 +225,11 @@ def _bricks_calls(case: Case) -> Iterator[str]:
         for row in each.totals:
             calls[row.name, row.phase, row.layer] += row.calls
         layers = {layer for _, _, layer in calls if layer is not None}
-        wanted: dict[tuple[str, str, int | None], int] = {
-            (name, phase, None): count
-            for phase, count in (("prefill", len(lengths)), ("decode", steps))
-            for name in ("LmHead", "Sampling")
-        }
-        wanted["Embedding", "decode", None] = steps
         prompt = calls["Embedding", "prefill", None]
-        for name in ("QkvProjection", "AttentionScore", "GateUpProjection", "DownProjection"):
-            for layer in sorted(layers | {0}):
-                wanted[name, "decode", layer] = steps
-                wanted[name, "prefill", layer] = prompt
+        wanted = _wanted(layers | {0}, prompt, len(lengths), steps)
+        # Of these, none runs anywhere else.
+        names = {name for name, _, _ in wanted}
+        wanted |= {key: 0 for key in calls if key[0] in names and key not in wanted}
         for key, count in wanted.items():
             if calls[key] != count:
                 yield (
@@ -197,6 +241,23 @@ def _bricks_calls(case: Case) -> Iterator[str]:
             yield f"Process {each.pid} has a layer {max(layers)}, and {len(layers)} layers."
         if not prompt or prompt % max(len(lengths), 1):
             yield f"Process {each.pid} read a prompt of {prompt:,} tokens {len(lengths):,} times."
+
+
+def _wanted(
+    layers: set[int], prompt: int, outputs: int, steps: int
+) -> dict[tuple[str, str, int | None], int]:
+    """Return how often the embedded engine calls a brick, by its name, phase and layer.
+
+    It read ``prompt`` tokens of prompts, for so many first ``outputs``, and took ``steps`` more.
+    """
+    wanted: dict[tuple[str, str, int | None], int] = {("Embedding", "prefill", None): prompt}
+    wanted["Embedding", "decode", None] = steps
+    for phase, output, forwarded in (("prefill", outputs, prompt), ("decode", steps, steps)):
+        wanted |= {(name, phase, None): output for name in _ONE_AN_OUTPUT}
+        for layer in sorted(layers):
+            wanted |= {(name, phase, layer): forwarded for name in _ONE_A_LAYER}
+            wanted |= {(name, phase, layer): 4 * forwarded for name in _FOUR_A_LAYER}
+    return wanted
 
 
 def _runs(case: Case) -> list[Run]:

@@ -73,7 +73,7 @@ def not_served(workload: str, engine: str) -> ToolError:
     """Say that bricks are clocked in processes of this tool alone."""
     return ToolError(
         "E_BRICKS_NOT_SERVED",
-        f"The engine {engine!r} of {workload!r} runs no code of this process's kind, so its bricks "
-        "cannot be clocked.",
-        "Declare bricks for the engines embedded and python, or mark no budget for it.",
+        f"The engine {engine!r} of {workload!r} generates in no process of this tool, so its "
+        "bricks cannot be clocked.",
+        "Declare no bricks for it; those of the engines embedded and python can be clocked.",
     )

@@ -123,10 +123,16 @@ class ServedProcess:
         return Block(interval, sequences_ns)
 
     def bricked_block(self, sequences: int) -> tuple[Block, Told]:
-        """Do the same with the brick clock on; return what it recorded too."""
+        """Do the same with the brick clock on; return what it recorded too.
+
+        ``ToolError`` ``E_BAD_BRICKS`` where it told nothing of them, or nothing that can be read.
+        """
         self._told = None
         interval, sequences_ns = self._command(wire.BRICKS, sequences)
-        assert self._told is not None  # the child of this package tells it before the tokens
+        if self._told is None:
+            from pytest_flamegate.bricks.telling import untold
+
+            raise untold()
         return Block(interval, sequences_ns), self._told
 
     def reference(self, times: int) -> Interval:

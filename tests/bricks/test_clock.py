@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,6 +224,19 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "a number as a name": ("E_BRICK_NAME", lambda: brick(7)),  # type: ignore[arg-type]
     "a list as a name": ("E_BRICK_NAME", lambda: brick([])),  # type: ignore[arg-type]
     "a word as a layer": ("E_BRICK_LAYER", lambda: brick("A", layer="first")),  # type: ignore[arg-type]
+    "a list as a name beside a category": (
+        "E_BRICK_NAME",
+        lambda: brick([], category="FFN"),  # type: ignore[arg-type]
+    ),
+    "a name too long": ("E_BRICK_NAME", lambda: brick("A" * 257)),
+    "a name that is no text": ("E_BRICK_NAME", lambda: brick("A\ud800")),
+    "a layer below 0": ("E_BRICK_LAYER", lambda: brick("A", layer=-1)),
+    "a layer too high": ("E_BRICK_LAYER", lambda: brick("A", layer=2**63)),
+    "a word as elements": ("E_BRICK_COUNT", lambda: brick("A", elements="3")),  # type: ignore[arg-type]
+    "an array as elements": ("E_BRICK_COUNT", lambda: brick("A", elements=np.ones(3))),  # type: ignore[arg-type]
+    "none as bytes": ("E_BRICK_COUNT", lambda: brick("A", elements=-1, bytes=None)),  # type: ignore[arg-type]
+    "a word as operations": ("E_BRICK_COUNT", lambda: brick("A", flops="3")),  # type: ignore[arg-type]
+    "a word at the end": ("E_BRICK_COUNT", lambda: stop(start("A"), elements="3")),  # type: ignore[arg-type]
     "a generator": ("E_BRICK_GENERATOR", _generator),
     "two profilers": ("E_BRICKS_ON", BrickProfiler().__enter__),
     "no such sync": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
@@ -241,11 +255,33 @@ def test_wrong_use_has_a_code(wrong: str, keep_calls: int) -> None:
     assert refusal.value.code == code
 
 
-def test_a_count_that_is_no_whole_number_is_refused() -> None:
-    with BrickProfiler() as profiler, brick("A", elements=1.5):  # type: ignore[arg-type]
+def _told_in_halves() -> None:
+    with brick("A", elements=1.5):  # type: ignore[arg-type]
         pass
+
+
+def _taken_back() -> None:
+    stop(start("A", elements=3), elements=-4)
+
+
+def _more_than_there_can_be() -> None:
+    for _ in range(2):
+        with brick("A", elements=2**62):
+            pass
+
+
+@pytest.mark.parametrize("told", [_told_in_halves, _taken_back, _more_than_there_can_be])
+def test_counts_that_do_not_add_up_to_one_are_refused(told: Callable[[], None]) -> None:
+    with BrickProfiler() as profiler:
+        told()
     with pytest.raises(UsageError, match="E_BRICK_COUNT"):
         profiler.recorded()
+
+
+@pytest.mark.parametrize("kernel", [5, "k" * 257, "\ud800"])
+def test_a_kernel_that_cannot_be_kept_is_refused(kernel: Any) -> None:
+    with BrickProfiler(keep_calls=2), pytest.raises(UsageError, match="E_BRICK_KERNEL"):
+        brick("A", kernel=kernel)
 
 
 def test_calls_that_never_end_stand_in_no_figure(clock: FakeClock) -> None:

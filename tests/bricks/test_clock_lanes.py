@@ -13,6 +13,7 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
 from pytest_flamegate.bricks.marks import Scope
+from pytest_flamegate.bricks.record import Sync
 from pytest_flamegate.errors import UsageError
 from tests.bricks.clocks import FakeClock, by_name
 
@@ -27,6 +28,8 @@ def test_threads_lose_no_call_and_nest_nothing() -> None:
         for number in range(CALLS):
             with brick("Outer", layer=number % 3), brick("Inner", elements=number):
                 pass
+        # Who ends early leaves its lane to one that has not begun.
+        barrier.wait()
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -138,7 +141,77 @@ def test_many_tasks_and_threads_are_summed_up_when_they_end() -> None:
         ("Thread", 100, 0),
         ("Work", 500, 1_000),
     ]
-    assert (len(recorded.lanes), recorded.unended) == (600, 500)
+    assert (sum(lane.calls for lane in recorded.lanes), recorded.unended) == (600, 500)
+
+
+@pytest.mark.parametrize("sync", ["none", "immediate"])
+def test_a_lane_that_ended_is_gone_on_with_by_the_next(sync: Sync) -> None:
+    """Work one after the other is one lane's, as if one thread had done it."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        with brick("Work"):
+            clock.pass_(1)
+            await asyncio.sleep(0)
+            clock.pass_(1)
+
+    async def main() -> None:
+        for _ in range(200):
+            await asyncio.gather(work(), work())
+
+    def sequence() -> None:
+        with brick("Thread"):
+            clock.pass_(3)
+
+    with BrickProfiler(clock=clock, sync=sync, synchronise=lambda: None) as profiler:
+        for _ in range(300):
+            thread = threading.Thread(target=sequence)
+            thread.start()
+            thread.join()
+        asyncio.run(main())
+    recorded = profiler.recorded()
+    # Each task is in its brick while the other works, too.
+    assert len(recorded.lanes) == 2
+    assert sum(lane.calls for lane in recorded.lanes) == 700
+    assert recorded.wall_ns == 1_700
+    assert [lane.self_ns for lane in recorded.lanes] == [900 + 200 * 3, 200 * 3]
+
+
+def test_threads_side_by_side_have_lanes_of_their_own_among_those_that_ended() -> None:
+    started, over = threading.Barrier(4), threading.Event()
+
+    def works() -> None:
+        with brick("Work"):
+            started.wait()
+            over.wait()
+
+    with BrickProfiler() as profiler:
+        for _ in range(3):
+            started.reset()
+            over.clear()
+            threads = [threading.Thread(target=works) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            started.wait()
+            over.set()
+            for thread in threads:
+                thread.join()
+    assert [lane.calls for lane in profiler.recorded().lanes] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("x" * 300, "x" * 256), ("", "unnamed"), ("\ud800", r"\ud800")]
+)
+def test_a_lane_has_a_name_that_can_be_told(name: str, told: str) -> None:
+    def work() -> None:
+        threading.current_thread().name = name
+        stop(start("A"))
+
+    with BrickProfiler() as profiler:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert [lane.name for lane in profiler.recorded().lanes] == [told]
 
 
 @pytest.mark.parametrize("form", ["handle", "block"])

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_flamegate.bricks import BrickProfiler
+from pytest_flamegate.bricks import brick as mark
 from pytest_flamegate.bricks.durations import bucket
-from pytest_flamegate.bricks.names import CATEGORIES, category_of
+from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, category_of
 from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
 from pytest_flamegate.bricks.table import Table, table_of, tabulate
 from pytest_flamegate.errors import UndecidedError
 from pytest_flamegate.receipt.codec import from_plain, to_plain
+from tests.bricks.clocks import FakeClock
 from tests.bricks.factory import brick, passed
 
 
@@ -73,6 +76,27 @@ def test_the_rest_is_told_and_categories_add_up() -> None:
         "Norm": 10,
     }
     assert table_of([passed(*bricks, wall_ns=200)], top=4).rest is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([*KNOWN, "Mine"]), st.integers(1, 99)), min_size=1))
+def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -> None:
+    clock = FakeClock()
+    with BrickProfiler(clock=clock) as profiler:
+        for name, ns in calls:
+            with mark("Layer", category="Other"), mark(name):
+                clock.pass_(ns)
+    recorded = profiler.recorded()
+    table = tabulate(recorded.totals, wall_ns=recorded.wall_ns)
+    sums = {each.name: each.self_ns for each in table.categories}
+    assert sum(sums.values()) == recorded.lanes[0].self_ns == recorded.wall_ns
+    assert sums.get("Norm", 0) == sum(ns for name, ns in calls if KNOWN.get(name) == "Norm")
+
+
+@pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
+def test_of_durations_that_there_are_not_no_quantile_is_told(bucket: str) -> None:
+    odd = replace(brick("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
+    (row,) = tabulate([odd], wall_ns=20).rows
+    assert (row.total_ns, row.median_ns, row.p95_ns) == (10, None, None)
 
 
 def test_side_by_side_lanes_never_pass_a_hundred_percent() -> None:

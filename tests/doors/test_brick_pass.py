@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +16,8 @@ from pytest_flamegate.progress import NoProgress
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.session import Session
 from pytest_flamegate.settings import Settings
+from pytest_flamegate.workload.engines.base import Served
+from pytest_flamegate.workload.observer import Observer
 from pytest_flamegate.workload.spec import BrickBudget, Thresholds, Workload
 from tests.workload.repositories import git, write
 
@@ -169,18 +171,30 @@ def test_the_receipt_of_a_run_with_bricks_verifies(tmp_path: Path) -> None:
     assert len(evidence["bricks"]) == 3
 
 
-def test_a_budget_left_open_gets_more_passes_and_no_end_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("each_s", "most"), [(0.0, 15), (1.0, 8), (3.0, 5)])
+def test_a_budget_left_open_gets_more_passes_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, each_s: float, most: int
 ) -> None:
-    measuring = object.__new__(Measuring)
-    measuring.workload = budgeted(python(tmp_path, MARKED))
-    measuring.bricks = []
-    measuring.bricks_open = measuring._no_bricks = measuring.show_bricks = False
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
     made: Any = object()
-    monkeypatch.setattr(Measuring, "brick_once", lambda self: self.bricks.append(made))
-    monkeypatch.setattr(Measuring, "_tell", lambda _: None)
+
+    def bricked(*_: object) -> Any:
+        now[0] += each_s
+        return made, made, made
+
+    workload = budgeted(python(tmp_path, MARKED))
+    measuring = Measuring(workload, Served({}), None, 8.0, NoProgress(), _began_s=0.0)
+    monkeypatch.setattr("pytest_flamegate.measuring.time", clock)
+    monkeypatch.setattr(Observer, "bricked", bricked)
     measuring._bricks()
     assert len(measuring.bricks) == 5
     for _ in range(2):
         measuring.more(More(bricks=True))
-        assert len(measuring.bricks) == 15
+        assert len(measuring.bricks) == most
+    # They take nothing of the time that tokens per second and samples have.
+    assert measuring.spent == 0.0
+    wanted = More(True, True, True)
+    assert measuring.affordable(wanted) == wanted
+    now[0] += 8.0
+    assert measuring.affordable(wanted) == More(bricks=True)

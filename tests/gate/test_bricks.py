@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,6 +186,14 @@ def told_as(provenance: Any) -> tuple[BrickPass, ...]:
     return slowed(9.0, provenance=provenance)
 
 
+def lasting(bucket: str) -> tuple[BrickPass, ...]:
+    """Passes in which the calls of a brick are told in a bucket of that name."""
+    first, *others = NEW
+    row, *rest = first.totals
+    odd = replace(row, durations=MappingProxyType({bucket: row.calls}))
+    return (replace(first, totals=(odd, *rest)), *others)
+
+
 FEW = "E_FEW_BRICKS"
 WAITED = tuple(replace(each, sync="immediate") for each in NEW)
 BOTH = allowing(RmsNorm=(1.0, 10.0))
@@ -207,6 +216,10 @@ BOTH = allowing(RmsNorm=(1.0, 10.0))
         (OLD, told_as("ingested"), TEN, ["E_BRICK_DERIVED"]),
         (OLD, slowed(1.0, self_ns=0), allowing(LmHead=(1.0, None)), ["E_BRICK_UNTIMED"]),
         (OLD, WAITED, TEN, ["E_BRICKS_UNLIKE"]),
+        (OLD, lasting("x"), TEN, ["E_BRICKS_CONTRADICT"]),
+        (OLD, lasting("9" * 18), TEN, ["E_BRICKS_CONTRADICT"]),
+        (OLD, told_as("derived"), allowing(every=(None, 10.0)), ["E_BRICKS_UNJUDGED"]),
+        (OLD, passes({"Other": 50.0}), allowing(every=(None, 10.0)), ["E_BRICKS_UNJUDGED"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_judged_is_undecided_and_never_passes(
@@ -228,7 +241,12 @@ def test_marks_that_cover_little_tell_a_call_and_not_a_token() -> None:
 
 
 def test_every_other_leaves_out_what_was_not_measured() -> None:
-    assert bricks(OLD, told_as("derived"), allowing(every=(None, 10.0))).signals == ()
+    new = tuple(
+        replace(each, totals=(replace(each.totals[0], provenance="derived"), *each.totals[1:]))
+        for each in NEW
+    )
+    found = bricks(OLD, new, allowing(every=(None, 10.0)))
+    assert (only(found).name, codes(found)) == ("brick:LmHead", [])
 
 
 def verdict_of(new: tuple[BrickPass, ...], thresholds: Thresholds, **options: Any) -> Verdict:

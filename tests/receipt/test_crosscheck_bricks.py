@@ -75,6 +75,18 @@ ODD: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     ),
     "no call at all": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
     "no phase that is known": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
+    "a brick under its alias": (
+        "E_BRICKS_TOTALS",
+        lambda it: [row.update(name="Qkv") for row in it["totals"] if row["name"] == "LmHead"],
+    ),
+    "a brick of another kind": (
+        "E_BRICKS_TOTALS",
+        lambda it: it["totals"][0].update(category="FFN"),
+    ),
+    "times that nobody takes so": (
+        "E_BRICKS_PROVENANCE",
+        lambda it: it["totals"][0].update(provenance="counted"),
+    ),
     "no thread": ("E_BRICKS_TOTALS", lambda it: it.update(lanes=[])),
     "no brick": ("E_BRICKS_TOTALS", lambda it: it.update(totals=[], lanes=[])),
 }

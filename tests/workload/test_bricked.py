@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.bricks import brick
+from pytest_flamegate.bricks import brick, marks
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.bricks.telling import read
 from pytest_flamegate.errors import ToolError
@@ -90,15 +90,25 @@ def test_an_engine_that_marks_nothing_is_told_how() -> None:
     assert observer.runs == ()
 
 
-def test_what_the_engine_writes_itself_is_not_believed() -> None:
+def _a_record(fd: int) -> None:
+    wire.send_text(fd, wire.RECORDED, '{"left_out": false}')
+
+
+def _an_end(fd: int) -> None:
+    for kind in (wire.SEQUENCE, *[wire.TOKEN] * TOKENS, wire.DONE):
+        wire.send(fd, kind)
+
+
+@pytest.mark.parametrize("write", [_a_record, _an_end])
+def test_what_the_engine_writes_itself_is_not_believed(write: Callable[[int], object]) -> None:
     def forging(prompt: str, max_tokens: int) -> Iterator[int]:
         for token in range(max_tokens):
             for frame in sys._current_frames().values():
                 told: Any = frame
                 while told is not None:
                     server = told.f_locals.get("self")
-                    if hasattr(server, "_fd"):
-                        wire.send_text(server._fd, wire.RECORDED, '{"left_out": false}')
+                    if hasattr(server, "_fd") and marks._on is not None:
+                        write(server._fd)
                     told = told.f_back
             yield token
 
