@@ -73,7 +73,6 @@ class Recording:
     def taken(self, sync: Sync, provenance: Provenance) -> Recorded:
         """Return what was recorded until now. ``ToolError`` ``E_BRICKS_CLOCK``."""
         with self._lock:
-            wall_ns = self._clock() - self._began_ns
             rows, unended = list(self._rows), self._unended
             sums: dict[Key, Figures] = {}
             _add(sums, self._figures)
@@ -83,6 +82,8 @@ class Recording:
                 unended += open_calls
                 _add(sums, figures)
             kept = self._kept.calls() if self._kept is not None else ()
+            # After the sums: other threads go on meanwhile, and nobody spends more than the wall.
+            wall_ns = self._clock() - self._began_ns
         busiest_ns = max((row.self_ns for row in rows), default=0)
         by_events = provenance == "measured_device_event"
         if any(each.backwards for each in sums.values()) or (
