@@ -13,7 +13,7 @@ from pytest_flamegate.report.insights import by_self_share
 from pytest_flamegate.report.kernels import kernel_line
 from pytest_flamegate.report.own_word import own_lines
 from pytest_flamegate.report.replay import replay_line
-from pytest_flamegate.report.text import cells, clip, columns, paint, visible, wrap
+from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,8 @@ def _row(outcome: Outcome, width: int) -> tuple[str, str, str, Text | str, str]:
         )
     word = outcome.verdict.verdict.replace("_", " ")
     shown = Text.styled(word, f"bold {colour_of(outcome.verdict)}")
-    return clip(visible(outcome.workload), max(width // 3, 12)), rate, quiet, shown, hottest
+    name = clip_front(visible(outcome.workload), max(width // 3, 12))
+    return name, rate, quiet, shown, hottest
 
 
 def _hottest(frames: str, room: int) -> str:

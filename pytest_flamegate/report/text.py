@@ -75,6 +75,12 @@ def clip(text: str, width: int) -> str:
     return "".join(kept).rstrip() + ELLIPSIS
 
 
+def clip_front(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` columns, its end kept: there tests' names differ."""
+    turned = clip(text[::-1], width)
+    return turned[::-1]
+
+
 def columns(
     rows: Sequence[Sequence[str | Text]],
     *,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from pytest_flamegate.report.text import cells, clip, columns, visible, wrap
+from pytest_flamegate.report.text import cells, clip, clip_front, columns, visible, wrap
 
 HOSTILE = st.text(alphabet=st.characters(), max_size=60)
 
@@ -54,6 +54,17 @@ def test_clipped_text_fits(text: str, width: int) -> None:
 )
 def test_clipping_counts_cells(text: str, width: int, clipped: str) -> None:
     assert clip(text, width) == clipped
+
+
+@given(st.text(max_size=40), st.integers(0, 20))
+def test_text_clipped_in_front_fits_and_keeps_its_end(text: str, width: int) -> None:
+    clipped = clip_front(visible(text), width)
+    assert cell_len(clipped) <= width
+    assert visible(text).endswith(clipped.removeprefix("…"))
+
+
+def test_names_of_tests_differ_at_their_end() -> None:
+    assert clip_front("benchmarks.test_kernels.test_rope", 11) == "….test_rope"
 
 
 def test_columns_align_whatever_the_width_of_a_character() -> None:
