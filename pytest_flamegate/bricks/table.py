@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.bricks.names import Category
-    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Phase, Sync
+    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Sync
 
 TOP = 20
 _STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
@@ -71,8 +71,7 @@ class Table:
     (``whole`` is ``wall``), so that what was in no brick is what is left of 1; they are of
     ``self_ns`` where the wall time of what is shown is not known or where several lanes ran
     side by side and spent more than it. ``coverage`` is the part of the wall time that the
-    busiest lane spent in bricks, None where no lane is known. ``phase`` is empty where the
-    table is of whole sequences.
+    busiest lane spent in bricks, None where no lane is known.
     """
 
     rows: tuple[Row, ...]
@@ -83,7 +82,6 @@ class Table:
     whole: Literal["wall", "self"]
     calls: int
     provenance: Provenance
-    phase: Phase = ""
     processes: int = 0
     sequences: int = 0
     tokens: int = 0
@@ -93,23 +91,19 @@ class Table:
     unended: int = 0
 
 
-def table_of(passes: Sequence[BrickPass], *, top: int = TOP, phase: Phase = "") -> Table:
-    """Return the ``top`` costliest bricks of all ``passes`` together, or of one ``phase`` alone.
+def table_of(passes: Sequence[BrickPass], *, top: int = TOP) -> Table:
+    """Return the ``top`` costliest bricks of all ``passes`` together.
 
     Raises ``UndecidedError`` ``E_NO_BRICKS`` where no brick was clocked.
     """
-    totals = [each for one in passes for each in one.totals if phase in ("", each.phase)]
-    wall_ns = sum(one.wall_ns for one in passes)
-    decode = phase == "decode"
     return tabulate(
-        totals,
-        wall_ns=0 if phase else wall_ns,
+        [each for one in passes for each in one.totals],
+        wall_ns=sum(one.wall_ns for one in passes),
         top=top,
-        phase=phase,
         processes=len(passes),
         sequences=sum(one.sequences for one in passes),
-        tokens=sum(one.decode_tokens if decode else one.tokens for one in passes),
-        coverage=None if phase else _coverage(passes),
+        tokens=sum(one.tokens for one in passes),
+        coverage=_coverage(passes),
         lanes=max((len(one.lanes) for one in passes), default=0),
         syncs=tuple(sorted({one.sync for one in passes})),
         unended=sum(one.unended for one in passes),
@@ -122,7 +116,6 @@ def tabulate(
     wall_ns: int,
     top: int = TOP,
     tokens: int = 0,
-    phase: Phase = "",
     processes: int = 0,
     sequences: int = 0,
     coverage: float | None = None,
@@ -163,7 +156,6 @@ def tabulate(
         whole=whole,
         calls=sum(row.calls for row in rows),
         provenance=_weakest(row.provenance for row in rows),
-        phase=phase,
         processes=processes,
         sequences=sequences,
         tokens=tokens,
