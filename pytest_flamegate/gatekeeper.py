@@ -17,7 +17,12 @@ from pytest_flamegate.errors import FlamegateError
 from pytest_flamegate.fixture import Gate
 from pytest_flamegate.hints import pytest_command, relative
 from pytest_flamegate.kernel_benchmarks import gate_benchmark
-from pytest_flamegate.marker import is_kernel_benchmark, is_marked, takes_fixture
+from pytest_flamegate.marker import (
+    embedded_arguments,
+    is_kernel_benchmark,
+    is_marked,
+    takes_fixture,
+)
 from pytest_flamegate.marker_options import check
 from pytest_flamegate.paths import is_file, real
 from pytest_flamegate.progress import LineProgress, NoProgress
@@ -274,9 +279,7 @@ class Gatekeeper:
 
         None where no argument did; an empty set means all of them.
         """
-        taken = [a for a in self.config.args if a.startswith(f"{EMBEDDED}::")]
-        if not Path(self.config.invocation_params.dir, EMBEDDED).exists():
-            taken += [a for a in self.config.args if a == EMBEDDED]
+        taken = embedded_arguments(self.config.args, self.config.invocation_params.dir)
         if not taken:
             return None
         known = {workload.name for workload in self.embedded}

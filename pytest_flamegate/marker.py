@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pytest
 
 NAME = "flamegate"
@@ -13,6 +16,8 @@ HOSTED = "flamegate-hosted"
 """The plugin in a process that runs pytest on one test, whose benchmark is being measured."""
 BENCHMARK = "benchmark"
 """pytest-benchmark's fixture."""
+EMBEDDED = "embedded"
+"""The argument that selects the embedded workloads."""
 
 
 def is_marked(item: pytest.Item) -> bool:
@@ -33,3 +38,16 @@ def is_kernel_benchmark(item: pytest.Item) -> bool:
         and not takes_fixture(item)
         and not any("workload" in marker.kwargs for marker in item.iter_markers(NAME))
     )
+
+
+def embedded_arguments(arguments: Iterable[str], directory: Path) -> list[str]:
+    """Return the arguments that select embedded workloads: ``embedded`` and ``embedded::NAME``.
+
+    ``embedded`` alone is a path if ``directory`` holds a file or directory of that name.
+    """
+    is_path = Path(directory, EMBEDDED).exists()
+    return [
+        argument
+        for argument in arguments
+        if argument.startswith(f"{EMBEDDED}::") or (argument == EMBEDDED and not is_path)
+    ]

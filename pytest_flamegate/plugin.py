@@ -6,6 +6,7 @@ Nothing heavy is imported here. The working plugin, ``gatekeeper``, is woken by
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +15,15 @@ from pytest_flamegate.knobs import KNOBS, is_on
 from pytest_flamegate.marker import (
     HOSTED,
     NAME,
+    embedded_arguments,
     is_kernel_benchmark,
     is_marked,
     takes_fixture,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pytest_flamegate.knobs import Knob
 
 OFF = "needs --flamegate"
@@ -34,6 +38,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             _add_option(group, knob)
         if knob.ini:
             parser.addini(knob.ini_name, knob.help, _INI_TYPES[knob.kind], knob.default)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    """Load no ``test*/conftest.py`` if the arguments select embedded workloads alone.
+
+    ``embedded`` is no path. pytest would fall back to the conftest files of the current
+    directory and of its ``test*`` directories, and one that is slow or fails to import would
+    break a run that collects nothing from there. Those of the current directory and above are
+    loaded as usual.
+    """
+    options = early_config.known_args_namespace
+    arguments = list(options.file_or_dir)
+    directory = early_config.invocation_params.dir
+    if not arguments or embedded_arguments(arguments, directory) != arguments:
+        return (yield)
+    # pytest looks into ``test*`` only beside a directory, so it is given a file.
+    near = (path / "conftest.py" for path in (directory, *directory.parents))
+    options.file_or_dir = [str(next((path for path in near if path.is_file()), Path(__file__)))]
+    try:
+        return (yield)
+    finally:
+        options.file_or_dir = arguments
 
 
 def pytest_configure(config: pytest.Config) -> None:

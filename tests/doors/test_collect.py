@@ -233,3 +233,33 @@ def test_the_header_says_what_measures(project: Project) -> None:
     result.stdout.fnmatch_lines(["flamegate: profiling off * core*"])
     result.assert_outcomes(passed=1)
     assert not project.artifacts.exists()
+
+
+@pytest.mark.parametrize("argument", ["embedded", "embedded::1tok"])
+@pytest.mark.parametrize("name", ["test", "tests"])
+def test_embedded_ones_load_no_conftest_of_the_test_directories(
+    project: Project, argument: str, name: str
+) -> None:
+    project.write(f"{name}/conftest.py", "import a_package_that_is_not_installed\n")
+    result = project.run("--flamegate", "--collect-only", "-q", argument)
+    assert result.ret == 0, result.stderr.str()
+    assert argument.partition("::")[2] in result.stdout.str()
+
+
+def test_embedded_ones_load_the_conftest_of_the_directory_and_those_above(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    option = "def pytest_addoption(parser): parser.addoption('--mine')\n"
+    project.write("conftest.py", option)
+    project.write("pytest.ini", "[pytest]\naddopts = --mine=1\n")
+    below = project.path / "below"
+    below.mkdir()
+    for directory in (project.path, below):
+        monkeypatch.chdir(directory)
+        assert project.run("--flamegate", "--collect-only", "-q", "embedded").ret == 0
+
+
+def test_a_broken_conftest_still_fails_a_run_of_the_tests(project: Project) -> None:
+    project.write("tests/conftest.py", "import a_package_that_is_not_installed\n")
+    project.write("tests/test_a.py", PLAIN)
+    assert project.run("--flamegate", "--collect-only", "embedded", "tests").ret == 4

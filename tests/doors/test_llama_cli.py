@@ -14,8 +14,7 @@ import pytest
 
 from pytest_flamegate.embedded import MODEL_PATH
 from pytest_flamegate.profile import Setup, profilers
-from tests.doors.test_llama_cpp import smollm2
-from tests.tools import require
+from tests.tools import require, smollm2
 
 if TYPE_CHECKING:
     from tests.doors.project import Project

