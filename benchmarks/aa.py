@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.model import Frame, Profile
 
+
 PAIRS = 20
 PROFILED_S = 10.0
 PROFILED_BRIEFLY_S = 2.0

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.known_split import PARTS, c_program, parts, python_program
 from benchmarks.tables import Table
-from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.profile import PROFILERS, Setup, callgrind
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.profile import PROFILERS, Setup
+from pytest_flamegate.profile.profilers import callgrind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
 
 ALLOWED_PP = 2.0
 RUNS = 5

@@ -26,6 +26,7 @@ from pytest_flamegate.bricks import BrickProfiler, brick
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 CALLS = 2_000
 KEPT = 1_000_000
 
@@ -194,8 +195,8 @@ def memory_table() -> Table:
 
 def decode_table(rounds: int) -> Table:
     """Return what marks and cProfile add to a sequence of the embedded engine, in percent."""
-    from pytest_flamegate.embedded import MODEL_PATH
-    from pytest_flamegate.embedded.serving import load_engine
+    from pytest_flamegate.child.embedded import MODEL_PATH
+    from pytest_flamegate.child.embedded.serving import load_engine
 
     engine = load_engine({"model": str(Path(MODEL_PATH))})
 

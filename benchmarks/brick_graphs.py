@@ -15,18 +15,15 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.tables import Table, as_text
-from pytest_flamegate.bricks.graph import (
-    ascii_tree,
-    critical_path,
-    dot,
-    from_document,
-    graph_of,
-    to_document,
-)
 from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.document import from_document, to_document
+from pytest_flamegate.graph.graph import graph_of
+from pytest_flamegate.graph.text import ascii_tree, dot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 T = TypeVar("T")
 _LAYERS, _BRICKS = 32, 9

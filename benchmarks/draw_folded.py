@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.fold_script import profile_of
-from pytest_flamegate.profile.fold import unfold
-from pytest_flamegate.profile.perf_script import Script
-from pytest_flamegate.report.flamegraph_svg import flamegraph
+from pytest_flamegate.profile.folded import unfold
+from pytest_flamegate.profile.profilers.perf_script import Script
+from pytest_flamegate.report.flame_svg import flamegraph
 
 
 def main(folded: Path, picture: Path) -> None:

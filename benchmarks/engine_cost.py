@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table
 from benchmarks.told_or_kept import order
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observation import Interval
-from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.workload import Workload
+
 
 WARM = 4
 PROCESSES = 4
@@ -61,7 +62,7 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
         "warm": WARM,
         "pairs": pairs,
     }
-    env = {**determinism.environment(workload), "PYTHONPATH": str(_ROOT)}
+    env = {**environment.environment(workload), "PYTHONPATH": str(_ROOT)}
     with ServedProcess(replace(plan, load=load), workload, env, lambda _: None, cpu=cpu) as process:
         for _ in range(WARM):
             process.block(1)

@@ -28,17 +28,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Lasting
-from pytest_flamegate.workload.engines.llama_cpp import MODULES
-from pytest_flamegate.workload.lasting import Place
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Lasting
+from pytest_flamegate.engines.llama_cpp import MODULES
+from pytest_flamegate.observe.lasting import Place
+from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_flamegate.workload.observation import Run
+    from pytest_flamegate.observe.observation import Run
+
 
 PROMPT = "Once upon a time"
 PROMPT_TOKENS = 4

@@ -25,6 +25,7 @@ from benchmarks.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+
 EFFECTS_PCT = (0, 5, 10)
 ALLOWED_PCT = 5
 TOKENS = 16

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
-from pytest_flamegate.embedded import MODEL_PATH
-from pytest_flamegate.workload.engines.llama_cpp import MODULES
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.child.embedded import MODEL_PATH
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines.llama_cpp import MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
 
 PAIRS = 200
 ROUNDS = 5

@@ -9,9 +9,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pytest_flamegate.profile.fold import fold
+from pytest_flamegate.profile.folded import fold
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.perf_script import BLOCK_BYTES, Script, parse_script
+from pytest_flamegate.profile.profilers.perf_script import BLOCK_BYTES, Script, parse_script
 
 
 def profile_of(script: Script) -> Profile:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import folders, grown, timed
 from benchmarks.timed import alternating, median
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.grown import Frames
     from benchmarks.tables import Table
     from benchmarks.timed import Took
+
 
 OURS = "flamegate"
 ROUNDS = 3

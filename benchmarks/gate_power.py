@@ -33,15 +33,10 @@ from benchmarks.replay import CONFIDENCE, DRAWS, ENOUGH, Method, replay
 from benchmarks.shown import in_detail, loads, measured, said, to_power
 from benchmarks.streams import cells, centred, read
 from benchmarks.tables import as_markdown, as_text, bullets, percent
-from benchmarks.textbook import (
-    mann_whitney_fixed,
-    mann_whitney_peeking,
-    welch_fixed,
-    welch_peeking,
-)
+from benchmarks.textbook import mann_whitney_fixed, mann_whitney_peeking, welch_fixed, welch_peeking
 from benchmarks.time_to_power import DRAWS as POWER_DRAWS
 from benchmarks.time_to_power import SIZES, Needed, growing, needed
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate.pairs import FIRST_LOOKS
 
 if TYPE_CHECKING:
@@ -49,6 +44,7 @@ if TYPE_CHECKING:
 
     from benchmarks.claims import Claim, Replays
     from benchmarks.streams import Cell, Pair
+
 
 DATA = Path(__file__).parent / "data"
 OURS = (5.0, 2.0)

@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.profile import perf_tool, programs
-from pytest_flamegate.profile.perf import EVENT
-from pytest_flamegate.profile.perf_script import FIELDS
-from pytest_flamegate.profile.perf_words import INSTALL
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.profile.profilers import perf, trial
+from pytest_flamegate.profile.profilers.perf import EVENT, INSTALL
+from pytest_flamegate.profile.profilers.perf_script import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
 
 RATE_HZ = 499
 TOKENS = 500
@@ -36,7 +36,7 @@ Frames = tuple[bytes, ...]
 
 def recorded(call_graph: str, runs: int = RUNS) -> list[Frames]:
     """Return the samples of real runs. Raises ``ToolError``."""
-    program = programs.find("perf", INSTALL)
+    program = trial.find("perf", INSTALL)
     samples = [sample for _ in range(runs) for sample in split(_printed(program, call_graph))]
     if not samples:
         raise ToolError("E_NO_SAMPLES", "perf recorded no sample.", "Try again.")
@@ -47,9 +47,9 @@ def _printed(program: str, call_graph: str) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         raw = Path(name) / "perf.data"
         record = ["record", "-e", EVENT, "-F", str(RATE_HZ), "-N", "--call-graph", call_graph]
-        engine = [sys.executable, "-m", "pytest_flamegate.embedded", "--prompt", "Once"]
+        engine = [sys.executable, "-m", "pytest_flamegate.child.embedded", "--prompt", "Once"]
         engine += ["--max-tokens", str(TOKENS)]
-        environment = perf_tool.environment()
+        environment = perf.environment()
         subprocess.run(
             [program, *record, "-o", str(raw), "--", *engine],
             env=environment,

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.tables import Table
-from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from tests.workload.gguf_files import write_large_model
 
 _MEASURED = """
@@ -39,13 +39,13 @@ print(json.dumps([1e3 * took, 1e3 * took_cpu, (peak_kib() - before) / 1024]))
 _PATH = "from pathlib import Path\npath = Path(sys.argv[1])\n"
 READERS = {
     "flamegate": (
-        _PATH + "from pytest_flamegate.workload.model_reading import read_model",
+        _PATH + "from pytest_flamegate.models.facts import read_model",
         "read_model(path)",
     ),
     "gguf-py": (_PATH + "from gguf import GGUFReader", "GGUFReader(path)"),
 }
 DIGEST = (
-    _PATH + "from pytest_flamegate.workload.model_digest import model_sha256",
+    _PATH + "from pytest_flamegate.models.files import model_sha256",
     "model_sha256(path)",
 )
 

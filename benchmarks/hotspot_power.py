@@ -17,23 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
-from pytest_flamegate.against import Prepared
-from pytest_flamegate.comparing import PROFILED_S, measured
+from pytest_flamegate.config.workload import Thresholds, Workload
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import ErrorRates, measurement_of
-from pytest_flamegate.gate.against import SHARE_LOOKS, last_look
 from pytest_flamegate.gate.hotspots import judge_shares
+from pytest_flamegate.gate.judge import SHARE_LOOKS, last_look
 from pytest_flamegate.gate.pairs import FIRST_LOOKS, estimate_of, pair_differences
-from pytest_flamegate.instruments import Instruments
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.sealing import seal
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.machine import identity
-from pytest_flamegate.workload.paired import PairObserver
-from pytest_flamegate.workload.spec import Thresholds, Workload
+from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.run.compare import PROFILED_S, measured
+from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run.seal import seal
+from pytest_flamegate.run.sides import Prepared
 
 if TYPE_CHECKING:
-    from pytest_flamegate.comparing import Measured
     from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.run.compare import Measured
+
 
 SLOWED = 0.10
 ROUNDS = 12_000

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.model import Stack
 
+
 PARTS = {"sixty": 0.6, "thirty": 0.3, "ten": 0.1}
 _TENTHS = {name: round(10 * part) for name, part in PARTS.items()}
 

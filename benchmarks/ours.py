@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
-from pytest_flamegate.gate.against import pair_rates
+from pytest_flamegate.gate.judge import pair_rates
 from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at, planned_looks
 from pytest_flamegate.gate.signals import log_time_of_drop
 

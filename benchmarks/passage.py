@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.embedded.workloads import embedded_workloads
-from pytest_flamegate.profile import PROFILERS, Setup, cut, jitdump
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.served import ServedProcess
+from pytest_flamegate.child.embedded.workloads import embedded_workloads
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.profile import PROFILERS, Setup, cut
+from pytest_flamegate.profile.profilers import jitdump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
     plan = kind.plan(workload, kind.model(workload))
     assert isinstance(plan, Served)
     with ServedProcess(
-        plan, workload, determinism.environment(workload), lambda _: None, tuple(python_flags)
+        plan, workload, environment.environment(workload), lambda _: None, tuple(python_flags)
     ) as served:
         served.warm_up(workload.max_tokens)
         try:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from benchmarks import aa, accuracy, folding, overhead, rendering
 from benchmarks.tables import Table, as_markdown, as_text
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
 
 SECTIONS: dict[str, Callable[[bool], Iterable[Table]]] = {
     "folding": folding.tables,

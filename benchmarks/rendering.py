@@ -14,13 +14,14 @@ from benchmarks import folders
 from benchmarks.folding import MILLION, OURS
 from benchmarks.passage import profiled
 from benchmarks.timed import alternating, table
-from pytest_flamegate.profile.fold import fold
+from pytest_flamegate.profile.folded import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.tables import Table
     from pytest_flamegate.profile.model import Profile
+
 
 ROUNDS = 5
 DISTINCT = 100_000

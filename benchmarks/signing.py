@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
+from pytest_flamegate.core.json import read_timestamp
 from pytest_flamegate.receipt import Grade, keys, verify_receipt
-from pytest_flamegate.receipt.attested import judge
-from pytest_flamegate.receipt.signing import sign
-from pytest_flamegate.receipt.timestamps import read_timestamp
+from pytest_flamegate.receipt.sign import judge, sign
 from tests.receipt.factory import CREATED, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 RECEIPTS = 10_000
 DISTINCT = 200

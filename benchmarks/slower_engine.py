@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.workload.llama.serving import load_engine
+from pytest_flamegate.child.llama_cpp import load_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 ROUNDS = 0
 PIECE = bytes(1024)

@@ -8,12 +8,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UsageError, system_errors
+from pytest_flamegate.core.errors import UsageError, system_errors
 from pytest_flamegate.gate.pairs import estimate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
 
 Cell = tuple[str, float]
 """A load and the extra work beside it, in percent of the whole."""

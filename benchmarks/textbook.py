@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
 from benchmarks.streams import apart
-from pytest_flamegate.gate.stats import welch
-from pytest_flamegate.gate.student import student_t_sf
+from pytest_flamegate.gate.statistics import student_t_sf, welch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.streams import Pair
+
 
 ALPHA = 0.01
 FIRST = 3

@@ -14,12 +14,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.workload.child import measured_sequences
+from pytest_flamegate.child.serve import measured_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_flamegate.workload.child import Generate
+    from pytest_flamegate.child.serve import Generate
+
 
 SOURCE = "bare loop"
 

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from jsonschema import Draft202012Validator
 
 from benchmarks.tables import Table, as_markdown, as_text
-from pytest_flamegate.receipt import schema, verify_receipt
+from pytest_flamegate.core import schema
+from pytest_flamegate.receipt import verify_receipt
 from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
 
 COUNTS = (1_000, 3_000, 10_000)
 DISTINCT = 300

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt import Verification as Verification
-    from pytest_flamegate.receipt import verify_receipt as verify_receipt
+    from pytest_flamegate.receipt import Verification, verify_receipt
+
 
 __version__ = "0.1.0"
 __all__ = ["Verification", "__version__", "verify_receipt"]

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate import __version__
-from pytest_flamegate.errors import FlamegateError, system_errors
-from pytest_flamegate.terminating import Terminated, terminable
+from pytest_flamegate.core.errors import FlamegateError, system_errors
+from pytest_flamegate.core.progress import Terminated, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 _COMMANDS = (
     "run",
@@ -30,7 +31,7 @@ _COMMANDS = (
     "diff",
     "bricks",
     "verify",
-    "keygen",
+    "sign:add_keygen",
     "sign",
     "report",
     "baseline",
@@ -76,5 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"flamegate {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in _COMMANDS:
-        import_module(f"pytest_flamegate.commands.{name}").add(subparsers)
+        module, _, function = name.partition(":")
+        command = import_module(f"pytest_flamegate.commands.{module}")
+        getattr(command, function or "add")(subparsers)
     return parser

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.knobs import KNOBS, is_on
-from pytest_flamegate.marker import (
+from pytest_flamegate.config.marker import (
     HOSTED,
     NAME,
     embedded_arguments,
@@ -20,11 +19,13 @@ from pytest_flamegate.marker import (
     is_marked,
     takes_fixture,
 )
+from pytest_flamegate.config.options import KNOBS, is_on
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_flamegate.knobs import Knob
+    from pytest_flamegate.config.options import Knob
+
 
 OFF = "needs --flamegate"
 _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float"}
@@ -74,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.has_plugin(HOSTED):
         return  # this very process is being measured
     if is_on(config):
-        from pytest_flamegate.gatekeeper import Gatekeeper
+        from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
         return

@@ -6,6 +6,8 @@ The difference is real: the working tree with ``EXTRA`` more work in ``FRAME`` i
 HEAD in interleaved pairs. Nothing is drawn by hand; run it again after a change to the pictures.
 """
 
+from __future__ import annotations
+
 import shutil
 import sys
 import tempfile

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Train and export the embedded model: a ternary (b1.58) byte-level transformer.
 
     pip install torch==2.13.0 numpy gguf

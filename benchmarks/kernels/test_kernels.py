@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.embedded.kernels import (
+from pytest_flamegate.child.embedded.kernels import (
     BLOCK,
     TernaryMatrix,
     attention,
@@ -20,12 +20,13 @@ from pytest_flamegate.embedded.kernels import (
     rope,
     ternary_gemv,
 )
-from pytest_flamegate.embedded.weights import unpack_tq2_0
+from pytest_flamegate.child.embedded.weights import unpack_tq2_0
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from pytest_flamegate.embedded.kernels import FloatArray
+    from pytest_flamegate.child.embedded.kernels import FloatArray
+
 
 DROP = "15%"
 HEADS, HEAD_WIDTH, CONTEXT = 8, 64, 128

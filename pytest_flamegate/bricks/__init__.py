@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.decorated import profiled
-from pytest_flamegate.bricks.marks import brick, start, stop
+from pytest_flamegate.bricks.marks import brick, profiled, start, stop
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.clock import BrickProfiler
+
 
 __all__ = ["BrickProfiler", "brick", "profiled", "start", "stop"]
 

@@ -2,24 +2,342 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from threading import Lock
+from heapq import heappop, heappush
+from threading import Lock, RLock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_flamegate.bricks import marks, unusual
-from pytest_flamegate.bricks.kept import Kept
-from pytest_flamegate.bricks.lanes import Nowhere
-from pytest_flamegate.bricks.recording import Recording, went_back
-from pytest_flamegate.bricks.sync import Device
-from pytest_flamegate.errors import FlamegateError, UsageError
+from pytest_flamegate.bricks import lanes, marks
+from pytest_flamegate.bricks.lanes import (
+    Categories,
+    Figures,
+    Kept,
+    LaneClock,
+    Nowhere,
+    Tasks,
+    Threads,
+    ended,
+)
+from pytest_flamegate.bricks.marks import Scope
+from pytest_flamegate.bricks.record import LONGEST_NAME, Lane, Recorded
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_flamegate.bricks.marks import Scope
-    from pytest_flamegate.bricks.names import Category
-    from pytest_flamegate.bricks.record import Phase, Provenance, Recorded, Sync
+    from pytest_flamegate.bricks.lanes import Cell, Key, Owner
+    from pytest_flamegate.bricks.record import Category, Phase, Provenance, Sync
+
+
+_FEW = 64
+"""So many threads and tasks are looked through whenever one more begins."""
+
+
+class Recording:
+    """The lanes of a run.
+
+    With ``early`` that of an ended thread or task is summed up, and gone on with by the next one
+    that begins: there are as many as ever ran side by side. A device may have work of it left.
+    """
+
+    def __init__(
+        self, clock: Callable[[], int], phase: Phase, kept: Kept | None, early: bool
+    ) -> None:
+        self.categories = Categories()
+        self._clock = clock
+        self._phase: Phase = phase
+        self._kept = kept
+        self._lock = RLock()
+        self._live: dict[Owner, LaneClock] = {}
+        self._free: list[int] = []
+        self._figures: dict[Key, Figures] = {}
+        self._rows: list[Lane] = []
+        self._unended = 0
+        self._early = early
+        self._sweep_at = 0
+        self._threads = Threads(self._make)
+        self._began_ns = clock()
+
+    def here(self, tasks: bool) -> Threads | Tasks:
+        """Return what finds the lane of who asks; ``tasks`` where asyncio may run some."""
+        return Tasks(self._threads, self._live, self._make) if tasks else self._threads
+
+    def lanes(self) -> list[LaneClock]:
+        """Return what is not yet summed up, by thread and task."""
+        with self._lock:
+            return list(self._live.values())
+
+    def enter(self, phase: Phase) -> None:
+        """Count the calls that begin from now on as of ``phase``."""
+        with self._lock:
+            self._phase = phase
+            for lane in self._live.values():
+                lane.enter(phase)
+
+    def close(self) -> None:
+        """Count nothing more: what is open now ends silently."""
+        for lane in self.lanes():
+            lane.closed = True
+
+    def taken(self, sync: Sync, provenance: Provenance) -> Recorded:
+        """Return what was recorded until now. ``ToolError`` ``E_BRICKS_CLOCK``."""
+        with self._lock:
+            rows, unended = list(self._rows), self._unended
+            sums: dict[Key, Figures] = {}
+            _add(sums, self._figures)
+            for lane in self.lanes():
+                row, figures, open_calls = _summed(lane)
+                rows[lane.index] = _joined(rows[lane.index], row)
+                unended += open_calls
+                _add(sums, figures)
+            kept = self._kept.calls() if self._kept is not None else ()
+            # After the sums: other threads go on meanwhile, and nobody spends more than the wall.
+            wall_ns = self._clock() - self._began_ns
+        busiest_ns = max((row.self_ns for row in rows), default=0)
+        by_events = provenance == "measured_device_event"
+        if any(each.backwards for each in sums.values()) or (
+            busiest_ns > wall_ns and not by_events
+        ):
+            raise went_back()
+        return Recorded(
+            wall_ns=wall_ns,
+            sync=sync,
+            totals=tuple(
+                sums[key].totals(*key, self.categories.of(key[0]), provenance)
+                for key in sorted(sums, key=_order)
+            ),
+            lanes=tuple(rows),
+            calls=kept,
+            unended=unended,
+        )
+
+    def _make(self, owner: Owner, name: str) -> LaneClock:
+        with self._lock:
+            if self._early and not _FEW < len(self._live) < self._sweep_at:
+                self._sweep()
+            if self._free:
+                index = heappop(self._free)
+            else:
+                index = len(self._rows)
+                told = name.encode("utf-8", "backslashreplace").decode()[:LONGEST_NAME]
+                self._rows.append(Lane(told or "unnamed", 0, 0))
+            lane = LaneClock(name, index, self._phase, self._lock, self._kept)
+            self._live[owner] = lane
+            return lane
+
+    def _sweep(self) -> None:
+        """Free the lanes of threads and tasks that mark nothing more; the first is taken first."""
+        for owner in [each for each in self._live if ended(each)]:
+            lane = self._live.pop(owner)
+            lane.closed = True
+            heappush(self._free, lane.index)
+            row, figures, open_calls = _summed(lane)
+            self._rows[lane.index] = _joined(self._rows[lane.index], row)
+            self._unended += open_calls
+            _add(self._figures, figures)
+        self._sweep_at = 2 * len(self._live)
+
+
+def went_back() -> ToolError:
+    """Return the refusal of figures by a clock that goes back."""
+    return ToolError(
+        "E_BRICKS_CLOCK",
+        "The clock went back while bricks were on.",
+        "Run it again, with a clock that never goes back.",
+    )
+
+
+def _summed(lane: LaneClock) -> tuple[Lane, dict[Key, Figures], int]:
+    figures = {key: each for key, each in lane.figures() if each.calls or each.backwards}
+    self_ns = sum(each.self_ns for each in figures.values())
+    calls = sum(each.calls for each in figures.values())
+    return Lane(lane.name, self_ns, calls), figures, lane.unended + sum(1 for _ in lane.opened())
+
+
+def _joined(row: Lane, more: Lane) -> Lane:
+    return Lane(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
+
+
+def _add(sums: dict[Key, Figures], figures: dict[Key, Figures]) -> None:
+    for key, each in figures.items():
+        sums.setdefault(key, Figures()).merge(each)
+
+
+def _order(key: Key) -> tuple[str, int, str]:
+    name, layer, phase = key
+    return name, -1 if layer is None else layer, phase
+
+
+class Synced(Scope):
+    """A call that waits for the device before it begins and before it ends."""
+
+    __slots__ = ("wait",)
+    wait: Callable[[], None]
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Wait, and end; a call whose device fails is recorded too."""
+        try:
+            self.wait()
+        finally:
+            super().__exit__(kind, error, trace)
+
+
+class Enqueued(Scope):
+    """A call that ends at a later sync; ``gap`` is the time to the next start, None so far."""
+
+    __slots__ = ("again", "around", "closed", "device", "done", "gap", "opened")
+    again: bool
+    around: Scope | None
+    closed: Any
+    device: Device
+    done: bool
+    gap: int | None
+    opened: Any
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Note that nothing more is enqueued."""
+        lane = marks._here.lane
+        if lane.top is not self and not lanes.end(self, lane, error):
+            return
+        lane.top = self.parent
+        self.closed = self.device.event()
+        name = self.cell.name
+        self.again = any(each.cell.name is name for each in lane.opened())
+        self.done = True
+
+
+class Device:
+    """What is enqueued and not yet waited for, by lane. Times in nanoseconds of ``clock``."""
+
+    def __init__(
+        self,
+        sync: Sync,
+        synchronise: Callable[[], None],
+        event: Callable[[], Any] | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self._sync = sync
+        self._synchronise = synchronise
+        self._make_event = event if sync != "immediate" else None
+        self._clock = clock
+        self._lock = RLock()
+        self._layers: dict[LaneClock, int] = {}
+        self.pending: dict[LaneClock, list[Enqueued]] = {}
+        self.forget()
+
+    @property
+    def provenance(self) -> Provenance:
+        """How the figures come about."""
+        if self._sync == "immediate":
+            return "measured_wall"
+        return "derived" if self._make_event is None else "measured_device_event"
+
+    def forget(self) -> None:
+        """Wait for what was enqueued, and forget it."""
+        with self._lock:
+            self._synchronise()
+            self.pending.clear()
+            self._layers.clear()
+            self._base = self.event()
+            self._base_ns = self._clock()
+
+    def event(self) -> Any:
+        """Return an event recorded now, None where there are none."""
+        if self._make_event is None:
+            return None
+        made = self._make_event()
+        made.record()
+        return made
+
+    def scope(self, lane: LaneClock, cell: Cell) -> Scope:
+        """Return what a call that is about to begin is; wait for the device where it is time."""
+        if self._sync == "immediate":
+            self._synchronise()
+            synced = Synced()
+            synced.wait = self._synchronise
+            return synced
+        with self._lock:
+            layer = cell.key[1]
+            if self._sync == "per_layer" and layer is not None:
+                if self.pending.get(lane) and self._layers.get(lane, layer) != layer:
+                    self.finish(lane)
+                self._layers[lane] = layer
+            scope = Enqueued()
+            scope.device = self
+            scope.around = lane.top
+            scope.done = False
+            scope.gap = None
+            scope.opened = self.event()
+            return scope
+
+    def enqueue(self, lane: LaneClock, scope: Scope) -> None:
+        """Hold a call that has begun until the next sync."""
+        if isinstance(scope, Enqueued):
+            with self._lock:
+                self.pending.setdefault(lane, []).append(scope)
+
+    def finish(self, lane: LaneClock | None = None) -> None:
+        """Wait for the device, and count the calls that ended, of all lanes or of one."""
+        with self._lock:
+            self._synchronise()
+            now = self._clock()
+            for each in list(self.pending) if lane is None else [lane]:
+                self._settle(each, self.pending.pop(each), now)
+
+    def _settle(self, lane: LaneClock, pending: list[Enqueued], now: int) -> None:
+        new = [scope for scope in pending if scope.gap is None]
+        for scope, until in zip(new, [*(each.start for each in new[1:]), now], strict=True):
+            scope.gap = until - scope.start
+        still = []
+        # Those within began later: they are counted first.
+        for scope in reversed(pending):
+            passed = scope.child
+            if scope.done:
+                passed = self._count(scope, now)
+            elif lane.holds(scope):
+                still.append(scope)
+                continue
+            if scope.around is not None:
+                scope.around.child += passed
+        if still:
+            self.pending[lane] = still[::-1]
+
+    def _count(self, scope: Enqueued, now: int) -> int:
+        """Count a call; return its inclusive time."""
+        if self._make_event is None:
+            took = (scope.gap or 0) + scope.child
+            end = scope.start + took
+            child = scope.child
+        else:
+            took = _between_ns(scope.opened, scope.closed)
+            end = self._base_ns + _between_ns(self._base, scope.closed)
+            # Events are exact to half a microsecond, so parts may add up to more than the whole.
+            child = min(scope.child, took)
+        cell = scope.cell.within() if scope.again else scope.cell
+        cell.elements += scope.elements
+        if scope.told is not None:
+            cell.bytes += scope.told[0]
+            cell.flops += scope.told[1]
+            if cell.kept is not None:
+                cell.kept.keep(cell.key, scope.told, end - took, end, took - child, scope.elements)
+        if self._make_event is None:
+            cell.wait(now - scope.start)
+        cell.count(took, child)
+        return took
+
+
+def _between_ns(first: Any, last: Any) -> int:
+    elapsed_ms = float(first.elapsed_time(last))
+    if not math.isfinite(elapsed_ms) or elapsed_ms < 0:
+        raise ToolError(
+            "E_BRICKS_EVENT",
+            f"Two device events are {elapsed_ms} ms apart.",
+            "Give events that record time, all of one device.",
+        )
+    return round(elapsed_ms * 1e6)
+
 
 _turning = Lock()
 _NOWHERE = Nowhere()
@@ -146,7 +464,7 @@ class BrickProfiler:
         early = self._device is None or self._sync == "immediate"
         self._recording = Recording(self._clock, self._phase, self._kept, early)
         marks._begin = self._begin
-        marks._unusual = unusual.end
+        marks._unusual = lanes.end
         marks._declared = self._recording.categories.declared
         marks._always = self._device is not None or self._kept is not None
         marks._clock = self._clock
@@ -171,8 +489,8 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        unusual.check_counts(name, elements, size, flops)
-        unusual.check_kernel(name, kernel)
+        lanes.check_counts(name, elements, size, flops)
+        lanes.check_kernel(name, kernel)
         lane = marks._here.lane
         try:
             cell = lane.cells[name][layer]
@@ -180,11 +498,11 @@ class BrickProfiler:
             cell = lane.cell(name, layer)
         if category is not None:
             recording.categories.declare(name, category)
-        more = unusual.told(lane, size, flops, kernel, self._kept)
+        more = lanes.told(lane, size, flops, kernel, self._kept)
         if self._device is None:
-            return unusual.begin(marks.Scope(), lane, cell, self._clock, elements, more)
+            return lanes.begin(marks.Scope(), lane, cell, self._clock, elements, more)
         scope = self._device.scope(lane, cell)
-        unusual.begin(scope, lane, cell, self._clock, elements, more)
+        lanes.begin(scope, lane, cell, self._clock, elements, more)
         self._device.enqueue(lane, scope)
         return scope
 

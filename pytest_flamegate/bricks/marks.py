@@ -6,15 +6,18 @@ allocated. While one is on, a call begins in ``brick()`` itself and ends with th
 
 from __future__ import annotations
 
+from functools import wraps
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_flamegate.bricks.cells import Cell
-    from pytest_flamegate.bricks.lanes import LaneClock
-    from pytest_flamegate.bricks.names import Category
+    from pytest_flamegate.bricks.lanes import Cell, LaneClock
+    from pytest_flamegate.bricks.record import Category
+
 
 FOLD_AT = 2048
 """So many durations are held before they are folded into totals."""
@@ -189,7 +192,78 @@ def stop(handle: Scope | None, elements: int = 0) -> None:
         handle.elements += elements
     except TypeError:
         # Loaded by whoever turned the marks on.
-        from pytest_flamegate.bricks.unusual import uncounted
+        from pytest_flamegate.bricks.lanes import uncounted
 
         raise uncounted(handle.cell.name) from None
     handle.__exit__(None, None, None)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def profiled(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def profiled(
+    name: str | None = None,
+    /,
+    *,
+    elements: int = 0,
+    layer: int | None = None,
+    category: Category | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def profiled(
+    function: Callable[..., Any] | str | None = None,
+    /,
+    *,
+    elements: int = 0,
+    layer: int | None = None,
+    category: Category | None = None,
+) -> Any:
+    """Clock each call of a function or coroutine as a brick, by its qualified name or ``name``.
+
+    ``UsageError`` ``E_BRICK_GENERATOR`` for a generator: between two of its values others run.
+    """
+    if callable(function):
+        return _wrapped(function, function.__qualname__, elements, layer, category)
+
+    def wrap(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return _wrapped(inner, function or inner.__qualname__, elements, layer, category)
+
+    return wrap
+
+
+def _wrapped(
+    function: Callable[..., Any],
+    name: str,
+    elements: int,
+    layer: int | None,
+    category: Category | None,
+) -> Callable[..., Any]:
+    # Loaded here, for a mark alone needs none of it.
+    import inspect
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            "E_BRICK_GENERATOR",
+            f"{name!r} is a generator, and others run between two of its values.",
+            "Mark with brick() what it does for one value.",
+        )
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with brick(name, elements, layer, category=category):
+                return await function(*args, **kwargs)
+
+        return cast("Callable[..., Any]", awaited)
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if _on is None:
+            return function(*args, **kwargs)
+        with brick(name, elements, layer, category=category):
+            return function(*args, **kwargs)
+
+    return called

@@ -4,14 +4,142 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
-
-from pytest_flamegate.bricks.durations import counts_of, quantile_ns
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.bricks.names import Category
+
+_EXACT = 128
+_PARTS = 64
+_BUCKETS = 4096
+"""More than durations of 64 bits have."""
+
+
+def bucket(duration_ns: int) -> int:
+    """Return the number of the bucket of a duration of at least 0 ns."""
+    if duration_ns < _EXACT:
+        return duration_ns
+    shift = duration_ns.bit_length() - 7
+    return shift * _PARTS + (duration_ns >> shift)
+
+
+def middle_ns(number: int) -> int:
+    """Return the duration in the middle of a bucket."""
+    if number < _EXACT:
+        return number
+    shift = number // _PARTS - 1
+    return ((number - shift * _PARTS) << shift) + (1 << shift >> 1)
+
+
+def number_of(name: str) -> int | None:
+    """Return the number of the bucket that is written as ``name``; None where there is none."""
+    known = name.isascii() and name.isdigit() and len(name) < 5 and str(int(name)) == name
+    return int(name) if known and int(name) < _BUCKETS else None
+
+
+def counts_of(durations: Mapping[str, int]) -> Mapping[int, int]:
+    """Return calls by the number of their bucket; none where a name is no bucket's."""
+    numbers = [number_of(name) for name in durations]
+    return {
+        number: calls
+        for number, calls in zip(numbers, durations.values(), strict=True)
+        if number is not None and None not in numbers
+    }
+
+
+def bounds_ns(number: int) -> tuple[int, int]:
+    """Return the shortest and the longest duration of a bucket."""
+    if number < _EXACT:
+        return number, number
+    shift = number // _PARTS - 1
+    low_ns = (number - shift * _PARTS) << shift
+    return low_ns, low_ns + (1 << shift) - 1
+
+
+def quantile_ns(counts: Mapping[int, int], part: float) -> int:
+    """Return the duration that ``part`` (0 to 1) of the calls do not exceed: the nearest rank.
+
+    ``counts`` maps buckets to calls. ``ValueError`` where there is no call.
+    """
+    calls = sum(counts.values())
+    if not calls:
+        raise ValueError("no call, no quantile")
+    left = max(1, -int(-part * calls // 1))
+    for number in sorted(counts):
+        left -= counts[number]
+        if left <= 0:
+            return middle_ns(number)
+    return middle_ns(max(counts))
+
+
+Category = Literal["Norm", "Attention", "FFN", "Other"]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+
+KNOWN: Mapping[str, Category] = MappingProxyType(
+    {
+        "RmsNorm": "Norm",
+        "LayerNorm": "Norm",
+        "QkvProjection": "Attention",
+        "RopeEmbedding": "Attention",
+        "AttentionScore": "Attention",
+        "AttentionSoftmax": "Attention",
+        "AttentionOutput": "Attention",
+        "OutputProjection": "Attention",
+        "GateProjection": "FFN",
+        "UpProjection": "FFN",
+        "Activation": "FFN",
+        "DownProjection": "FFN",
+        "Embedding": "Other",
+        "LmHead": "Other",
+        "Sampling": "Other",
+    }
+)
+"""The known bricks and the category of each."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "Qkv": "QkvProjection",
+        "Rope": "RopeEmbedding",
+        "RoPE": "RopeEmbedding",
+        "Softmax": "AttentionSoftmax",
+        "OutProj": "OutputProjection",
+        "Gate": "GateProjection",
+        "Up": "UpProjection",
+        "SiLU": "Activation",
+        "GELU": "Activation",
+        "ReLU": "Activation",
+        "Down": "DownProjection",
+        "Embed": "Embedding",
+        "Head": "LmHead",
+        "Sample": "Sampling",
+    }
+)
+"""Other names by which engines call known bricks."""
+LONGEST_NAME = 256
+"""Characters that a brick, a lane or a kernel may be called by."""
+
+
+def is_name(name: object) -> bool:
+    """Return whether a brick, a lane or a kernel can be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def canonical(name: str) -> str:
+    """Return the known brick that ``name`` is an alias of, else ``name`` itself."""
+    return ALIASES.get(name, name)
+
+
+def category_of(name: str) -> Category:
+    """Return the category of a known brick or alias; ``Other`` for any other name."""
+    return KNOWN.get(canonical(name), "Other")
+
 
 MOST = 2**63 - 1
 """No count and no time is more."""

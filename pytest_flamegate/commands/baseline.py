@@ -6,15 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.receipt.disk import read_bounded
-from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from pytest_flamegate.receipt.shelves import Shelves
+    from pytest_flamegate.receipt.artifacts import Shelves
     from pytest_flamegate.receipt.types import Evidence
 
 
@@ -51,7 +51,7 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
-    from pytest_flamegate.receipt.shelves import PAGE
+    from pytest_flamegate.receipt.artifacts import PAGE
 
     found = [entry for entry in _shelves(parsed).baselines() if entry[1] == parsed.workload]
     if not found:
@@ -72,8 +72,8 @@ def show(parsed: argparse.Namespace) -> int:
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     from pytest_flamegate.gate import machine_id
-    from pytest_flamegate.keeping import Keeper
-    from pytest_flamegate.receipt.shelves import RECEIPT
+    from pytest_flamegate.receipt.artifacts import RECEIPT
+    from pytest_flamegate.run.publish import Keeper
 
     parsed.update = True  # what it is, and so refused under CI
     shelves = _shelves(parsed)
@@ -98,8 +98,8 @@ def accept(parsed: argparse.Namespace) -> int:
 
 def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
-    from pytest_flamegate.receipt.build import decode_evidence
-    from pytest_flamegate.receipt.shelves import EVIDENCE, FILES, FOLDED, RECEIPT
+    from pytest_flamegate.receipt.artifacts import EVIDENCE, FILES, FOLDED, RECEIPT
+    from pytest_flamegate.receipt.compose import decode_evidence
     from pytest_flamegate.receipt.verify import verify_receipt
 
     present = [each for each in FILES if os.path.lexists(directory / each)]
@@ -132,7 +132,7 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
-    from pytest_flamegate.embedded.workloads import embedded_workloads
+    from pytest_flamegate.child.embedded.workloads import embedded_workloads
 
     settings = common.settings_of(parsed)
     shelves = _shelves(parsed)
@@ -163,14 +163,14 @@ def _visible(name: object) -> str:
 
 
 def _shelves(parsed: argparse.Namespace) -> Shelves:
-    from pytest_flamegate.receipt.shelves import Shelves
+    from pytest_flamegate.receipt.artifacts import Shelves
 
     return Shelves(common.settings_of(parsed).directory)
 
 
 def _made_by_a_test(directory: Path) -> bool:
     """Whether a test measured it with ``flamegate.measure``: nothing declares such a workload."""
-    from pytest_flamegate.receipt.shelves import read_evidence
+    from pytest_flamegate.receipt.artifacts import read_evidence
 
     try:
         return "::" in str(read_evidence(directory).workload.get("source"))
@@ -179,8 +179,8 @@ def _made_by_a_test(directory: Path) -> bool:
 
 
 def _line(directory: Path) -> str:
+    from pytest_flamegate.receipt.artifacts import read_evidence
     from pytest_flamegate.receipt.metrics import value_of
-    from pytest_flamegate.receipt.shelves import read_evidence
 
     try:
         evidence = read_evidence(directory)

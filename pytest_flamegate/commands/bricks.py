@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_flamegate.bricks.graph import ExecutionGraph
+    from pytest_flamegate.graph.graph import ExecutionGraph
 
 
 def add(subparsers: common.Subparsers) -> None:
@@ -43,8 +43,8 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Show the graph."""
-    from pytest_flamegate.opening_graph import open_graph
     from pytest_flamegate.receipt import store
+    from pytest_flamegate.run.open_bricks import open_graph
 
     if parsed.shape == "view":
         return _view(parsed)
@@ -61,9 +61,11 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _text(graph: ExecutionGraph, shape: str | None) -> str:
-    from pytest_flamegate.bricks.graph import ascii_tree, critical_path, dot, to_document
-    from pytest_flamegate.receipt import strict_json
-    from pytest_flamegate.report.graph_text import graph_text
+    from pytest_flamegate.core import json as strict_json
+    from pytest_flamegate.graph.critical_path import critical_path
+    from pytest_flamegate.graph.document import to_document
+    from pytest_flamegate.graph.text import ascii_tree, dot
+    from pytest_flamegate.report.bricks import graph_text
 
     if shape == "tree":
         return ascii_tree(graph)
@@ -75,8 +77,8 @@ def _text(graph: ExecutionGraph, shape: str | None) -> str:
 
 
 def _sums(path: Path) -> str:
-    from pytest_flamegate.opening_sums import open_sums
-    from pytest_flamegate.report.brick_sums import sums_text
+    from pytest_flamegate.report.bricks import sums_text
+    from pytest_flamegate.run.open_bricks import open_sums
 
     found = open_sums(path)
     return sums_text(
@@ -91,8 +93,8 @@ def _sums(path: Path) -> str:
 
 def _view(parsed: argparse.Namespace) -> int:
     """Browse the tree, until whoever looks at it has seen enough."""
-    from pytest_flamegate.bricks.graph import critical_path
-    from pytest_flamegate.opening_graph import open_graph
+    from pytest_flamegate.graph.critical_path import critical_path
+    from pytest_flamegate.run.open_bricks import open_graph
 
     if parsed.output is not None:
         raise UsageError("E_VIEW_OUTPUT", "--view writes nothing.", "Leave out -o, or say --tree.")

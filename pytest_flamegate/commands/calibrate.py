@@ -7,20 +7,21 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.calibrated import Calibration
-    from pytest_flamegate.gate.binomial import Count
-    from pytest_flamegate.gate.dispersion import ShareSpread
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.core.progress import StreamProgress
+    from pytest_flamegate.gate.shares import ShareSpread
+    from pytest_flamegate.gate.statistics import Count
     from pytest_flamegate.profile import Profiler
-    from pytest_flamegate.progress import StreamProgress
-    from pytest_flamegate.session import Session
-    from pytest_flamegate.supported import Supported
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.run.calibrate import Supported
+    from pytest_flamegate.run.calibration import Calibration
+    from pytest_flamegate.run.session import Session
+
 
 _BUDGET_S = (1.0, 86_400.0)
 
@@ -48,11 +49,11 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Calibrate the workloads; the refusal of every threshold that is too small ends it."""
-    from pytest_flamegate.calibrating import BUDGET_S, PAIRS
     from pytest_flamegate.commands.run import chosen
-    from pytest_flamegate.gate.pool import MIN_POOL
-    from pytest_flamegate.progress import NoProgress, StreamProgress
-    from pytest_flamegate.session import Session
+    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.gate.calibration import MIN_POOL
+    from pytest_flamegate.run.calibrate import BUDGET_S, PAIRS
+    from pytest_flamegate.run.session import Session
 
     pairs = round(_number("--pairs", parsed.pairs, PAIRS, MIN_POOL, 10_000, whole=True))
     budget_s = _number("--budget", parsed.seconds, BUDGET_S, *_BUDGET_S)
@@ -80,14 +81,13 @@ def _one(
     session: Session, workload: Workload, pairs: int, budget_s: float, line: StreamProgress
 ) -> UndecidedError | None:
     """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
-    from pytest_flamegate import ledger
-    from pytest_flamegate.calibrated import keep, load_ledger
-    from pytest_flamegate.calibrating import calibrate
-    from pytest_flamegate.comparing import PAIRS_SHARE
-    from pytest_flamegate.gate.ledger import aa_gates, ledger_bound, ledger_words
-    from pytest_flamegate.hints import relative
-    from pytest_flamegate.machine_lock import machine_lock
-    from pytest_flamegate.supported import document, refusal, supported
+    from pytest_flamegate.gate.calibration import aa_gates, ledger_bound, ledger_words
+    from pytest_flamegate.run import calibration as ledger
+    from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
+    from pytest_flamegate.run.calibration import keep, load_ledger
+    from pytest_flamegate.run.compare import PAIRS_SHARE
+    from pytest_flamegate.run.hint import relative
+    from pytest_flamegate.run.lock import machine_lock
 
     profiler = _profiler(session, workload, line)
     with machine_lock(line.tell):
@@ -127,7 +127,7 @@ def _one(
 
 def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Profiler | None:
     """Return the profiler, None where none works here and none was asked for."""
-    from pytest_flamegate.instruments import COUNTER
+    from pytest_flamegate.run.instruments import COUNTER
 
     try:
         return session.instruments.profiler(workload)
@@ -139,7 +139,7 @@ def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Pro
 
 
 def _noise(calibration: Calibration) -> list[str]:
-    from pytest_flamegate.gate.pool import FEW_POOL
+    from pytest_flamegate.gate.calibration import FEW_POOL
 
     pool = calibration.pool
     few = f"; {FEW_POOL} or more say it better (--pairs)" if pool.count < FEW_POOL else ""

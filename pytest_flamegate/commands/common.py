@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.commands import ini
-from pytest_flamegate.knobs import KNOBS
-from pytest_flamegate.settings import Settings, under
+from pytest_flamegate.config import settings
+from pytest_flamegate.config.options import KNOBS
+from pytest_flamegate.config.settings import Settings, under
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.workload import Workload
+
 
 _LINE = re.compile(r"(\n)")
 _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
@@ -46,7 +47,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     As under pytest an argument counts before the environment, and that before the file; a
     path among the arguments starts here, one in the file at its root.
     """
-    root, values = ini.read(Path.cwd())
+    root, values = settings.read(Path.cwd())
     for knob in KNOBS:
         given = getattr(parsed, knob.name, None)
         if given and knob.name in ("config", "dir", "report"):
@@ -60,8 +61,8 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 def declared(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads; the embedded ones where none are declared."""
-    from pytest_flamegate.embedded.workloads import embedded_workloads
-    from pytest_flamegate.workload.declare import find_file, read_file
+    from pytest_flamegate.child.embedded.workloads import embedded_workloads
+    from pytest_flamegate.engines.declare import find_file, read_file
 
     file = settings.config or find_file(settings.root)
     found = read_file(file, settings.thresholds) if file is not None else ()

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.profile.text import escape
+from pytest_flamegate.core.text import escape
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile import Probe, Setup
+
 
 _GOOD, _BAD = "ok", "--"
 
@@ -27,8 +28,10 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
-    from pytest_flamegate.profile import Setup, callgrind, permissions, profilers
-    from pytest_flamegate.workload.machine import identity
+    from pytest_flamegate.observe.machine import identity
+    from pytest_flamegate.profile import Setup, profilers
+    from pytest_flamegate.profile.profilers import callgrind
+    from pytest_flamegate.profile.profilers import errors as permissions
 
     machine = identity()
     common.say(
@@ -64,7 +67,7 @@ def run(_: argparse.Namespace) -> int:
 
 def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
     """Say which profiler a run takes, in the words of a run."""
-    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.core.errors import FlamegateError
     from pytest_flamegate.profile import choose, passed_over
 
     try:
@@ -87,7 +90,7 @@ def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
 
 def _places() -> list[tuple[str, bool, str]]:
     """Say whether recordings and artifacts can be written, and how much room there is."""
-    from pytest_flamegate.profile.jitdump import DIRECTORY
+    from pytest_flamegate.profile.profilers.jitdump import DIRECTORY
 
     artifacts = common.settings_of(argparse.Namespace()).directory
     places = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]
@@ -135,7 +138,7 @@ def _counts_lines(probe: Probe) -> list[str]:
 def _clocks() -> list[tuple[str, bool, str]]:
     import os
 
-    from pytest_flamegate.workload import clocks
+    from pytest_flamegate.core import clocks
 
     reading = clocks.read(os.getpid())
     delay = reading.run_delay_ns is not None
@@ -167,7 +170,7 @@ def _clocks() -> list[tuple[str, bool, str]]:
 
 
 def _gpu() -> tuple[str, bool, str]:
-    from pytest_flamegate.workload.device_watch import Watch
+    from pytest_flamegate.observe.gpu_watch import Watch
 
     seen = Watch().seen([])
     missing = next(seen.missing(), None)
@@ -181,16 +184,16 @@ def _gpu() -> tuple[str, bool, str]:
 
 def _bandwidth() -> list[tuple[str, bool, str]]:
     """Say what was measured here before; measuring is no part of this."""
-    from pytest_flamegate.bricks.bandwidth import known_bandwidth
+    from pytest_flamegate.graph.roofline import known_bandwidth
 
     known = known_bandwidth()
     return [] if known is None else [("memory", True, f"read at {known.words}")]
 
 
 def _model() -> tuple[str, bool, str]:
-    from pytest_flamegate.embedded.workloads import MODEL_PATH
-    from pytest_flamegate.errors import FlamegateError
-    from pytest_flamegate.workload.gguf import read_header
+    from pytest_flamegate.child.embedded.workloads import MODEL_PATH
+    from pytest_flamegate.core.errors import FlamegateError
+    from pytest_flamegate.models.gguf import read_header
 
     try:
         header = read_header(MODEL_PATH)
@@ -201,9 +204,9 @@ def _model() -> tuple[str, bool, str]:
 
 def _found() -> list[tuple[str, bool, str]]:
     """Say what a workload takes that uses {model} and {tokenizer} and names neither."""
-    from pytest_flamegate.errors import FlamegateError
-    from pytest_flamegate.paths import shown
-    from pytest_flamegate.workload.discover import find_model, find_tokenizer, glance
+    from pytest_flamegate.core.errors import FlamegateError
+    from pytest_flamegate.core.paths import shown
+    from pytest_flamegate.models.discover import find_model, find_tokenizer, glance
 
     directory = common.settings_of(argparse.Namespace()).root
     lines = []
@@ -223,7 +226,7 @@ def _found() -> list[tuple[str, bool, str]]:
 
 
 def _signing() -> tuple[str, bool, str]:
-    from pytest_flamegate.errors import FlamegateError
+    from pytest_flamegate.core.errors import FlamegateError
 
     try:
         from pytest_flamegate.receipt import keys  # noqa: F401 - to see whether it can be

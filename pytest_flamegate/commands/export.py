@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+
 
 _FORMATS = ("folded", "speedscope", "pprof")
 
@@ -33,10 +34,10 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Export the profile."""
-    from pytest_flamegate.opening import open_profile
-    from pytest_flamegate.profile.exporting import BINARY, export_profile
-    from pytest_flamegate.profile.normalise import prefixes
+    from pytest_flamegate.profile.formats.writing import BINARY, export_profile
+    from pytest_flamegate.profile.frames import prefixes
     from pytest_flamegate.receipt import store
+    from pytest_flamegate.run.open import open_profile
 
     if parsed.output is None and parsed.format in BINARY and sys.stdout.isatty():
         raise UsageError(

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, worst
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pytest_flamegate.outcome import Outcome
-    from pytest_flamegate.report.guide import GuideEntry
-    from pytest_flamegate.settings import Settings
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.settings import Settings
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.report.markdown import GuideEntry
+    from pytest_flamegate.run.outcome import Outcome
+
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 _PAIR = ("1tok", "10tok")
@@ -73,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> list[Workload]:
-    from pytest_flamegate.embedded.workloads import embedded_workloads
+    from pytest_flamegate.child.embedded.workloads import embedded_workloads
 
     pair = [each for each in embedded_workloads(settings.root) if each.name in _PAIR]
     template = next(
@@ -97,12 +98,12 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.disk import read_bounded
-    from pytest_flamegate.receipt.shelves import INTERACTIVE, PICTURE
-    from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.receipt.artifacts import INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph_markdown
-    from pytest_flamegate.report.guide import guide_readme
+    from pytest_flamegate.report.markdown import guide_readme
 
     again = _command(outcomes, directory)
     files: dict[str, bytes] = {}
@@ -130,9 +131,9 @@ def _is_ours(path: Path) -> bool:
     """Whether ``path`` is a guide that this command wrote, or nothing at all."""
     if not os.path.lexists(path):
         return True
-    from pytest_flamegate.receipt.disk import read_bounded
-    from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES
-    from pytest_flamegate.report.guide import TITLE
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.report.markdown import GUIDE_TITLE as TITLE
 
     try:
         return read_bounded(path, EVIDENCE_MAX_BYTES).startswith(TITLE.encode() + b"\n")
@@ -153,7 +154,7 @@ def _writing(directory: Path) -> Iterator[None]:
 
 
 def _entry(outcome: Outcome) -> GuideEntry:
-    from pytest_flamegate.report.guide import GuideEntry
+    from pytest_flamegate.report.markdown import GuideEntry
 
     assert outcome.evidence is not None  # an outcome without evidence is an error, not written
     name = outcome.workload.name

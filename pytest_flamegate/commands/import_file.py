@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.commands import common, import_results
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.commands import common
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
     from pytest_flamegate.profile import Profile
+
+
+def recognises(data: bytes) -> bool:
+    """Whether ``data`` is a result that can be read, or one that is refused by its name."""
+    from pytest_flamegate.receipt.imports import format_of
+
+    return format_of(data) is not None
+
+
+def run_import_results(
+    data: bytes,
+    parsed: argparse.Namespace,
+    name: str,
+    write: Callable[[Mapping[str, bytes], str, argparse.Namespace], Path],
+) -> int:
+    """Write each result of ``data`` as a document of its own, all or none, and tell them."""
+    from pytest_flamegate.core.clocks import utc_now
+    from pytest_flamegate.receipt.imports import Source, encode_imported, format_of
+    from pytest_flamegate.report.terminal import imported_text
+
+    found = format_of(data)
+    assert found is not None  # it was recognised
+    results = found.read(data)
+    digest = hashlib.sha256(data).hexdigest()
+    file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
+    source = Source(file, found.name, digest, utc_now())
+    files = {f"{each.result}.json": encode_imported(each, source) for each in results}
+    _require_same_source(parsed, name, digest, files)
+    directory = write(files, name, parsed)
+    common.say(imported_text(results))
+    common.say(str(directory))
+    return 0
+
+
+def _require_same_source(
+    parsed: argparse.Namespace, name: str, digest: str, files: Mapping[str, bytes]
+) -> None:
+    """Refuse to write over the results of another file: its name may be that of this one.
+
+    Below ``.flamegate`` the whole directory is replaced, elsewhere only ``files`` are.
+    """
+    from pytest_flamegate.commands.diff import results_in
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import RECEIPT_MAX_BYTES
+    from pytest_flamegate.receipt.imports import decode_imported
+
+    directory = parsed.output or common.settings_of(parsed).directory / "imported" / name
+    for each in results_in(directory):
+        if parsed.output is not None and each.name not in files:
+            continue
+        source = decode_imported(read_bounded(each, RECEIPT_MAX_BYTES))[1]
+        if source.sha256 != digest:
+            raise UsageError(
+                "E_NOT_OVERWRITTEN",
+                f"{str(directory)!a} holds the results of another file ({source.file!a}).",
+                "Say --name NAME to keep both, or remove that directory.",
+            )
+
 
 _HOTTEST = 10
 _ENDS = (
@@ -55,7 +114,7 @@ class Importer(NamedTuple):
 
 def run(parsed: argparse.Namespace) -> int:
     """Import the file with the first importer that knows it."""
-    from pytest_flamegate.profile.importing import read_file, unknown_format, unpacked
+    from pytest_flamegate.profile.formats.reading import read_file, unknown_format, unpacked
 
     data = unpacked(read_file(parsed.file))
     for importer in IMPORTERS:
@@ -65,16 +124,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _is_profile(data: bytes) -> bool:
-    from pytest_flamegate.profile.importing import format_of
+    from pytest_flamegate.profile.formats.reading import format_of
 
     return format_of(data) is not None
 
 
 def _profile(data: bytes, parsed: argparse.Namespace) -> int:
-    from pytest_flamegate.profile.exporting import export_profile
-    from pytest_flamegate.profile.importing import parse_profile
-    from pytest_flamegate.profile.normalise import prefixes
-    from pytest_flamegate.receipt.shelves import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
+    from pytest_flamegate.profile.formats.reading import parse_profile
+    from pytest_flamegate.profile.formats.writing import export_profile
+    from pytest_flamegate.profile.frames import prefixes
+    from pytest_flamegate.receipt.artifacts import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph, flamegraph_html
 
     name = _name(parsed)
@@ -95,17 +154,17 @@ def _profile(data: bytes, parsed: argparse.Namespace) -> int:
 
 
 def _results(data: bytes, parsed: argparse.Namespace) -> int:
-    return import_results.run(data, parsed, _name(parsed), _write)
+    return run_import_results(data, parsed, _name(parsed), _write)
 
 
 IMPORTERS = (
-    Importer(import_results.recognises, _results),
+    Importer(recognises, _results),
     Importer(_is_profile, _profile),
 )
 
 
 def _name(parsed: argparse.Namespace) -> str:
-    from pytest_flamegate.workload.declare import NAME
+    from pytest_flamegate.engines.declare import NAME
 
     name: str = parsed.name or parsed.file.name
     while not parsed.name and name.endswith(_ENDS) and os.path.splitext(name)[0]:  # noqa: PTH122
@@ -120,9 +179,9 @@ def _name(parsed: argparse.Namespace) -> str:
 
 
 def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
+    from pytest_flamegate.core.files import confined
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.confine import confined
-    from pytest_flamegate.receipt.shelves import EVIDENCE, RECEIPT
+    from pytest_flamegate.receipt.artifacts import EVIDENCE, RECEIPT
 
     if parsed.output is None:
         root = common.settings_of(parsed).directory
@@ -146,7 +205,7 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
 def _told(profile: Profile) -> list[str]:
     """Return the hottest functions, and what the file did not tell."""
     from pytest_flamegate.profile import hotspots
-    from pytest_flamegate.report import figures
+    from pytest_flamegate.report import text as figures
     from pytest_flamegate.report.text import clip, columns, visible
 
     spots = [spot for spot in hotspots(profile) if spot.self_samples]

@@ -10,6 +10,7 @@ from pytest_flamegate.commands import common
 if TYPE_CHECKING:
     import argparse
 
+
 DEFAULT = Path("flamegate-report.html")
 
 
@@ -30,7 +31,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Write the page; 0 whatever the verdicts on it are."""
-    from pytest_flamegate.reporting import of_directory, require_writable, write_report
+    from pytest_flamegate.run.report import of_directory, require_writable, write_report
 
     settings = common.settings_of(parsed)
     require_writable(parsed.output)

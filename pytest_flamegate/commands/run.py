@@ -6,15 +6,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.outcome import Outcome
-    from pytest_flamegate.settings import Settings
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.settings import Settings
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.run.outcome import Outcome
+
 
 _SEVERITY = (1, 3, 2, 5, 4, 0)
 
@@ -46,10 +47,10 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
-    from pytest_flamegate.hints import relative, run_command
     from pytest_flamegate.report.terminal import summary
-    from pytest_flamegate.reporting import of_results, require_writable, write_report
-    from pytest_flamegate.shown import brick_lines, show
+    from pytest_flamegate.run.hint import relative, run_command
+    from pytest_flamegate.run.present import brick_lines, show
+    from pytest_flamegate.run.report import of_results, require_writable, write_report
 
     settings = common.settings_of(parsed)
     if settings.report is not None:
@@ -78,8 +79,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
     """Gate one workload after another, showing progress where somebody looks."""
-    from pytest_flamegate.progress import NoProgress, StreamProgress
-    from pytest_flamegate.session import Session
+    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.run.session import Session
 
     line = StreamProgress(sys.stderr)
     session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
@@ -96,7 +97,7 @@ def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
 
     The name of a template stands for its variants; none is returned twice.
     """
-    from pytest_flamegate.workload.variants import named
+    from pytest_flamegate.engines.declare import named
 
     found = {name: named(known, name) for name in names}
     if unknown := [name for name in names if not found[name]]:

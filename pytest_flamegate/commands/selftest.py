@@ -10,16 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.knobs import COMPARE_BUDGET_S
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.selftest import Asked, Bench, Row
-    from pytest_flamegate.settings import Settings
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.settings import Settings
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.run.selftest import Asked, Bench, Row
+
 
 _DEFAULT = "passage"
 _EXTRA = "25%"
@@ -54,9 +55,9 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Try every case; return how it went as an exit code."""
-    from pytest_flamegate.instruments import Instruments
-    from pytest_flamegate.progress import NoProgress, StreamProgress
-    from pytest_flamegate.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
+    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.run.instruments import Instruments
+    from pytest_flamegate.run.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
 
     settings = common.settings_of(parsed)
     if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
@@ -81,8 +82,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
+    from pytest_flamegate.child.embedded.workloads import embedded_workloads
     from pytest_flamegate.commands.run import chosen
-    from pytest_flamegate.embedded.workloads import embedded_workloads
 
     embedded = embedded_workloads(settings.root, settings.thresholds)
     if parsed.workload is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.commands import common, keygen
-from pytest_flamegate.errors import ReceiptError, UsageError
+from pytest_flamegate.commands import common
+from pytest_flamegate.core.errors import ReceiptError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -19,6 +20,84 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.sources import Sources
 
 
+NAME = "flamegate.key"
+PASSPHRASE = "FLAMEGATE_KEY_PASSPHRASE"
+
+
+def add_keygen(subparsers: common.Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "keygen",
+        help="make a key pair to sign receipts with",
+        description="Writes an Ed25519 key pair: the private key (PKCS8 in PEM, for its owner's "
+        "eyes only) and beside it the public one (.pub). Nothing is overwritten. The private key "
+        f"is encrypted if {PASSPHRASE} is set or --passphrase is given.",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default=NAME,
+        metavar="PATH",
+        help=f"the private key, or a directory for {NAME} (default: here)",
+    )
+    parser.add_argument("--passphrase", action="store_true", help="ask for a passphrase")
+    parser.set_defaults(run=run_keygen)
+
+
+def run_keygen(parsed: argparse.Namespace) -> int:
+    """Make the pair."""
+    from pytest_flamegate.core import files as disk
+    from pytest_flamegate.receipt import keys
+
+    private = Path(parsed.output)
+    if parsed.output.endswith("/") or private.is_dir():
+        private /= NAME
+    public = private.with_name(f"{private.name}.pub")
+    for path in (private, public):
+        if os.path.lexists(path):
+            raise UsageError(
+                "E_KEY_EXISTS",
+                f"{str(path)!a} stands there already, and no key is overwritten.",
+                "Name another place with -o PATH, or move that one away.",
+            )
+    secret = passphrase(twice=True) if parsed.passphrase else _from_environment()
+    key = keys.generate()
+    disk.create(private, key.pem(secret), mode=0o600)
+    try:
+        disk.create(public, key.public.pem, mode=0o644)
+    except BaseException:
+        private.unlink(missing_ok=True)
+        raise
+    sealed = "encrypted" if secret else "not encrypted"
+    common.say(f"private key  {private} ({sealed}; keep it secret, and out of git)")
+    common.say(f"public key   {public} (for verify-receipt --key)")
+    common.say(f"keyid        {key.public.keyid}")
+    return 0
+
+
+def passphrase(*, twice: bool = False) -> bytes:
+    """Return the passphrase from the environment, or from whoever sits at the terminal."""
+    from getpass import getpass
+
+    from pytest_flamegate.receipt.keys import bad_passphrase
+
+    given = _from_environment()
+    if given is not None:
+        return given
+    if not sys.stdin.isatty():
+        raise bad_passphrase("A passphrase is wanted, and nobody can be asked for it here.")
+    typed = getpass("Passphrase of the key: ")
+    if not typed:
+        raise bad_passphrase("The passphrase is empty.")
+    if twice and getpass("Once more: ") != typed:
+        raise bad_passphrase("The two passphrases differ.")
+    return os.fsencode(typed)
+
+
+def _from_environment() -> bytes | None:
+    return os.environb.get(os.fsencode(PASSPHRASE)) or None
+
+
 def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
@@ -27,7 +106,7 @@ def add(subparsers: common.Subparsers) -> None:
         description="Writes attestation.dsse.json beside the receipt: an in-toto statement about "
         "receipt.json, evidence.json and profile.folded in a DSSE envelope. Signed again with "
         "another key it gains a signature. A passphrase is taken from "
-        f"{keygen.PASSPHRASE}, or asked for.",
+        f"{PASSPHRASE}, or asked for.",
     )
     parser.add_argument("receipt", type=Path, metavar="RECEIPT")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -50,8 +129,8 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
     from pytest_flamegate.receipt import Grade, store
-    from pytest_flamegate.receipt.dsse import ENVELOPE_MAX_BYTES
-    from pytest_flamegate.receipt.signing import sign
+    from pytest_flamegate.receipt.attestation import ENVELOPE_MAX_BYTES
+    from pytest_flamegate.receipt.sign import sign
     from pytest_flamegate.receipt.sources import ATTESTATION_NAME, read_sources
 
     grade = Grade.parse(parsed.require_grade)
@@ -72,7 +151,7 @@ def run(parsed: argparse.Namespace) -> int:
 @contextmanager
 def _undisturbed(directory: Path) -> Iterator[None]:
     """Let no run replace ``directory`` and nobody else sign in it, by the lock that runs take."""
-    from pytest_flamegate.receipt.locks import directory_lock
+    from pytest_flamegate.core.locks import directory_lock
     from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
 
     above = directory.parent
@@ -87,7 +166,7 @@ def _private_key(path: Path) -> PrivateKey:
     from pytest_flamegate.receipt import keys
 
     pem = keys.read_pem(path)
-    key = keys.load_private(pem, keygen.passphrase() if keys.is_encrypted(pem) else None)
+    key = keys.load_private(pem, passphrase() if keys.is_encrypted(pem) else None)
     if path.stat().st_mode & 0o077:
         common.say(f"note: others on this machine may use {path}; type: chmod 600 {path}")
     return key
@@ -120,7 +199,8 @@ def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
 
 def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
-    from pytest_flamegate.receipt import statement, store
+    from pytest_flamegate.receipt import attestation as statement
+    from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 
     stands = output.parent.resolve() == receipt.parent.resolve()

@@ -7,28 +7,28 @@ that a baseline belongs to. `judge_pairs` does what `judge` does for two sides t
 measured in interleaved pairs.
 """
 
-from pytest_flamegate.gate.against import judge_pairs, last_look
-from pytest_flamegate.gate.beside import beside_the_figures
-from pytest_flamegate.gate.brick import BrickChange
-from pytest_flamegate.gate.brick_costs import BrickCost
-from pytest_flamegate.gate.bricks import Bricks, judge_bricks
+from __future__ import annotations
+
+from pytest_flamegate.gate.bricks import BrickChange, BrickCost, Bricks, judge_bricks
 from pytest_flamegate.gate.comparability import (
+    MACHINE_ID_FIELDS,
     Comparability,
     Difference,
     compare,
     engine_differences,
+    machine_id,
 )
-from pytest_flamegate.gate.cost import WAITING, CostChange
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift
-from pytest_flamegate.gate.judgement import judge, no_baseline
-from pytest_flamegate.gate.machine import MACHINE_ID_FIELDS, machine_id
+from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.gate.hotspots import WAITING, CostChange, Hotspot, ShareDrift
+from pytest_flamegate.gate.instructions import beside_the_figures
+from pytest_flamegate.gate.judge import judge, judge_pairs, last_look, no_baseline
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, measurement_of
 from pytest_flamegate.gate.pairs import FIRST_LOOKS, Look, planned_looks
 from pytest_flamegate.gate.rule import RateVerdict, decide
 from pytest_flamegate.gate.shares import OTHER, ShareChange
 from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Known, Reason, Signal
-from pytest_flamegate.gate.stats import Estimate
+from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import (
     EXIT_CODES,
@@ -40,7 +40,6 @@ from pytest_flamegate.gate.verdict import (
     needs_more,
     refused,
 )
-from pytest_flamegate.gate.words import headline
 
 __all__ = [
     "EXIT_CODES",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.config import workload
+from pytest_flamegate.gate.statistics import mean
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.receipt.types import Evidence
+
 
 ABSENT = "absent"
 
@@ -259,3 +266,84 @@ def _told_apart(before: str, after: str, width: int) -> tuple[str, str]:
 
 def _shortened(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+MAX_CPU_PRESSURE_PCT = workload.MAX_CPU_PRESSURE_PCT
+REFERENCE_LIMIT = 0.3
+"""Beyond this change of its log time the machine is in another state altogether."""
+
+TRANSIENT_CODES = frozenset({"E_CPU_PRESSURE", "E_REFERENCE_OFF"})
+"""Differences that may go away when more is measured."""
+
+
+def condition_differences(baseline: Measurement, current: Measurement) -> tuple[Difference, ...]:
+    """Return how the state of the machine differed between two stored measurements.
+
+    ``E_CPU_PRESSURE`` where the CPUs were contended on one side only: contention on
+    both sides is spread that the statistics see. ``E_REFERENCE_OFF`` where the fixed
+    reference kernel itself changed speed by more than ``REFERENCE_LIMIT``: then the ratio
+    to it cannot be trusted either. A smaller change widens the interval instead.
+    """
+    return (*_pressure(baseline, current), *_reference_conditions(baseline, current))
+
+
+def _pressure(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+    old, new = baseline.cpu_pressure_pct, current.cpu_pressure_pct
+    if old is None or new is None:
+        return
+    if (old > MAX_CPU_PRESSURE_PCT) != (new > MAX_CPU_PRESSURE_PCT):
+        yield Difference("CPU pressure", f"{old:.0f} %", f"{new:.0f} %", "E_CPU_PRESSURE")
+
+
+def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
+    """Return the change of the reference kernel's log time, None without one on both sides."""
+    old, new = (
+        [math.log(p.reference_s) for p in side.timed if p.reference_s is not None]
+        for side in (baseline, current)
+    )
+    return mean(new) - mean(old) if old and new else None
+
+
+def _reference_conditions(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+    shift = reference_shift(baseline, current)
+    if shift is None or abs(shift) <= REFERENCE_LIMIT:
+        return
+    old, new = (
+        1e3 * math.exp(mean([math.log(p.reference_s) for p in side.timed if p.reference_s]))
+        for side in (baseline, current)
+    )
+    yield Difference(
+        "speed of the reference kernel", f"{old:.3f} ms", f"{new:.3f} ms", "E_REFERENCE_OFF"
+    )
+
+
+MACHINE_ID_FIELDS = ("cpu_model", "cpu_cores", "arch", "cpu_flags_sha256")
+"""Fields of the machine identity that the id depends on; the others are compared, not named."""
+
+_NOISE_WORDS = frozenset({"cpu", "processor", "core", "cores", "with", "graphics", "r", "tm"})
+_MAX_WORDS = 3
+_UNKNOWN = "unknown"
+
+
+def machine_id(identity: Mapping[str, str]) -> str:
+    """Return a stable, filesystem-safe name of the machine class, like ``amd-epyc-2c-3f9a1c``.
+
+    Depends on ``MACHINE_ID_FIELDS`` alone, so a kernel update keeps the name (and is
+    then reported as a difference). An absent field counts as ``unknown``.
+    """
+    known = {name: identity.get(name, "").strip() or _UNKNOWN for name in MACHINE_ID_FIELDS}
+    canonical = "\n".join(f"{name}={known[name]}" for name in MACHINE_ID_FIELDS)
+    digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    cores = re.sub(r"[^0-9]", "", known["cpu_cores"], flags=re.ASCII)[:6] or "x"
+    return "-".join([*_model_words(known["cpu_model"]), f"{cores}c", digest])
+
+
+def _model_words(model: str) -> list[str]:
+    """Return the first telling words of a CPU's marketing name."""
+    plain = re.sub(r"\((?:r|tm|c)\)", " ", model.lower())
+    plain = plain.split("@")[0]
+    words = [word for word in re.split(r"[^a-z0-9]+", plain) if word]
+    telling = [
+        word for word in words if word not in _NOISE_WORDS and not re.fullmatch(r"\d+core", word)
+    ]
+    return [word[:16] for word in telling[:_MAX_WORDS]] or [_UNKNOWN]

@@ -6,15 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.stats import mean, median
-from pytest_flamegate.workload.windows import of_one_process
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.statistics import mean, median
+from pytest_flamegate.observe.observation import of_one_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_flamegate.core.clocks import Interval
+    from pytest_flamegate.observe.observation import Block, Run
     from pytest_flamegate.receipt.types import Evidence, ProcessProfile
-    from pytest_flamegate.workload.observation import Block, Interval, Run
+
 
 REFERENCE_FOLLOWS = frozenset({"embedded"})
 """Engines for which the ratio to the reference kernel was measured to hold still.

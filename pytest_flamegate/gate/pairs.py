@@ -9,17 +9,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.hotspots import cpu_change
+from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.rule import RateVerdict, decide
-from pytest_flamegate.gate.stats import Estimate, mean, sample_variance
+from pytest_flamegate.gate.signals import rate_change_pct
+from pytest_flamegate.gate.statistics import Estimate, mean, sample_variance, student_t_upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_flamegate.gate.signals import ErrorRates
-    from pytest_flamegate.workload.observation import Block, Run
+    from pytest_flamegate.observe.observation import Block, Run
+    from pytest_flamegate.receipt.types import Evidence
+
 
 FIRST_LOOKS = (5, 7, 10, 14, 20, 28)
 """Pairs at which an answer may be given; each further look waits for 40 % more."""
@@ -191,3 +197,96 @@ def _unpaired(what: str) -> UndecidedError:
     return UndecidedError(
         "E_UNPAIRED", what, "Measure again: both sides of a comparison must be whole."
     )
+
+
+_TAIL = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCost:
+    """CPU seconds per token before and after, at the baseline's machine speed.
+
+    ``error`` is the relative standard error of their ratio, widened for few processes so
+    that quantiles of the normal distribution hold.
+    """
+
+    base_s: float
+    head_s: float
+    error: float
+
+
+def cpu_cost(base: Evidence, head: Evidence, *, paired: bool = False) -> CpuCost | None:
+    """Return what a token cost on both sides; None where too few processes tell.
+
+    ``paired`` says that the two were measured in pairs with each other.
+    """
+    try:
+        old, new = measurement_of(base), measurement_of(head)
+        if paired:
+            change = estimate_of([pair.cpu for pair in pair_differences(base, head)])
+        else:
+            change = cpu_change(old, new)
+    except (UndecidedError, ValueError):
+        return None
+    wider = student_t_upper(_TAIL, change.df) / NormalDist().inv_cdf(1.0 - _TAIL)
+    base_s = old.cpu_s_per_token
+    return CpuCost(
+        base_s=base_s,
+        head_s=base_s * math.exp(change.mean_diff),
+        error=max(wider, 1.0) * change.standard_error,
+    )
+
+
+PhaseName = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """One phase on the wall clock: ms to the first token, or ms between further ones.
+
+    ``change_pct`` is that of the rate (negative is slower), as for tokens per second; its
+    interval errs with the false-alarm rate of a look. ``certain`` says that it excludes zero.
+    """
+
+    name: PhaseName
+    baseline_ms: float
+    current_ms: float
+    change_pct: float
+    ci_low_pct: float
+    ci_high_pct: float
+    certain: bool
+
+
+def phase_changes(
+    base: Side, head: Side, differences: Sequence[PairDifference], rates: ErrorRates
+) -> tuple[PhaseChange, ...]:
+    """Return the phases that every pair tells apart, prefill first."""
+    found = []
+    phases: tuple[tuple[PhaseName, Callable[[Block], float | None]], ...] = (
+        ("prefill", first_gap_ns),
+        ("decode", further_gap_ns),
+    )
+    for name, gap_ns in phases:
+        logs = [getattr(difference, name) for difference in differences]
+        known = [value for value in logs if value is not None]
+        if len(known) < max(2, len(logs)):
+            continue
+        estimate = estimate_of(known)
+        low, high = estimate.lower(rates.alpha / 2), estimate.upper(rates.alpha / 2)
+        found.append(
+            PhaseChange(
+                name=name,
+                baseline_ms=_mean_ms(base, gap_ns),
+                current_ms=_mean_ms(head, gap_ns),
+                change_pct=rate_change_pct(estimate.mean_diff),
+                ci_low_pct=rate_change_pct(high),
+                ci_high_pct=rate_change_pct(low),
+                certain=low > 0.0 or high < 0.0,
+            )
+        )
+    return tuple(found)
+
+
+def _mean_ms(side: Side, gap_ns: Callable[[Block], float | None]) -> float:
+    gaps = (gap_ns(block) for run in side.runs if run.role == "timed" for block in run.blocks)
+    return mean([gap for gap in gaps if gap is not None]) / 1e6

@@ -17,19 +17,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.comparability import machine_differences
-from pytest_flamegate.gate.conditions import REFERENCE_LIMIT, reference_shift
-from pytest_flamegate.gate.machine import machine_id
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.comparability import (
+    REFERENCE_LIMIT,
+    machine_differences,
+    machine_id,
+    reference_shift,
+)
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.pairs import estimate_of
-from pytest_flamegate.gate.signals import MIN_PROCESSES
-from pytest_flamegate.gate.stats import Estimate, combine
-from pytest_flamegate.gate.views import (
+from pytest_flamegate.gate.rule import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
     REFERENCE_LEAK,
 )
+from pytest_flamegate.gate.signals import MIN_PROCESSES
+from pytest_flamegate.gate.statistics import Estimate, combine
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.replayed import RateAgain
 
@@ -37,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.observe.observation import Run
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.workload.observation import Run
+
 
 INSIDE_TAIL = 0.005
 """Probability, at either end, that the truth lies outside of the interval."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.gate.rule import POWER
-from pytest_flamegate.gate.stats import (
+from pytest_flamegate.gate.statistics import (
     Estimate,
     combine,
     holm,
@@ -20,13 +20,14 @@ from pytest_flamegate.gate.stats import (
     log_odds_variance,
     mean,
     sample_variance,
+    student_t_upper,
 )
-from pytest_flamegate.gate.student import student_t_upper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.receipt.types import ProcessProfile
+
 
 OTHER = "(other)"
 """The bucket of all frames too small to be judged one by one."""
@@ -204,3 +205,38 @@ def _logistic(log_odds_value: float) -> float:
         return 1.0 / (1.0 + math.exp(-log_odds_value))
     odds = math.exp(log_odds_value)
     return odds / (1.0 + odds)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSpread:
+    """One hotspot: its share of all samples (0 to 1), and how unlike it is between processes.
+
+    ``phi`` is the variance of the log-odds of its share over processes, as a multiple of
+    what independent samples would have (1). A gate that took samples for independent would
+    need ``phi`` times as many.
+    """
+
+    name: str
+    share: float
+    phi: float
+
+
+def share_spreads(processes: Sequence[ProcessProfile]) -> tuple[ShareSpread, ...]:
+    """Return the spread of every function with at least 1 % of the samples, hottest first.
+
+    Nothing is said of fewer than two processes with samples.
+    """
+    sampled = [process for process in processes if process.samples]
+    if len(sampled) < 2:
+        return ()
+    return tuple(
+        ShareSpread(name, share, _phi(sampled, name))
+        for name in frames_seen(sampled)
+        if (share := pooled_share(sampled, name)) >= HOTSPOT_SHARE
+    )
+
+
+def _phi(processes: Sequence[ProcessProfile], name: str) -> float:
+    counts = [(process.self_samples.get(name, 0), process.samples) for process in processes]
+    binomial = mean([log_odds_variance(count, total) for count, total in counts])
+    return sample_variance([log_odds(count, total) for count, total in counts]) / binomial

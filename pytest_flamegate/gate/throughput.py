@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.batches import ENOUGH, batch_estimate
-from pytest_flamegate.gate.conditions import reference_shift
-from pytest_flamegate.gate.rule import agreed, decide
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.comparability import reference_shift
+from pytest_flamegate.gate.rule import ENOUGH, agreed, batch_estimate, decide, views
 from pytest_flamegate.gate.signals import (
     MIN_PROCESSES,
     Reason,
@@ -27,17 +26,16 @@ from pytest_flamegate.gate.signals import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.stats import Estimate, combine, mean, sample_variance
-from pytest_flamegate.gate.views import views
+from pytest_flamegate.gate.statistics import Estimate, combine, mean, sample_variance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.rule import RateDecision, RateVerdict
+    from pytest_flamegate.gate.rule import RateDecision, RateVerdict, Views
     from pytest_flamegate.gate.signals import ErrorRates
-    from pytest_flamegate.gate.views import Views
     from pytest_flamegate.receipt.types import Batch
+
 
 TOKENS_PER_SECOND = "tokens_per_second"
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"

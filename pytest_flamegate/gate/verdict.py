@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.gate.comparability import COMPARABLE
-from pytest_flamegate.gate.conditions import TRANSIENT_CODES
+from pytest_flamegate.gate.comparability import COMPARABLE, TRANSIENT_CODES
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_flamegate.gate.brick import BrickChange
+    from pytest_flamegate.gate.bricks import BrickChange
     from pytest_flamegate.gate.comparability import Comparability
-    from pytest_flamegate.gate.cost import CostChange
-    from pytest_flamegate.gate.hotspots import Hotspot
-    from pytest_flamegate.gate.phases import PhaseChange
+    from pytest_flamegate.gate.hotspots import CostChange, Hotspot
+    from pytest_flamegate.gate.pairs import PhaseChange
     from pytest_flamegate.gate.signals import Helper, Reason, Signal
+
 
 VerdictName = Literal[
     "pass",

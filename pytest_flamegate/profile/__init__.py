@@ -7,13 +7,13 @@ workload, ``fold`` writes them down and ``hotspots`` ranks the functions.
 
 from __future__ import annotations
 
-from pytest_flamegate.profile.base import Probe, Profiler, Recording, Setup, Wrapped
 from pytest_flamegate.profile.category import category
-from pytest_flamegate.profile.choose import PROFILERS, choose, passed_over, profilers
-from pytest_flamegate.profile.fold import fold, label, merge, unfold
+from pytest_flamegate.profile.folded import fold, label, merge, unfold
+from pytest_flamegate.profile.frames import cut
 from pytest_flamegate.profile.hotspots import hotspots, no_samples, require_samples, require_stacks
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
-from pytest_flamegate.profile.roots import cut
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.profilers.choose import PROFILERS, choose, passed_over, profilers
 
 __all__ = [
     "PROFILERS",

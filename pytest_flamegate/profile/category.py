@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.model import Frame
 
+
 _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 
 

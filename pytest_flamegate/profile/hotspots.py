@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile.category import category
 from pytest_flamegate.profile.model import Hotspot
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile
+
 _WIDER = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
 _LEAVES = '"none" samples functions without their callers.'
 _OUTSIDE = "Measure again; if it stays, the engine works outside the function that is measured."

@@ -4,9 +4,10 @@ Receipts and evidence as bytes and types, strict JSON, the published schemas, ke
 policies, the rules of honesty, and the store that keeps results whole.
 """
 
-from pytest_flamegate.receipt.findings import Notice, Refusal
+from __future__ import annotations
+
+from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.verification import Verification
-from pytest_flamegate.receipt.verify import verify_receipt
+from pytest_flamegate.receipt.verify import Verification, verify_receipt
 
 __all__ = ["Grade", "Notice", "Refusal", "Verification", "verify_receipt"]

@@ -6,12 +6,22 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.profile import fold, hotspots
-from pytest_flamegate.receipt.backend import backend_of
-from pytest_flamegate.receipt.kernel_rates import kernel_rates
-from pytest_flamegate.receipt.metrics import cost_of, metrics, tokens_per_second
+from pytest_flamegate.core import json, schema
+from pytest_flamegate.core.clocks import utc_now
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.observe.redact import redacted
+from pytest_flamegate.profile.folded import fold
+from pytest_flamegate.profile.hotspots import hotspots
+from pytest_flamegate.receipt.metrics import (
+    claimed_kernels,
+    cost_of,
+    engine_kernels,
+    kernel_rates,
+    metrics,
+    tokens_per_second,
+)
 from pytest_flamegate.receipt.policies import policy_of_engine
-from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -19,19 +29,103 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
-from pytest_flamegate.workload.clocks import utc_now
-from pytest_flamegate.workload.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.core.schema import Kind
+    from pytest_flamegate.models.files import Stamp
+    from pytest_flamegate.observe.build import Look
+    from pytest_flamegate.observe.gpu import DevicesSeen
+    from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile import Hotspot, Profile
     from pytest_flamegate.receipt.types import Commit, Metric
-    from pytest_flamegate.workload.model_files import Stamp
-    from pytest_flamegate.workload.observation import Observation
-    from pytest_flamegate.workload.program import Look
-    from pytest_flamegate.workload.spec import Workload
+
+
+def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
+    """Return ``cuda`` only where two witnesses of different kinds say so, else ``cpu``.
+
+    The device: nodes, kernel driver and NVML agree, and every timed run was seen to
+    compute on it. And a kernel: one name at least, of the profile or told by the engine,
+    that shows GPU compute under the engine's kernel policy. A profiler of the CPU may see
+    none of a GPU's kernels; then the claim stays ``cpu``, and its grade says that this is
+    not the whole of it (``W_DEVICE_BUSY``).
+    """
+    seen = evidence.device
+    if seen is None or any(seen.missing()) or any(seen.contradictions()):
+        return "cpu"
+    timed = sum(run.role == "timed" for run in evidence.runs)
+    if not timed or active_runs(seen) < timed:
+        return "cpu"
+    policy = policy_of_engine(str(evidence.workload["engine"]))
+    gpu = any(policy.shows_gpu_compute(sighting.name) for sighting in evidence.kernels)
+    return "cuda" if gpu else "cpu"
+
+
+def active_runs(seen: DevicesSeen) -> int:
+    """Return how many timed runs were seen to compute on a device."""
+    return sum(run.active for run in seen.runs)
+
+
+RECEIPT_FIELDS = (
+    "schema_version",
+    "timestamp",
+    "compute_path",
+    "backend",
+    "deterministic",
+    "tokens_requested",
+    "tokens_generated",
+    "tokens_per_second",
+    "kernels",
+    "environment",
+    "model",
+)
+"""Schema 1.0.0, in the order in which its fields are written."""
+
+
+def receipt_document(receipt: Receipt) -> dict[str, object]:
+    """Return ``receipt`` as the document of schema 1.0.0, its fields in their order."""
+    plain = to_plain(receipt)
+    return {name: plain[name] for name in RECEIPT_FIELDS}
+
+
+def encode_receipt(receipt: Receipt) -> bytes:
+    """Return the bytes of ``receipt.json``; ReceiptError for figures that are not finite."""
+    return json.dumps(receipt_document(receipt))
+
+
+def encode_evidence(evidence: Evidence) -> bytes:
+    """Return the bytes of ``evidence.json``; ReceiptError for figures that are not finite."""
+    return json.dumps(to_plain(evidence))
+
+
+def decode_receipt(data: bytes) -> Receipt:
+    """Return the receipt that ``data`` holds; ReceiptError where it is malformed.
+
+    Only its form is checked here: whether it is honest, ``verify_receipt`` says. The
+    backend is read in any case; fields beyond schema 1.0.0 are left out.
+    """
+    document = _checked(data, "receipt", json.RECEIPT_MAX_BYTES)
+    document["backend"] = str(document["backend"]).lower()
+    return from_plain(Receipt, document)
+
+
+def decode_evidence(data: bytes) -> Evidence:
+    """Return the evidence that ``data`` holds; ReceiptError where it is malformed."""
+    return from_plain(Evidence, _checked(data, "evidence", json.EVIDENCE_MAX_BYTES))
+
+
+def _checked(data: bytes, kind: Kind, max_bytes: int) -> dict[str, object]:
+    document = json.loads(data, max_bytes=max_bytes)
+    refusals = schema.validate(document, kind)
+    if refusals:
+        first = refusals[0]
+        raise ReceiptError(first.code, first.message, first.todo)
+    assert isinstance(document, dict)  # the schema says so
+    return document
+
 
 KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})
 KERNEL_FLOOR = 0.001

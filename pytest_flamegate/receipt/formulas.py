@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.types import Metric
 
+
 Field = Literal["direction", "formula", "unit", "clock"]
 
 MEANINGS: Mapping[str, str] = MappingProxyType(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 
 _NOTHING = "nothing, for it breaks a rule or cannot be read"
 _OWN_WORD = (

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.receipt.findings import Refusal
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt.sources import read_source
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.sources import Source
+
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -37,9 +41,6 @@ except ImportError as error:
         "Signatures need the package cryptography, which cannot be imported.",
         "Type: pip install 'pytest-flamegate[sign]'.",
     ) from error
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.sources import Source
 
 KEY_MAX_BYTES = 16 << 10
 SIGNATURE_BYTES = 64

@@ -12,11 +12,12 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.receipt.findings import shown
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 POLICY_NAMES = ("bitnet", "embedded", "ggml", "torch", "generic")
 DEFAULT_POLICY = "bitnet"

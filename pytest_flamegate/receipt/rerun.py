@@ -10,21 +10,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.errors import ReceiptError, UsageError
-from pytest_flamegate.receipt.codec import to_plain
+from pytest_flamegate.config.toml import known
+from pytest_flamegate.config.workload import parse_injection
+from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.engines import OPTIONS, engine
+from pytest_flamegate.engines.base import ENGINE_KEYS
+from pytest_flamegate.engines.declare import from_table
+from pytest_flamegate.observe.redact import REDACTED
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.workload.declare import from_table
-from pytest_flamegate.workload.engines import OPTIONS, engine
-from pytest_flamegate.workload.engines.base import ENGINE_KEYS
-from pytest_flamegate.workload.injection import parse_injection
-from pytest_flamegate.workload.redaction import REDACTED
-from pytest_flamegate.workload.toml_file import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_flamegate.workload.spec import Workload
+    from pytest_flamegate.config.workload import Workload
+
 
 RUNS = (
     "engine",

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt.beneath import Directory, opened
-from pytest_flamegate.receipt.disk import read_bounded
-from pytest_flamegate.receipt.findings import Refusal, shown
-from pytest_flamegate.receipt.strict_json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.files import Directory, opened, read_bounded
+from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+from pytest_flamegate.core.text import Refusal, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 RECEIPT_NAME = "receipt.json"
 EVIDENCE_NAME = "evidence.json"

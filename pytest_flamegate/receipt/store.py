@@ -13,9 +13,9 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.receipt import disk, siblings
-from pytest_flamegate.receipt.disk import (
+from pytest_flamegate.core import files
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.files import (
     close,
     make_directory,
     read_bounded,
@@ -25,18 +25,18 @@ from pytest_flamegate.receipt.disk import (
     write_synced,
     writing,
 )
-from pytest_flamegate.receipt.locks import directory_lock, lock, open_locked
+from pytest_flamegate.core.locks import directory_lock, open_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
 
 __all__ = [
     "append_line",
     "clear",
     "ensure_gitignore",
     "inside",
-    "lock",
     "probe",
     "publish",
     "read_bounded",
@@ -127,8 +127,8 @@ def clear(directory: Path) -> None:
             return
         with directory_lock(directory.parent, LOCK_TIMEOUT_S):
             _refuse_other_than_directory(directory)
-            siblings.tidy(directory.parent, directory.name)
-            gone = siblings.passing(directory)
+            files.tidy(directory.parent, directory.name)
+            gone = files.passing(directory)
             with suppress(FileNotFoundError):
                 directory.rename(gone)
             try:
@@ -138,20 +138,20 @@ def clear(directory: Path) -> None:
                 with suppress(OSError):
                     gone.rename(directory)
                 raise
-            siblings.discard(gone)
+            files.discard(gone)
 
 
 def sweep(directory: Path) -> None:
     """Remove what killed writers left in ``directory``; later, where one is at work there."""
     with suppress(OSError, ToolError), directory_lock(directory, 0.0):
-        siblings.tidy(directory)
-        siblings.tidy_probes(directory)
+        files.tidy(directory)
+        files.tidy_probes(directory)
 
 
 def sweep_probes(directory: Path) -> None:
     """Remove only the probes, whose names nobody else uses: others' files stand here too."""
     with suppress(OSError, ToolError), directory_lock(directory, 0.0):
-        siblings.tidy_probes(directory)
+        files.tidy_probes(directory)
 
 
 def probe(directory: Path) -> None:
@@ -165,12 +165,12 @@ def probe(directory: Path) -> None:
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
         with directory_lock(place, LOCK_TIMEOUT_S):
-            siblings.tidy_probes(place)
-            path = siblings.probing(place)
+            files.tidy_probes(place)
+            path = files.probing(place)
             try:
                 write_synced(path, _PROBE)
             except BaseException:
-                siblings.discard(path)
+                files.discard(path)
                 raise
             path.unlink()
 
@@ -226,9 +226,9 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
     """
     make_directory(target.parent)
     with directory_lock(target.parent, LOCK_TIMEOUT_S):
-        siblings.tidy(target.parent, target.name)
-        fresh = siblings.passing(target)
-        kept = siblings.aside(target) if set_aside and os.path.lexists(target) else None
+        files.tidy(target.parent, target.name)
+        fresh = files.passing(target)
+        kept = files.aside(target) if set_aside and os.path.lexists(target) else None
         try:
             make(fresh)
             undo = _swap(fresh, target, kept)
@@ -239,11 +239,11 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
                     undo()
                 raise
         except BaseException:
-            siblings.discard(fresh)
+            files.discard(fresh)
             raise
         # What is done is done: what cannot be removed now is swept another time.
         with suppress(OSError):
-            siblings.tidy(target.parent, target.name)
+            files.tidy(target.parent, target.name)
         return kept
 
 
@@ -255,22 +255,22 @@ def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
     if not os.path.lexists(target):
         fresh.rename(target)
         return lambda: target.rename(fresh)
-    if kept is None and disk.exchange(fresh, target):
-        return lambda: disk.exchange(fresh, target)
+    if kept is None and files.exchange(fresh, target):
+        return lambda: files.exchange(fresh, target)
     if kept is None and not target.is_dir():
         # One step for a file; a second name keeps what stood there until all is synced.
-        old = siblings.waiting(target)
+        old = files.waiting(target)
         try:
             with suppress(OSError):
                 old.hardlink_to(target)
             fresh.replace(target)
         except BaseException:
-            siblings.discard(old)
+            files.discard(old)
             raise
         return lambda: old.replace(target)
     # Two steps where there is no single one. Between them no result is to be seen,
     # and after a crash there the next writer brings the earlier one back.
-    moved = kept or siblings.waiting(target)
+    moved = kept or files.waiting(target)
     target.rename(moved)
     try:
         fresh.rename(target)

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.observe.build import Program
+    from pytest_flamegate.observe.gpu import DevicesSeen
+    from pytest_flamegate.observe.observation import Run
     from pytest_flamegate.profile.model import Covers, Hotspot
-    from pytest_flamegate.workload.device import DevicesSeen
-    from pytest_flamegate.workload.observation import Run
-    from pytest_flamegate.workload.program import Program
+
 
 SCHEMA_VERSION = "1.0.0"
 

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt import crosscheck_replay, schema, strict_json
-from pytest_flamegate.receipt.attested import CONTRADICTIONS, judge
-from pytest_flamegate.receipt.case import Case
-from pytest_flamegate.receipt.claim import Claim
-from pytest_flamegate.receipt.codec import from_plain
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
-from pytest_flamegate.receipt.findings import Refusal
-from pytest_flamegate.receipt.folded import read_folded
+from pytest_flamegate.core import json, schema
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
-from pytest_flamegate.receipt.rules import NOTICES, RULES
+from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
+from pytest_flamegate.receipt.rules import replay as rules_replay
+from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
+from pytest_flamegate.receipt.rules.subject import Case, Claim, read_folded
+from pytest_flamegate.receipt.sign import CONTRADICTIONS, judge
 from pytest_flamegate.receipt.sources import Sources, read_sources
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.receipt.verification import Findings, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +27,85 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.policies import Policy
     from pytest_flamegate.receipt.replayed import Replayed
+    from pytest_flamegate.receipt.rules.rule import Breach
     from pytest_flamegate.receipt.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The answer about one receipt.
+
+    ``grade`` is the highest one reached, whether or not that was enough; ``policy``
+    names the kernel policy that was used; ``ceiling`` says in one sentence what a green
+    answer at the grade reached (or asked for) would prove. ``honest`` says that no rule of
+    honesty is broken, whatever else the reader asked for; ``unfit`` why an honest receipt
+    is not to be gated on (codes ``F_...``), empty for one that is not honest.
+    ``signed_by`` is the keyid of the trusted key that signed exactly these files, None if
+    none did or no key was given.
+    ``replayed`` is the replay that was handed in, if any; ``obtained_again`` says that it holds.
+    """
+
+    ok: bool
+    grade: Grade
+    refusals: tuple[Refusal, ...]
+    warnings: tuple[Notice, ...]
+    policy: str
+    ceiling: str
+    signed_by: str | None = None
+    honest: bool = False
+    unfit: tuple[Notice, ...] = ()
+    replayed: Replayed | None = None
+    obtained_again: bool = False
+
+    @property
+    def fit(self) -> bool:
+        """Whether the receipt is fit to gate on: honest, and nothing speaks against it."""
+        return self.honest and not self.unfit
+
+
+class Findings:
+    """Collects refusals and notices, and how low they push the grade."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self.warnings: list[Notice] = []
+        self.suspicions: list[str] = []
+        self.honest = True
+        self.case: Case | None = None
+        self.grade = Grade.OBSERVED
+
+    def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
+        """Add a refusal; the grade falls below the one it ``protects``.
+
+        One that protects none is the reader's wish, and no matter of honesty.
+        """
+        self.refusals.append(refusal)
+        self.honest = self.honest and protects is None
+        self.lower(protects)
+
+    def broken(self, breach: Breach) -> None:
+        """Add a broken rule as a refusal."""
+        self.refuse(Refusal(breach.code, breach.message, breach.todo), breach.protects)
+
+    def noticed(self, breach: Breach) -> None:
+        """Add a broken rule as a notice; it may still lower the grade."""
+        self.warnings.append(Notice(breach.code, breach.message, breach.todo))
+        self.lower(breach.protects)
+
+    def unfit(self) -> tuple[Notice, ...]:
+        """Return what speaks against gating on an honest receipt."""
+        if not self.honest:
+            return ()
+        if self.case is None:
+            return (NO_EVIDENCE,)
+        candidate = Candidate(self.case, tuple(self.suspicions))
+        reasons = REASONS.breaches(candidate)
+        return tuple(Notice(each.code, each.message, each.todo) for each in reasons)
+
+    def lower(self, protects: Grade | None) -> None:
+        """Let the grade fall below ``protects``."""
+        if protects is not None:
+            self.grade = min(self.grade, Grade(protects - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +191,7 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
         if evidence is not None:
             _crosscheck(claim, malformed, evidence, sources, found)
             if wishes.replay is not None and found.case is not None:
-                _replayed(crosscheck_replay.Replay(found.case, wishes.replay), malformed, found)
+                _replayed(replay.Replay(found.case, wishes.replay), malformed, found)
     obtained_again = found.grade is Grade.REPLAYED
     signed_by = _attest(sources, wishes, found)
     # ATTESTED stands above REPLAYED, and does not say that anything was run again.
@@ -157,10 +233,10 @@ def _read_receipt(
     parsed = (
         raw
         if isinstance(raw, Refusal)
-        else strict_json.parse(
+        else json.parse(
             raw,
-            max_containers=strict_json.RECEIPT_MAX_CONTAINERS,
-            max_commas=strict_json.RECEIPT_MAX_COMMAS,
+            max_containers=json.RECEIPT_MAX_CONTAINERS,
+            max_commas=json.RECEIPT_MAX_COMMAS,
         )
     )
     if isinstance(parsed, Refusal):
@@ -184,10 +260,10 @@ def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | N
         found.lower(Grade.OBSERVED)
         return None
     if not isinstance(raw, Refusal):
-        parsed = strict_json.parse(
+        parsed = json.parse(
             raw,
-            max_bytes=strict_json.EVIDENCE_MAX_BYTES,
-            max_containers=strict_json.EVIDENCE_MAX_CONTAINERS,
+            max_bytes=json.EVIDENCE_MAX_BYTES,
+            max_containers=json.EVIDENCE_MAX_CONTAINERS,
         )
         refusals = (
             [_of_evidence(parsed)]
@@ -261,11 +337,11 @@ def _crosscheck(
         found.noticed(breach)
 
 
-def _replayed(replay: crosscheck_replay.Replay, malformed: frozenset[str], found: Findings) -> None:
+def _replayed(replay: replay.Replay, malformed: frozenset[str], found: Findings) -> None:
     """Let a replay that holds raise the grade: only of what was observed and is not refused."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED
-    for breach in crosscheck_replay.CHECKS.breaches(replay, malformed):
+    for breach in rules_replay.CHECKS.breaches(replay, malformed):
         found.broken(breach)
-    for breach in crosscheck_replay.SHORTFALLS.breaches(replay, malformed):
+    for breach in rules_replay.SHORTFALLS.breaches(replay, malformed):
         found.noticed(breach)

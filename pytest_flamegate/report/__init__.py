@@ -4,15 +4,21 @@ Nothing is judged or measured here: every figure comes from the verdict, the rec
 the evidence or the profile. A new kind of report is one new file.
 """
 
+from __future__ import annotations
+
 from pytest_flamegate.report.ci import error_annotation, step_summary
 from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.failure import failure_section
-from pytest_flamegate.report.flamegraph_html import flamegraph_html
-from pytest_flamegate.report.flamegraph_svg import flamegraph
-from pytest_flamegate.report.guide import GuideEntry, guide_readme
-from pytest_flamegate.report.markdown import flamegraph_markdown
-from pytest_flamegate.report.provenance import picture_subtitle
-from pytest_flamegate.report.terminal import Outcome, preamble, summary, verification_text
+from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.markdown import GuideEntry, flamegraph_markdown, guide_readme
+from pytest_flamegate.report.sections import picture_subtitle
+from pytest_flamegate.report.terminal import (
+    Outcome,
+    failure_section,
+    preamble,
+    summary,
+    verification_text,
+)
 
 __all__ = [
     "GuideEntry",

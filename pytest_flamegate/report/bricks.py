@@ -6,16 +6,22 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.report import figures
+from pytest_flamegate.graph.critical_path import by_name
+from pytest_flamegate.graph.text import ascii_tree, harmless, microseconds
+from pytest_flamegate.report import html, text
+from pytest_flamegate.report.flame_html import named
+from pytest_flamegate.report.markup import block, code, escape, table
+from pytest_flamegate.report.svg import number
 from pytest_flamegate.report.text import cells, clip, columns, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rich.text import Text
+    from pytest_flamegate.bricks.record import Category, Provenance
+    from pytest_flamegate.graph.critical_path import CriticalPath
+    from pytest_flamegate.graph.graph import ExecutionGraph
+    from pytest_flamegate.graph.table import Row, Table
 
-    from pytest_flamegate.bricks.record import Provenance
-    from pytest_flamegate.bricks.table import Row, Table
 
 NONE = "–"
 TREE_LINES = 25
@@ -58,15 +64,15 @@ class BricksShown:
 
 
 def _ms(value_ns: float) -> str:
-    return figures.significant(value_ns / 1e6)
+    return text.significant(value_ns / 1e6)
 
 
 def _us(value_ns: float | None) -> str:
-    return NONE if value_ns is None else figures.significant(value_ns / 1e3)
+    return NONE if value_ns is None else text.significant(value_ns / 1e3)
 
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
-    "calls": ("Calls", lambda row: figures.count(row.calls)),
+    "calls": ("Calls", lambda row: text.count(row.calls)),
     "total": ("Total ms", lambda row: _ms(row.total_ns)),
     "self": ("Self ms", lambda row: _ms(row.self_ns)),
     "avg": ("Avg µs", lambda row: _us(row.avg_ns)),
@@ -99,7 +105,7 @@ def cells_of(row: Row, names: Sequence[str] = WIDE) -> list[str]:
     return [
         visible(row.name),
         *(_COLUMNS[name][1](row) for name in names),
-        figures.share(row.share),
+        text.share(row.share),
     ]
 
 
@@ -107,20 +113,20 @@ def other_cells(table: Table, names: Sequence[str] = WIDE) -> list[list[str]]:
     """Return the cells of the bricks that have no row of their own, and of what is in none."""
     rows = []
     if (rest := table.rest) is not None:
-        told = {"calls": figures.count(rest.calls), "self": _ms(rest.self_ns)}
-        label = f"{figures.plural(rest.bricks, 'other brick')}"
-        rows.append([label, *(told.get(name, "") for name in names), figures.share(rest.share)])
+        told = {"calls": text.count(rest.calls), "self": _ms(rest.self_ns)}
+        label = f"{text.plural(rest.bricks, 'other brick')}"
+        rows.append([label, *(told.get(name, "") for name in names), text.share(rest.share)])
     if table.whole == "wall":
         outside_ns = table.wall_ns - table.self_ns
         told = {"self": _ms(outside_ns)}
-        share = figures.share(outside_ns / max(table.wall_ns, 1))
+        share = text.share(outside_ns / max(table.wall_ns, 1))
         rows.append([OUTSIDE, *(told.get(name, "") for name in names), share])
     return rows
 
 
 def by_kind(table: Table) -> list[str]:
     """Return the share of each category of bricks, the largest first."""
-    return [f"{group.name} {figures.share(group.share)}" for group in table.categories]
+    return [f"{group.name} {text.share(group.share)}" for group in table.categories]
 
 
 def provenance(table: Table) -> list[str]:
@@ -128,28 +134,28 @@ def provenance(table: Table) -> list[str]:
     said = _SAID[table.provenance]
     if table.processes:
         of_its_own = "of its own" if table.processes == 1 else "of their own"
-        processes = figures.plural(table.processes, "process", "processes")
+        processes = text.plural(table.processes, "process", "processes")
         said += f" in {processes} {of_its_own}, never in timed ones"
     told = [said]
     if table.coverage is not None:
-        told.append(f"covers {figures.share(table.coverage)} of wall")
+        told.append(f"covers {text.share(table.coverage)} of wall")
     if table.tokens:
-        told.append(figures.plural(table.tokens, "token"))
+        told.append(text.plural(table.tokens, "token"))
     if any(row.self_ns < row.total_ns for row in table.rows):
         told.append("shares are of own time, without the bricks within")
     if table.whole == "self" and table.lanes > 1:
-        lanes = figures.plural(table.lanes, "thread or task", "threads or tasks")
+        lanes = text.plural(table.lanes, "thread or task", "threads or tasks")
         told.append(f"{lanes} side by side, so shares are of all bricks' own time")
     told += [_WAITED[sync] for sync in table.syncs if sync in _WAITED]
     if table.unended:
-        told.append(f"{figures.plural(table.unended, 'call')} did not end and stand in no figure")
+        told.append(f"{text.plural(table.unended, 'call')} did not end and stand in no figure")
     return told
 
 
 def latencies(table: Table) -> list[str]:
     """Return a sentence on each brick of which only the latency is known."""
     return [
-        f"{visible(row.name)}: {figures.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
+        f"{visible(row.name)}: {text.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
         "of work that overlapped: no time spent"
         for row in table.rows
         if row.latency_ns
@@ -162,7 +168,7 @@ def left_out(shown: BricksShown, shown_lines: int) -> list[str]:
     if left <= 0:
         return []
     how = f": {shown.all_of_it}" if shown.all_of_it else ""
-    return [f"… {figures.plural(left, 'more line')}{how}"]
+    return [f"… {text.plural(left, 'more line')}{how}"]
 
 
 def bricks_lines(
@@ -213,3 +219,172 @@ def _table(table: Table, width: int, colour: bool) -> list[str]:
             if row.share >= _HOT:
                 cell[-1] = Text(str(cell[-1]), "bold yellow")
     return columns(shown, right=range(1, len(shown[0])), gap=2, colour=colour)
+
+
+TITLE = "Bricks"
+BRICK_PAGES_TREE_LINES, TREE_LINES_MARKDOWN = 400, 60
+"""Lines of the tree on a page, where it is folded, and in Markdown, where it is not."""
+SHORT = 5
+"""Rows in a job's summary."""
+_BRIEF = ("calls", "avg", "token")
+_TONES: Mapping[Category, str] = {
+    "Norm": "norm",
+    "Attention": "attention",
+    "FFN": "matmul",
+    "Other": "native",
+}
+"""The colour of each category, from the palette of flame graphs."""
+
+
+def bricks_section(shown: BricksShown) -> str:
+    """Return the section's content as HTML, without its title."""
+    found = shown.table
+    rows = [_row(row) for row in found.rows]
+    for name, *columns_between, share in map(_texts, _others(shown)):
+        rows.append([name, share, "", "", *columns_between])
+    first, *more, last = head(found)
+    heads = [first, last, "", "kind", *more]
+    right = (1, *range(4, len(heads)))
+    parts = [
+        html.table(heads, rows, right=right, class_="bricks"),
+        html.lines("p", [" · ".join(by_kind(found))]),
+        html.lines("p", [" · ".join(provenance(found))], class_="muted"),
+        html.lines("p", [*latencies(found), shown.critical_path, shown.roofline]),
+        html.lines("p", shown.notes, class_="muted"),
+    ]
+    if shown.tree:
+        told = "\n".join(html.text(line) for line in _tree(shown, BRICK_PAGES_TREE_LINES))
+        summary = html.lines("summary", ["The execution tree of one token"])
+        parts.append(html.element("details", summary, html.element("pre", told)))
+    return "".join(parts)
+
+
+def bricks_markdown(shown: BricksShown) -> str:
+    """Return the section's content as Markdown, without its title."""
+    found = shown.table
+    first, *more = head(found)
+    rows = [
+        [code(row.name), escape(row.category), *map(escape, cells_of(row)[1:])]
+        for row in found.rows
+    ]
+    rows += [[escape(name), "", *map(escape, cells)] for name, *cells in _others(shown)]
+    told = [
+        " · ".join(map(escape, by_kind(found))),
+        " · ".join(map(escape, provenance(found))),
+        *map(escape, latencies(found)),
+        *map(escape, (shown.critical_path, shown.roofline, *shown.notes)),
+    ]
+    parts = [
+        table([first, "kind", *more], rows, right=range(2, len(more) + 2)),
+        "\n".join(f"- {each}" for each in told if each),
+    ]
+    if shown.tree:
+        parts += [
+            "The execution tree of one token:",
+            block("\n".join(_tree(shown, TREE_LINES_MARKDOWN)), "text"),
+        ]
+    return "\n\n".join(parts)
+
+
+def bricks_summary(name: str, shown: BricksShown) -> str:
+    """Return a short table of the workload ``name`` as Markdown, for a job's summary page."""
+    found = shown.table
+    first, *more = head(found, _BRIEF)
+    rows = [[code(row.name), *map(escape, cells_of(row, _BRIEF)[1:])] for row in found.rows[:SHORT]]
+    told = [" · ".join(map(escape, provenance(found))), escape(shown.roofline)]
+    return "\n\n".join(
+        [
+            f"### Bricks of {code(name)}",
+            table([first, *more], rows, right=range(1, len(more) + 1)),
+            *(each for each in told if each),
+        ]
+    )
+
+
+def _row(row: Row) -> list[str]:
+    # The share stands first, where a narrow page shows it without being scrolled.
+    tone = f"tone-{_TONES[row.category]}"
+    _, *cells, share = _texts(cells_of(row))
+    return [named(row.name, tone), share, _bar(row.share, tone), html.text(row.category), *cells]
+
+
+def _texts(cells: Sequence[str]) -> list[str]:
+    return [html.text(cell) for cell in cells]
+
+
+def _bar(share: float, tone: str) -> str:
+    """Return a bar as long as a share; the figure stands beside it, so it is not read aloud."""
+    drawn = html.element(
+        "rect", width=number(100 * min(max(share, 0.0), 1.0)), height="10", class_=tone
+    )
+    return (
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f"{drawn}</svg>"
+    )
+
+
+def _others(shown: BricksShown) -> list[list[str]]:
+    return other_cells(shown.table)
+
+
+def _tree(shown: BricksShown, lines: int) -> list[str]:
+    return [*shown.tree[:lines], *left_out(shown, lines)]
+
+
+def sums_text(
+    name: str,
+    table: Table | None,
+    *,
+    notes: tuple[str, ...] = (),
+    kernels: Mapping[str, int],
+    medians_us: Mapping[str, float],
+    width: int = 100,
+) -> str:
+    """Return the ``table`` of what is called ``name``, and below it what else was told.
+
+    ``kernels`` is how often each was dispatched, ``medians_us`` the middle of each phase.
+    """
+    lines: list[str] = []
+    if table is not None:
+        lines += bricks_lines(name, BricksShown(table, notes=notes), width=width)[1:]
+    if medians_us:
+        middles = [
+            f"{visible(phase.removesuffix('_us'))} {text.significant(value)} µs"
+            for phase, value in medians_us.items()
+        ]
+        lines += wrap(["in the median of all lines", *middles], width)
+    if kernels:
+        most_first = sorted(kernels.items(), key=lambda each: (-each[1], each[0]))
+        rows = [
+            ("Kernel", "Dispatched"),
+            *((visible(kernel), text.count(count)) for kernel, count in most_first),
+        ]
+        lines += [*([""] if lines else []), *columns(rows, right=(1,), gap=2)]
+        lines.append("dispatches as the engine told them, ingested and never gated")
+    return "\n".join(clip(line, width) for line in lines)
+
+
+_LONGEST = 10
+
+
+def graph_text(graph: ExecutionGraph, path: CriticalPath) -> str:
+    """Return the tree and, below it, the critical path with its share and its costliest bricks."""
+    return "\n".join([ascii_tree(graph), "", *path_lines(graph, path)])
+
+
+def path_lines(graph: ExecutionGraph, path: CriticalPath) -> list[str]:
+    """Return the critical path's length and share, and the names that it spends most in."""
+    spent = by_name(graph, path)
+    head = (
+        f"critical path {microseconds(path.length_ns)}, {text.share(path.share)} of the wall "
+        f"time of {microseconds(path.wall_ns)}"
+    )
+    if not spent:
+        return [head]
+    rows = [
+        (microseconds(self_ns), text.share(share), harmless(name))
+        for name, self_ns, share in spent[:_LONGEST]
+    ]
+    left = len(spent) - len(rows)
+    more = [f"  and {text.plural(left, 'other name')}"] if left else []
+    return [f"{head}; most of it in:", *columns(rows, right=(0, 1), indent=2), *more]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.gate.words import headline
-from pytest_flamegate.report.brick_pages import bricks_summary
-from pytest_flamegate.report.families_shown import family_sections
+from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.report.bricks import bricks_summary
+from pytest_flamegate.report.families import family_sections
 from pytest_flamegate.report.markup import code, escape, table
-from pytest_flamegate.report.signals import NONE, signal_cells
+from pytest_flamegate.report.sections import NONE, signal_cells
 from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.report.terminal import Outcome
+
 
 _MESSAGE = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
 _PROPERTY = (*_MESSAGE, (":", "%3A"), (",", "%2C"))

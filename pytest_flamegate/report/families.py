@@ -1,191 +1,160 @@
-"""The variants of one family side by side, as data for every report.
-
-Only described, never gated: variants may run other models on other prompts, so what was
-not alike is said with the figures.
-"""
+"""Variants side by side as lines of a terminal and as sections of Markdown."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.report.insights import by_self_share, category_shares
+from pytest_flamegate.report import html, text
+from pytest_flamegate.report.markup import code, escape, table
+from pytest_flamegate.report.sections import NONE, call_cells, family_tables
+from pytest_flamegate.report.text import cells, clip, columns, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pytest_flamegate.profile.model import Hotspot
     from pytest_flamegate.receipt.types import Evidence, Receipt
-
-HOTTEST = 3
-TOP_FUNCTIONS = 10
-_NAME = "name"
-_WORK = ("prompt", "max_tokens")
-_TAKEN = {
-    "profiler": "profiler",
-    "event": "event",
-    "rate_hz": "rate",
-    "call_graph": "call graph",
-    "python": "Python",
-    "covers": "phase",
-}
-"""What two profiles must share before their shares mean the same."""
+    from pytest_flamegate.report.sections import Family, FunctionCosts, Gated, Variant
 
 
-class Gated(Protocol):
-    """One gated workload; ``family`` and ``variant`` are None where it is no variant."""
-
-    @property
-    def workload(self) -> str:
-        """Its name."""
-
-    @property
-    def family(self) -> str | None:
-        """The name of its template."""
-
-    @property
-    def variant(self) -> str | None:
-        """What it is called within its family."""
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """What is claimed."""
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """What was seen."""
+NEVER_GATED = "side by side, shown and never gated"
+_SPEED = ("tokens/s", "quiet clock", "of fastest")
+_LEAST_ROOM = 24
+_WIDEST_NAME = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One variant: times are seconds per token, shares are 0 to 1, None is not measured.
+def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
+    """Return tokens per second and the quiet clock, dashes where they were not measured.
 
-    ``of_fastest`` is its speed by the quiet clock over that of the fastest variant.
-    ``categories`` are self shares, ``hottest`` the first few functions by self share.
+    Without a receipt the rate is that of the quiet clock. Of a benchmark it is its calls.
     """
-
-    name: str
-    tokens_per_second: float | None
-    quiet_s_per_token: float | None
-    of_fastest: float | None
-    categories: Mapping[str, float]
-    hottest: tuple[Hotspot, ...]
+    if (calls := call_cells(evidence)) is not None:
+        return calls
+    spent = value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
+    return _cells(receipt.tokens_per_second if receipt is not None else None, spent)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionCosts:
-    """One function's own CPU seconds per token, for each variant in the order of the family.
-
-    None where the variant has no profile or no cost, 0 where no sample was in the function.
-    """
-
-    name: str
-    category: str
-    cpu_s_per_token: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The variants of one template, their costliest functions, and what was not alike.
-
-    ``categories`` are those of any variant, the largest first.
-    """
-
-    name: str
-    variants: tuple[Variant, ...]
-    categories: tuple[str, ...]
-    functions: tuple[FunctionCosts, ...]
-    notes: tuple[str, ...]
-
-
-def family_tables(outcomes: Sequence[Gated]) -> tuple[Family, ...]:
-    """Return each family of which at least two variants were gated, in the order gated."""
-    families: dict[str, list[Gated]] = {}
-    for outcome in outcomes:
-        if outcome.family is not None:
-            families.setdefault(outcome.family, []).append(outcome)
-    return tuple(_family(name, found) for name, found in families.items() if len(found) > 1)
+def family_lines(outcomes: Sequence[Gated], width: int) -> list[str]:
+    """Return three tables for each family: speed, categories in shares, functions in µs/token."""
+    lines: list[str] = []
+    for family in family_tables(outcomes):
+        lines += ["", f"variants of {visible(family.name)}, {NEVER_GATED}"]
+        head = ("variant", *_SPEED)
+        rows = [head, *([visible(v.name), *_speed(v)] for v in family.variants)]
+        room = max(width - 3 - max(map(cells, columns(rows))), _LEAST_ROOM)
+        hottest = ["hottest", *(clip(_hottest(v), room) for v in family.variants)]
+        rows = [[*row, last] for row, last in zip(rows, hottest, strict=True)]
+        lines += columns(rows, right=(1, 2, 3))
+        names = [visible(variant.name) for variant in family.variants]
+        right = range(1, len(names) + 1)
+        if family.categories:
+            rows = [["share of CPU", *names]]
+            rows += [[name, *_shares(family, name)] for name in family.categories]
+            lines += columns(rows, right=right)
+        if family.functions:
+            rows = [["µs/token", *names]]
+            rows += [[clip(visible(f.name), _WIDEST_NAME), *_costs(f)] for f in family.functions]
+            lines += columns(rows, right=right)
+        lines += [visible(note, 1000) for note in family.notes]
+    return lines
 
 
-def _family(name: str, outcomes: Sequence[Gated]) -> Family:
-    quiet = [
-        value_of(each.evidence.metrics, "quiet_s_per_token") if each.evidence else None
-        for each in outcomes
-    ]
-    fastest = min((spent for spent in quiet if spent), default=None)
-    variants = tuple(
-        Variant(
-            name=each.variant or each.workload,
-            tokens_per_second=each.receipt.tokens_per_second if each.receipt else None,
-            quiet_s_per_token=spent or None,
-            of_fastest=fastest / spent if spent and fastest else None,
-            categories=category_shares(_hotspots(each)),
-            hottest=tuple(s for s in by_self_share(_hotspots(each))[:HOTTEST] if s.self_samples),
+def family_sections(outcomes: Sequence[Gated]) -> list[str]:
+    """Return the same as Markdown: headings, tables and lists, to be joined by empty lines."""
+    parts: list[str] = []
+    for family in family_tables(outcomes):
+        parts += [f"### Variants of {code(family.name)}", f"{NEVER_GATED.capitalize()}."]
+        head = ["variant", *_SPEED, *map(escape, family.categories), "hottest"]
+        rows = [
+            [code(name), *figures_, escape(hottest)]
+            for name, *figures_, hottest in _by_variant(family)
+        ]
+        parts.append(table(head, rows, right=range(1, len(head) - 1)))
+        if family.functions:
+            names = [f"{code(variant.name)} µs/token" for variant in family.variants]
+            costs = [
+                [code(each.name), escape(each.category), *_costs(each)] for each in family.functions
+            ]
+            parts.append(
+                table(["function", "category", *names], costs, right=range(2, len(names) + 2))
+            )
+        if family.notes:
+            parts.append("\n".join(f"- {escape(note)}" for note in family.notes))
+    return parts
+
+
+def family_pages(outcomes: Sequence[Gated]) -> list[str]:
+    """Return the same as pieces of HTML: of each family a heading, two tables and its notes."""
+    return [
+        html.element(
+            "section",
+            html.lines("h2", [f"Variants of {visible(family.name)}"]),
+            html.lines("p", [f"{NEVER_GATED.capitalize()}."], class_="muted"),
+            _page_table(["variant", *_SPEED, *family.categories, "hottest"], _by_variant(family)),
+            _page_table(
+                ["function, µs/token", "category", *(each.name for each in family.variants)],
+                [[each.name, each.category, *_costs(each)] for each in family.functions],
+            ),
+            html.lines("p", family.notes),
+            class_="family",
         )
-        for each, spent in zip(outcomes, quiet, strict=True)
-    )
-    highest: dict[str, float] = {}
-    for variant in variants:
-        for category, share in variant.categories.items():
-            highest[category] = max(share, highest.get(category, 0.0))
-    seen = [each.evidence for each in outcomes if each.evidence is not None]
-    return Family(
-        name=name,
-        variants=variants,
-        categories=tuple(sorted(highest, key=lambda each: (-highest[each], each))),
-        functions=_functions(outcomes),
-        notes=tuple(_notes(seen)),
+        for family in family_tables(outcomes)
+    ]
+
+
+def _by_variant(family: Family) -> list[list[str]]:
+    by_category = [_shares(family, each) for each in family.categories]
+    return [
+        [
+            variant.name,
+            *_speed(variant),
+            *(shares[index] for shares in by_category),
+            _hottest(variant) or NONE,
+        ]
+        for index, variant in enumerate(family.variants)
+    ]
+
+
+def _page_table(head: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return ""
+    cells_of = [[html.text(cell) for cell in row] for row in rows]
+    return html.table([visible(each) for each in head], cells_of, right=range(1, len(head) - 1))
+
+
+def _cells(rate: float | None, spent: float | None) -> tuple[str, str]:
+    if rate is None and spent:
+        rate = 1.0 / spent
+    return (
+        NONE if rate is None else text.significant(rate),
+        NONE if spent is None else f"{text.seconds(spent)}/tok",
     )
 
 
-def _hotspots(outcome: Gated) -> tuple[Hotspot, ...]:
-    profile = outcome.evidence.profile if outcome.evidence is not None else None
-    return profile.hotspots if profile is not None else ()
-
-
-def _functions(outcomes: Sequence[Gated]) -> tuple[FunctionCosts, ...]:
-    columns = [{each.name: each for each in _hotspots(outcome)} for outcome in outcomes]
-    categories = {name: each.category for column in columns for name, each in column.items()}
-    found = []
-    for name, category in categories.items():
-        costs = tuple(_cost(column, name) for column in columns)
-        if any(costs):
-            found.append(FunctionCosts(name, category, costs))
-    found.sort(key=lambda each: (-max(cost or 0.0 for cost in each.cpu_s_per_token), each.name))
-    return tuple(found[:TOP_FUNCTIONS])
-
-
-def _cost(column: Mapping[str, Hotspot], name: str) -> float | None:
-    if all(each.cpu_s_per_token is None for each in column.values()):
-        return None
-    return (column[name].cpu_s_per_token if name in column else None) or 0.0
-
-
-def _notes(seen: Sequence[Evidence]) -> Iterator[str]:
-    """Say what the variants differ in, and what that does to a comparison."""
-    keys = dict.fromkeys(key for each in seen for key in each.workload if key != _NAME)
-    different = [key for key in keys if _differs([each.workload.get(key) for each in seen])]
-    if different:
-        yield f"Declared otherwise: {', '.join(different)}."
-    if work := [key for key in different if key in _WORK]:
-        yield (f"Not the same work ({', '.join(work)}): a token of one is no token of the other.")
-    elif _differs([each.token_digest for each in seen]):
-        yield "The same prompt was answered with different tokens."
-    if _differs([each.clock_scope for each in seen]):
-        yield "Some clocks cover a whole program and others its sequences alone."
-    if _differs([dict(each.machine) for each in seen]):
-        yield "They ran on different machines: no figure compares."
-    profiles = [each.profile for each in seen if each.profile is not None]
-    taken = [
-        words for key, words in _TAKEN.items() if _differs([getattr(p, key) for p in profiles])
+def _speed(variant: Variant) -> list[str]:
+    ratio = variant.of_fastest
+    return [
+        *_cells(variant.tokens_per_second, variant.quiet_s_per_token),
+        NONE if ratio is None else text.share(ratio),
     ]
-    if taken:
-        yield (
-            f"Their profiles were not taken alike ({', '.join(taken)}): shares and costs of "
-            "functions compare roughly at best."
-        )
 
 
-def _differs(values: Sequence[object]) -> bool:
-    return any(value != values[0] for value in values)
+def _shares(family: Family, category: str) -> list[str]:
+    """Return the share of a category in each variant, a dash where it has no profile."""
+    return [
+        text.share(variant.categories.get(category, 0.0)) if variant.categories else NONE
+        for variant in family.variants
+    ]
+
+
+def _hottest(variant: Variant) -> str:
+    told = []
+    for each in variant.hottest:
+        cost = each.cpu_s_per_token
+        more = "" if cost is None else f" ({text.micros(cost)} µs)"
+        told.append(f"{visible(each.name)} {text.share(each.self_share)}{more}")
+    return ", ".join(told)
+
+
+def _costs(function: FunctionCosts) -> list[str]:
+    return [NONE if cost is None else text.micros(cost) for cost in function.cpu_s_per_token]

@@ -8,9 +8,8 @@ from rich.text import Text
 from textual.app import App
 from textual.widgets import Footer, Static, Tree
 
-from pytest_flamegate.bricks.labels import microseconds
-from pytest_flamegate.bricks.tree_text import tree_line
-from pytest_flamegate.report.graph_text import path_lines
+from pytest_flamegate.graph.text import microseconds, tree_line
+from pytest_flamegate.report.bricks import path_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widgets.tree import TreeNode
 
-    from pytest_flamegate.bricks.critical_path import CriticalPath
-    from pytest_flamegate.bricks.execution_graph import ExecutionGraph
+    from pytest_flamegate.graph.critical_path import CriticalPath
+    from pytest_flamegate.graph.graph import ExecutionGraph
+
 
 _MANY = 1000
 """Nodes that are added at once where a node is opened; the next so many when they are asked for."""

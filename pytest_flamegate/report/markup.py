@@ -11,6 +11,7 @@ from pytest_flamegate.report.text import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 # Anywhere in a line; at its start; and what hosts turn into links by themselves.
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")
 _START = re.compile(r"^([#+=-](?![\w.])|\d+(?=[.)](?:\s|$)))")

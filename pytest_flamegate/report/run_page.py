@@ -5,30 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.report import figures, page
-from pytest_flamegate.report.brick_pages import TITLE as BRICKS
-from pytest_flamegate.report.brick_pages import bricks_section
-from pytest_flamegate.report.families_shown import family_pages, speed_cells
-from pytest_flamegate.report.flamegraph_html import Drawn, flame
-from pytest_flamegate.report.own_word import HEAD, RIGHT, observed, own_rows
-from pytest_flamegate.report.own_word import TITLE as OWN_WORD
-from pytest_flamegate.report.provenance import (
+from pytest_flamegate.engines.declare import split
+from pytest_flamegate.report import html, text
+from pytest_flamegate.report.bricks import TITLE as BRICKS
+from pytest_flamegate.report.bricks import bricks_section
+from pytest_flamegate.report.families import family_pages, speed_cells
+from pytest_flamegate.report.flame_html import Drawn, flame
+from pytest_flamegate.report.sections import (
+    HEAD,
+    RIGHT,
+    cost_cells,
     hardware,
+    metric_title,
+    metric_value,
+    observed,
+    own_rows,
     picture_subtitle,
     program_notes,
     revision,
+    signal_cells,
     what_ran,
 )
-from pytest_flamegate.report.signals import cost_cells, metric_title, metric_value, signal_cells
+from pytest_flamegate.report.sections import TITLE as OWN_WORD
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.workload.variants import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_flamegate.gate.reading import Told
+    from pytest_flamegate.gate.document import Told
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.report.bricks import BricksShown
+
 
 _GOOD, _BAD = frozenset({"pass", "improved"}), frozenset({"regressed", "dishonest", "error"})
 _LONG = 4000
@@ -74,18 +81,18 @@ def run_page(reported: Sequence[Reported], *, title: str) -> str:
 
     Equal arguments give equal bytes.
     """
-    header = page.element(
+    header = html.element(
         "div",
-        page.lines("h1", [title]),
-        page.lines("p", [_about(reported)], class_="muted"),
+        html.lines("h1", [title]),
+        html.lines("p", [_about(reported)], class_="muted"),
     )
-    body = [page.element("header", header, page.element("div", class_="theme"))]
+    body = [html.element("header", header, html.element("div", class_="theme"))]
     if reported:
         workloads = (_workload(each, number) for number, each in enumerate(reported, 1))
         parts = [_overview(reported), *family_pages(reported), *workloads]
     else:
-        parts = [page.lines("p", ["No workload was measured."])]
-    return page.document(title, [*body, page.element("main", *parts)])
+        parts = [html.lines("p", ["No workload was measured."])]
+    return html.document(title, [*body, html.element("main", *parts)])
 
 
 def _about(reported: Sequence[Reported]) -> str:
@@ -96,7 +103,7 @@ def _about(reported: Sequence[Reported]) -> str:
     seen = [each.evidence for each in reported if each.evidence is not None]
     times = sorted({each.created for each in seen})
     told = [
-        figures.plural(len(reported), "workload"),
+        text.plural(len(reported), "workload"),
         _common([", ".join(hardware(each)) for each in seen], "machines"),
         _common(["".join(revision(each)) for each in seen], "revisions"),
         " to ".join(dict.fromkeys(times[:1] + times[-1:])),
@@ -114,7 +121,7 @@ def _common(values: Sequence[str], one: str) -> str:
 def _word(told: Told) -> str:
     verdict = told.verdict.verdict
     kind = "good" if verdict in _GOOD else "bad" if verdict in _BAD else "unsure"
-    return page.element("strong", page.text(verdict.replace("_", " ")), class_=f"verdict {kind}")
+    return html.element("strong", html.text(verdict.replace("_", " ")), class_=f"verdict {kind}")
 
 
 def _overview(reported: Sequence[Reported]) -> str:
@@ -125,29 +132,29 @@ def _overview(reported: Sequence[Reported]) -> str:
         speed, quiet = speed_cells(each.receipt, each.evidence)
         rows.append(
             [
-                page.element("a", page.text(each.name), href=f"#workload-{number}"),
+                html.element("a", html.text(each.name), href=f"#workload-{number}"),
                 _word(each.told),
-                page.text(speed),
-                page.text(quiet),
-                page.text(signal_cells(rate)[3] if rate is not None and changed else "–"),
-                page.text(each.told.verdict.grade),
+                html.text(speed),
+                html.text(quiet),
+                html.text(signal_cells(rate)[3] if rate is not None and changed else "–"),
+                html.text(each.told.verdict.grade),
             ]
         )
     head = ["workload", "verdict", "tokens/s", "quiet clock", "change", "receipt"]
-    return page.table(head, rows, right=(2, 3, 4), class_="overview")
+    return html.table(head, rows, right=(2, 3, 4), class_="overview")
 
 
 def _workload(reported: Reported, number: int) -> str:
     verdict, evidence = reported.told.verdict, reported.evidence
-    heading = page.element("h2", page.text(reported.name), " ", _word(reported.told))
+    heading = html.element("h2", html.text(reported.name), " ", _word(reported.told))
     subtitle = picture_subtitle(evidence, reported.receipt) if evidence is not None else ""
     # The headline begins with the verdict, which stands beside the name already.
     _, _, answer = reported.told.headline.partition(": ")
     parts = [
         heading,
-        page.lines("p", [visible(answer, _LONG)], class_="headline"),
-        page.lines("p", [subtitle], class_="muted"),
-        page.lines("p", reported.warnings, class_="warning", role="alert"),
+        html.lines("p", [visible(answer, _LONG)], class_="headline"),
+        html.lines("p", [subtitle], class_="muted"),
+        html.lines("p", reported.warnings, class_="warning", role="alert"),
         _reasons(reported),
         *_titled("Signals", _signals(reported)),
         *_titled("Where it went", _costs(reported)),
@@ -155,44 +162,44 @@ def _workload(reported: Reported, number: int) -> str:
         *_titled(BRICKS, bricks_section(reported.bricks) if reported.bricks else ""),
         _more("Metrics", _metrics(evidence)),
         _more(OWN_WORD, _own_word(evidence)),
-        _more("How sure", page.lines("p", _sureness(reported))),
+        _more("How sure", html.lines("p", _sureness(reported))),
         _more("What ran, and on what", _what_ran(evidence)),
         _more("What to do next", _next(reported)),
     ]
-    return page.element(
+    return html.element(
         "article", *parts, class_="workload", id=f"workload-{number}", data_verdict=verdict.verdict
     )
 
 
 def _titled(title: str, body: str) -> list[str]:
-    return [page.lines("h3", [title]), body] if body else []
+    return [html.lines("h3", [title]), body] if body else []
 
 
 def _more(title: str, body: str) -> str:
     if not body:
         return ""
-    return page.element("details", page.lines("summary", [title]), body)
+    return html.element("details", html.lines("summary", [title]), body)
 
 
 def _reasons(reported: Reported) -> str:
     told = [
-        page.element("li", page.lines("code", [each.code]), " ", page.text(each.message, _LONG))
+        html.element("li", html.lines("code", [each.code]), " ", html.text(each.message, _LONG))
         for each in reported.told.verdict.reasons
     ]
-    return page.element("ul", *told, class_="reasons")
+    return html.element("ul", *told, class_="reasons")
 
 
 def _signals(reported: Reported) -> str:
-    rows = [list(map(page.text, signal_cells(each))) for each in reported.told.verdict.signals]
+    rows = [list(map(html.text, signal_cells(each))) for each in reported.told.verdict.signals]
     head = ["signal", "baseline", "now", "change", "interval", "allowed", "could have seen",
             "decision"]  # fmt: skip
-    return page.table(head, rows, right=range(1, 7)) if rows else ""
+    return html.table(head, rows, right=range(1, 7)) if rows else ""
 
 
 def _costs(reported: Reported) -> str:
-    rows = [list(map(page.text, cost_cells(each))) for each in reported.told.verdict.attribution]
+    rows = [list(map(html.text, cost_cells(each))) for each in reported.told.verdict.attribution]
     head = ["function", "before µs/token", "after µs/token", "change µs/token", "explains"]
-    return page.table(head, rows, right=range(1, 5)) if rows else ""
+    return html.table(head, rows, right=range(1, 5)) if rows else ""
 
 
 def _flame(reported: Reported, number: int) -> str:
@@ -202,19 +209,19 @@ def _flame(reported: Reported, number: int) -> str:
 def _metrics(evidence: Evidence | None) -> str:
     found = observed(evidence) if evidence is not None else ()
     rows = [
-        [metric_title(each), metric_value(each), each.clock, figures.count(each.samples),
+        [metric_title(each), metric_value(each), each.clock, text.count(each.samples),
          each.provenance]
         for each in found
     ]  # fmt: skip
     head = ["figure", "value", "clock", "samples", "provenance"]
-    cells = [list(map(page.text, row)) for row in rows]
-    return page.table(head, cells, right=(1, 3)) if rows else ""
+    cells = [list(map(html.text, row)) for row in rows]
+    return html.table(head, cells, right=(1, 3)) if rows else ""
 
 
 def _own_word(evidence: Evidence | None) -> str:
     rows = own_rows(evidence) if evidence is not None else []
-    cells = [list(map(page.text, row)) for row in rows]
-    return page.table(list(HEAD), cells, right=RIGHT) if rows else ""
+    cells = [list(map(html.text, row)) for row in rows]
+    return html.table(list(HEAD), cells, right=RIGHT) if rows else ""
 
 
 def _sureness(reported: Reported) -> Iterable[str]:
@@ -223,10 +230,10 @@ def _sureness(reported: Reported) -> Iterable[str]:
     if verdict.error_rate_basis:
         yield f"Error rates: {verdict.error_rate_basis}."
     if verdict.smallest_detectable_pct is not None:
-        seen = figures.percent(verdict.smallest_detectable_pct)
+        seen = text.percent(verdict.smallest_detectable_pct)
         yield f"The smallest change that could have been seen: {seen}."
     if verdict.pairs is not None:
-        yield f"Measured in {figures.plural(verdict.pairs, 'pair')} against {verdict.against}."
+        yield f"Measured in {text.plural(verdict.pairs, 'pair')} against {verdict.against}."
     elif verdict.current_processes:
         yield (
             f"Timed processes: {verdict.baseline_processes} at the baseline, "
@@ -245,14 +252,14 @@ def _what_ran(evidence: Evidence | None) -> str:
     if evidence.program is not None:
         told["program"] = " · ".join(program_notes(evidence.program))
     told |= {**machine, "measured": evidence.created}
-    rows = [[page.text(name), page.text(value, _LONG)] for name, value in told.items()]
-    return page.table(["what", "value"], rows)
+    rows = [[html.text(name), html.text(value, _LONG)] for name, value in told.items()]
+    return html.table(["what", "value"], rows)
 
 
 def _next(reported: Reported) -> str:
     told = {"Measure it again": reported.again, "Accept it as the baseline": reported.accept}
     return "".join(
-        page.lines("p", [f"{what}:"]) + page.element("pre", page.text(command, _LONG))
+        html.lines("p", [f"{what}:"]) + html.element("pre", html.text(command, _LONG))
         for what, command in told.items()
         if command
     )

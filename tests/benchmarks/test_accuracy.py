@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.accuracy import Reading, error_pp, row
 from benchmarks.known_split import c_program, parts, python_program
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.core.errors import ToolError
 from tests.profile.profiles import native, python
 from tests.tools import require
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from benchmarks.brick_graphs import calls, table
-from pytest_flamegate.bricks.graph import critical_path, graph_of
+from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.graph import graph_of
 
 
 def test_the_calls_are_a_decoder_s() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.brick_shares import BLOCKS, FUNCTIONS, of_bricks, samples, table
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.embedded import MODEL_PATH, kernels
-from pytest_flamegate.embedded.serving import load_engine
-from pytest_flamegate.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded import MODEL_PATH, kernels
+from pytest_flamegate.child.embedded.serving import load_engine
+from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.profile.model import Frame
 from tests.bricks.factory import brick
 

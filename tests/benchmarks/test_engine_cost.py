@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.engine_cost import Pair, added_pct, cost, row
 from benchmarks.told_or_kept import SOURCE, TakesTurns, order
-from pytest_flamegate.workload.observation import Interval
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.clocks import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,9 @@ from types import MappingProxyType
 import pytest
 
 from benchmarks.engine_rates import PROMPT_TOKENS, TOKENS, Rates, llama_bench, rates, sources, table
-from pytest_flamegate.workload.observation import Block, Interval, Run
-from pytest_flamegate.workload.reported import Report
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Block, Run
 
 SAID = {"tokens": 3.0, "decode_tokens": 2.0, "decode_ms": 10.0}
 

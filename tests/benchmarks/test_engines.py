@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import header
 from benchmarks.engines import SECTIONS, main, smollm2, workloads
-from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 from benchmarks import fold_script, folders, grown
 from benchmarks.folding import Input, compared, require_all, table
 from benchmarks.timed import Took, alternating, median, timed, times_slower
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.profile.perf_script import parse_script
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.profile.profilers.perf_script import parse_script
 from tests.profile.profiles import DATA
 
 SAMPLES = grown.split((DATA / "perf-script-dwarf.txt").read_bytes())

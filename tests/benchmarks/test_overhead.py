@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from benchmarks.overhead import SETTINGS, Cost, Setting, cost, quartiles, table
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.profile import Probe
-from pytest_flamegate.workload.observation import Interval
 
 
 def test_cost_is_profiled_over_untouched() -> None:

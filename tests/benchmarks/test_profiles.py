@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import profiles
 from benchmarks.tables import Table
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.core.errors import ToolError
 
 
 def test_a_section_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

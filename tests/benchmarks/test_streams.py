@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import gzip
 import json
 import math
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.streams import apart, cells, centred, read
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from tests.benchmarks.made import pair, pairs
 
 SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}

@@ -6,9 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.durations import bucket
-from pytest_flamegate.bricks.names import category_of
-from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
+from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane, bucket, category_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks.graph import (
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.graph.graph import (
     AsyncTask,
     Brick,
     ExecutionGraph,
@@ -15,7 +16,6 @@ from pytest_flamegate.bricks.graph import (
     Layer,
     Transfer,
 )
-from pytest_flamegate.bricks.record import BrickCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks import bandwidth
-from pytest_flamegate.bricks.bandwidth import known_bandwidth, machine_bandwidth
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.output import Result
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.process import Result
+from pytest_flamegate.graph import roofline
+from pytest_flamegate.graph.roofline import known_bandwidth, machine_bandwidth
 
 SAID = b"sum-int64 1000 0.5 0.25 1.0\ndot-float32 1000 0.4 0.2 0.5\n"
 
@@ -32,16 +32,16 @@ def answer(
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache directory of its own, and a machine that has memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(bandwidth, "available_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(roofline, "available_bytes", lambda: 1 << 40)
     monkeypatch.setattr(process, "run", answer())
     return tmp_path / "pytest-flamegate/bandwidth-1"
 
 
 def test_it_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(bandwidth, "last_level_cache_bytes", lambda _: 1 << 20)
-    monkeypatch.setattr(bandwidth, "MEASURE_S", 0.0)
-    monkeypatch.setattr(bandwidth, "_keep", lambda *_: None)
+    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(roofline, "MEASURE_S", 0.0)
+    monkeypatch.setattr(roofline, "_keep", lambda *_: None)
     found = machine_bandwidth(fresh=True)
     assert found.array_bytes >= 4 << 20
     # Wide enough for any machine, narrow enough for a unit that is wrong.
@@ -67,7 +67,7 @@ def test_it_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
         machine_bandwidth(fresh=True)
 
 
-CORES = len(bandwidth._cpus(1 << 16))
+CORES = len(roofline._cpus(1 << 16))
 
 
 @pytest.mark.skipif(CORES < 2, reason="one core has one figure")
@@ -84,12 +84,12 @@ def test_more_threads_than_cores_are_as_many_as_cores() -> None:
 
 def test_another_machine_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
     machine_bandwidth()
-    monkeypatch.setattr(bandwidth, "identity", lambda: {"cpu_model": "another"})
+    monkeypatch.setattr(roofline, "identity", lambda: {"cpu_model": "another"})
     assert known_bandwidth() is None
 
 
 def test_the_array_is_four_times_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "last_level_cache_bytes", lambda _: 30 << 20)
+    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 30 << 20)
     found = machine_bandwidth()
     assert found.cache_bytes == 30 << 20
     assert 0 <= found.array_bytes - 4 * (30 << 20) <= 64
@@ -97,17 +97,17 @@ def test_the_array_is_four_times_the_caches(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_cache_that_nobody_tells_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "last_level_cache_bytes", lambda _: None)
+    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: None)
     found = machine_bandwidth()
     assert found.cache_bytes is None
-    assert found.array_bytes >= 4 * bandwidth.ASSUMED_CACHE_BYTES
+    assert found.array_bytes >= 4 * roofline.ASSUMED_CACHE_BYTES
     assert "4 × an assumed cache" in found.words
     assert known_bandwidth() == replace(found, cached=True)
 
 
 def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "last_level_cache_bytes", lambda _: 32 << 20)
-    monkeypatch.setattr(bandwidth, "available_bytes", lambda: 200 << 20)
+    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 32 << 20)
+    monkeypatch.setattr(roofline, "available_bytes", lambda: 200 << 20)
     with pytest.raises(FlamegateError, match=r"E_BANDWIDTH_MEMORY: .*128 MiB.*200 MiB"):
         machine_bandwidth()
 

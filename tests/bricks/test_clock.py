@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
-from pytest_flamegate.bricks.durations import bucket
 from pytest_flamegate.bricks.marks import FOLD_AT, Scope
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.bricks.record import bucket
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from tests.bricks.clocks import FakeClock, by_name
 
 

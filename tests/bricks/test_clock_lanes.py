@@ -14,7 +14,7 @@ import pytest
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
 from pytest_flamegate.bricks.marks import Scope
 from pytest_flamegate.bricks.record import Sync
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 from tests.bricks.clocks import FakeClock, by_name
 
 THREADS, CALLS = 6, 700

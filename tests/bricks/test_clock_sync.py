@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick, start
 from pytest_flamegate.bricks.record import Sync
-from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from tests.bricks.clocks import FakeClock, FakeDevice, by_name
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks.counters import (
+from pytest_flamegate.core import process
+from pytest_flamegate.core.process import Result
+from pytest_flamegate.graph.tensors import (
     L2_EVENTS,
     Counter,
     HitRate,
@@ -16,9 +18,7 @@ from pytest_flamegate.bricks.counters import (
     l2_hit_rate,
     read_perf_stat,
 )
-from pytest_flamegate.profile import programs
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.output import Result
+from pytest_flamegate.profile.profilers import trial
 from tests.tools import require
 
 UNSUPPORTED = """\
@@ -92,7 +92,7 @@ def perf(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> list[lis
         ran.append(argv)
         return Result(tuple(argv), code, b"", said.encode(), False, 0.1)
 
-    monkeypatch.setattr(programs, "find", lambda *_: "perf")
+    monkeypatch.setattr(trial, "find", lambda *_: "perf")
     monkeypatch.setattr(process, "run", run)
     return ran
 

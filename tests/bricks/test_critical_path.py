@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks.critical_path import by_name
-from pytest_flamegate.bricks.graph import (
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.graph.critical_path import by_name, critical_path
+from pytest_flamegate.graph.graph import (
     AsyncTask,
     Brick,
     ExecutionGraph,
@@ -18,11 +20,8 @@ from pytest_flamegate.bricks.graph import (
     Kernel,
     Layer,
     Transfer,
-    critical_path,
     graph_of,
 )
-from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.errors import UndecidedError
 from tests.bricks.graphs import attention, call, in_a_row, recorded
 
 Edges = list[tuple[int, int, Any]]

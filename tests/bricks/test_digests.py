@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks import digest_file, digests
-from pytest_flamegate.bricks.digest_file import read_digests, write_digests
-from pytest_flamegate.bricks.digests import Digests, Key
-from pytest_flamegate.errors import FlamegateError, ReceiptError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
+from pytest_flamegate.graph import tensors
+from pytest_flamegate.graph.tensors import Digests, Key, read_digests, write_digests
 
 ONES = np.ones((2, 3), np.float32)
 
@@ -73,7 +72,7 @@ def test_no_more_is_kept_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> No
     found.record("a", ONES)
     with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.*values"):
         found.record("b", ONES)
-    monkeypatch.setattr(digests, "MAX_TENSORS", 2)
+    monkeypatch.setattr(tensors, "MAX_TENSORS", 2)
     two = Digests()
     two.record("a", ONES)
     two.record("b", ONES)
@@ -146,7 +145,7 @@ def test_a_malformed_file_is_refused(data: bytes, words: str) -> None:
 
 def test_a_file_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_digests(recorded())
-    monkeypatch.setattr(digest_file, "MAX_BYTES", 100)
+    monkeypatch.setattr(tensors, "MAX_BYTES", 100)
     with pytest.raises(ReceiptError, match=r"E_DIGESTS.*100 bytes"):
         read_digests(data)
     with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.* 100 are read"):
@@ -155,7 +154,7 @@ def test_a_file_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_file_holds_all_the_values_that_the_documentation_keeps() -> None:
     """Base64 makes four characters of three bytes, and each tensor has a line of its own."""
-    assert digest_file.MAX_BYTES > (256 << 20) * 4 / 3 + 100_000 * 400
+    assert tensors.MAX_BYTES > (256 << 20) * 4 / 3 + 100_000 * 400
 
 
 def test_a_tensor_that_is_refused_takes_none_of_the_room_for_values() -> None:

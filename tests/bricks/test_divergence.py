@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.bricks.digests import Digests, Key
-from pytest_flamegate.bricks.divergence import divergence, sentence
-from pytest_flamegate.bricks.tensors import Tensor
-from pytest_flamegate.bricks.tolerance import Tolerance
-from pytest_flamegate.errors import FlamegateError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
+from pytest_flamegate.graph.tensors import Digests, Key, Tensor, Tolerance, divergence, sentence
 
 EXACT = Tolerance()
 NAN, INF = math.nan, math.inf

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.bricks.digests import Digests, Key
-from pytest_flamegate.bricks.divergence import divergence, sentence
-from pytest_flamegate.bricks.tolerance import Tolerance
-from pytest_flamegate.embedded import kernels, transformer
-from pytest_flamegate.embedded.kernels import BLOCK, TernaryMatrix
-from pytest_flamegate.embedded.tokenizer import encode
-from pytest_flamegate.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded import kernels, transformer
+from pytest_flamegate.child.embedded.kernels import BLOCK, TernaryMatrix
+from pytest_flamegate.child.embedded.tokenizer import encode
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.graph.tensors import Digests, Key, Tolerance, divergence, sentence
 
 PROMPT = "Once"
 TOKENS = 3

@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_flamegate.bricks.graph import Brick, ExecutionGraph, Kernel, dot
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel
+from pytest_flamegate.graph.text import dot
 from tests.bricks.graphs import attention
 from tests.tools import require
 

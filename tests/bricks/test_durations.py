@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks.durations import bucket, middle_ns, quantile_ns
+from pytest_flamegate.bricks.record import bucket, middle_ns, quantile_ns
 
 DURATIONS = st.integers(0, 10**15)
 

@@ -6,18 +6,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks import execution_graph
-from pytest_flamegate.bricks.graph import (
-    Brick,
-    ExecutionGraph,
-    Function,
-    Kernel,
-    Layer,
-    Transfer,
-    ascii_tree,
-    critical_path,
-)
-from pytest_flamegate.errors import UndecidedError, UsageError
+from pytest_flamegate.core.errors import UndecidedError, UsageError
+from pytest_flamegate.graph import graph as graph_graph
+from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Function, Kernel, Layer, Transfer
+from pytest_flamegate.graph.text import ascii_tree
 
 
 def graph_with(*nodes: Any) -> ExecutionGraph:
@@ -86,8 +79,8 @@ def test_a_copy_stands_in_what_started_it_and_leads_to_what_uses_it() -> None:
 
 
 def test_the_graph_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_graph, "MAX_NODES", 2)
-    monkeypatch.setattr(execution_graph, "MAX_EDGES", 1)
+    monkeypatch.setattr(graph_graph, "MAX_NODES", 2)
+    monkeypatch.setattr(graph_graph, "MAX_EDGES", 1)
     graph = graph_with(Brick("a"), Brick("b"))
     graph.add_edge(0, 1, "Sequence")
     for add in (lambda: graph.add_node(Brick("c")), lambda: graph.add_edge(1, 0, "Calls")):

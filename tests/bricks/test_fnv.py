@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.bricks.fnv import fnv1a
+from pytest_flamegate.graph.graph import fnv1a
 
 
 @pytest.mark.parametrize(

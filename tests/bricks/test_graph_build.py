@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from pytest_flamegate.bricks.graph import Brick, Kernel, Layer, Transfer, graph_of, kernel_of
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer, graph_of, kernel_of
 from tests.bricks.graphs import call, recorded
 
 

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks import graph_document
-from pytest_flamegate.bricks.graph import (
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.graph import document
+from pytest_flamegate.graph.document import from_document, to_document
+from pytest_flamegate.graph.graph import (
+    DIRECTIONS,
+    EDGE_KINDS,
     AsyncTask,
     Brick,
     ExecutionGraph,
@@ -18,11 +22,7 @@ from pytest_flamegate.bricks.graph import (
     Kernel,
     Layer,
     Transfer,
-    from_document,
-    to_document,
 )
-from pytest_flamegate.bricks.graph_nodes import DIRECTIONS, EDGE_KINDS
-from pytest_flamegate.errors import ReceiptError, UndecidedError, UsageError
 from tests.bricks.graphs import attention
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -130,7 +130,7 @@ def test_what_is_no_document_is_refused(document: object) -> None:
 
 @pytest.mark.parametrize("what", ["MAX_NODES", "MAX_EDGES"])
 def test_it_is_bounded(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_document, what, 6)
+    monkeypatch.setattr(document, what, 6)
     with pytest.raises(ReceiptError, match="more than the 6 allowed"):
         from_document(to_document(attention()))
 

@@ -8,11 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.bricks.hardware import (
-    available_bytes,
-    instruction_set,
-    last_level_cache_bytes,
-)
+from pytest_flamegate.graph.roofline import available_bytes, instruction_set, last_level_cache_bytes
 
 
 def cache(root: Path, cpu: int, index: int, *told: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pytest_flamegate.bricks.names import ALIASES, CATEGORIES, KNOWN, canonical, category_of
+from pytest_flamegate.bricks.record import ALIASES, CATEGORIES, KNOWN, canonical, category_of
 
 
 def test_fifteen_bricks_in_four_categories() -> None:

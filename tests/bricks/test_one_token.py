@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.bricks.one_token import one_token
+from pytest_flamegate.graph.text import one_token
 from tests.bricks.graphs import call
 
 

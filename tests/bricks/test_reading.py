@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.bricks import reading
-from pytest_flamegate.bricks.reading import LEAST_PASSES, READS, main, measure
+from pytest_flamegate.graph import read_memory
+from pytest_flamegate.graph.read_memory import LEAST_PASSES, READS, main, measure
 
 SLICE = 1 << 16
 
 
 @pytest.fixture(autouse=True)
 def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PASS_BYTES", 2 * SLICE)
+    monkeypatch.setattr(read_memory, "_PASS_BYTES", 2 * SLICE)
 
 
 @pytest.mark.parametrize("name", READS)

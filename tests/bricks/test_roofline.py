@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks.bandwidth import Bandwidth
-from pytest_flamegate.bricks.roofline import Roofline, roofline_of, roofline_sentence
+from pytest_flamegate.graph.roofline import Bandwidth, Roofline, roofline_of, roofline_sentence
+from pytest_flamegate.observe.gpu import DevicesSeen
 from pytest_flamegate.receipt.types import Metric
-from pytest_flamegate.workload.device import DevicesSeen
 from tests.receipt.factory import build
 from tests.receipt.gpu import gpu_run
 

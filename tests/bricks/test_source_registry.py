@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.bricks.fnv import fnv1a
-from pytest_flamegate.bricks.graph import SourceRegistry
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.graph.graph import SourceRegistry, fnv1a
 
 
 @pytest.mark.parametrize(

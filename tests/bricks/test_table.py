@@ -14,12 +14,18 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks import brick as mark
-from pytest_flamegate.bricks.durations import bucket
-from pytest_flamegate.bricks.names import CATEGORIES, KNOWN, category_of
-from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
-from pytest_flamegate.bricks.table import Table, table_of, tabulate
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.bricks.record import (
+    CATEGORIES,
+    KNOWN,
+    BrickPass,
+    BrickTotals,
+    Lane,
+    bucket,
+    category_of,
+)
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.graph.table import Table, table_of, tabulate
 from tests.bricks.clocks import FakeClock
 from tests.bricks.factory import brick, passed
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks.record import BrickCall, BrickTotals, Lane, Recorded
-from pytest_flamegate.bricks.telling import MOST_CALLS, Told, read, tell
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.bricks.wire import MOST_CALLS, Told, read, tell
+from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 RECORDED = Recorded(
     wall_ns=1000,

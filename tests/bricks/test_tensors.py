@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.bricks.tensors import DTYPES, Tensor, tensor_of, trueno_checksum
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.graph.tensors import DTYPES, Tensor, tensor_of, trueno_checksum
 
 ONES = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks import tiles
-from pytest_flamegate.bricks.tiles import LEVELS, TileRecorder, TileStats, tile
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.graph import tensors
+from pytest_flamegate.graph.tensors import LEVELS, TileRecorder, TileStats, tile
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(tiles, "time", made)
+    monkeypatch.setattr(tensors, "time", made)
     return made
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.bricks.graph import Brick, ExecutionGraph, Kernel, Layer, ascii_tree, graph_of
-from pytest_flamegate.bricks.tree_text import tree_line
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, graph_of
+from pytest_flamegate.graph.text import ascii_tree, tree_line
 from tests.bricks.graphs import attention, call
 
 TREE = """\

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.profile.difference import Side, difference
 from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.report.flamegraph_html import flamegraph_html
+from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.browser.watched import Watched, boxes, named
 from tests.report import factory
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Locator, Page
+
 
 OLD: dict[Stack, int] = {
     (*factory.FFN, factory.python("ternary_gemv")): 8000,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.profile.model import Stack, Unit
-from pytest_flamegate.report import figures
-from pytest_flamegate.report.flamegraph_html import flamegraph_html
+from pytest_flamegate.report import text
+from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.browser.watched import Watched, boxes, named
 from tests.report import factory
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser, FloatRect, Page
+
 
 COST_S = 1.93e-3
 
@@ -86,8 +87,8 @@ def test_every_box_says_name_module_share_and_cost(page: Page) -> None:
     modules = {"ternary_gemv": "kernels.py", "quantize": "kernels.py", "memmove": "libc.so.6",
                "read": "kernel"}  # fmt: skip
     expected = {
-        f"{name}, {modules.get(name, 'engine.py')}, {figures.share(count / total)} of samples, "
-        f"{figures.seconds(COST_S * count / total)} per token"
+        f"{name}, {modules.get(name, 'engine.py')}, {text.share(count / total)} of samples, "
+        f"{text.seconds(COST_S * count / total)} per token"
         for name, count in counts.items()
     }
     assert set(boxes(page)) == expected | {"all, 100.0 % of samples, 1.93 ms per token"}

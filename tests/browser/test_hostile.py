@@ -11,8 +11,8 @@ import pytest
 from pytest_flamegate.profile.difference import Side, difference
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.flamegraph_html import flamegraph_html
-from pytest_flamegate.report.flamegraph_svg import flamegraph
+from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_svg import flamegraph
 from tests.browser.watched import Watched
 from tests.report import factory
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
+
+if TYPE_CHECKING:
     Draw = Callable[[tuple[str, ...]], str]
 
 HOSTILE = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.report import figures
+from pytest_flamegate.report import text
 from tests.browser.test_flame import focused, found, said, write
 from tests.browser.watched import Watched, named
 from tests.report import factory
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Page
+
 
 PREVENTED = """([key, ctrl]) => !document.activeElement.dispatchEvent(
     new KeyboardEvent("keydown", {key, ctrlKey: ctrl, bubbles: true, cancelable: true}))"""
@@ -51,7 +52,7 @@ def test_search_by_expression(page: Page) -> None:
     box.fill("^(rms|soft)")
     assert found(page) == "no match"
     page.get_by_role("button", name="Regular expression").click()
-    assert found(page) == f"{figures.share(98 / 1312)} of samples match"
+    assert found(page) == f"{text.share(98 / 1312)} of samples match"
     box.fill("(")
     assert found(page) == "not a regular expression"
 

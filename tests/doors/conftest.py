@@ -10,9 +10,9 @@ import jsonschema.validators  # noqa: F401
 import numpy as np  # noqa: F401
 import pytest
 
-import pytest_flamegate.gatekeeper
+import pytest_flamegate.pytest_.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
-from pytest_flamegate.machine_lock import DIRECTORY
+from pytest_flamegate.run.lock import DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.tools import require
 

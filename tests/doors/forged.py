@@ -6,15 +6,16 @@ import hashlib
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.receipt.build import (
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.receipt.compose import (
     decode_evidence,
     decode_receipt,
     encode_evidence,
     encode_receipt,
 )
 from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct
-from pytest_flamegate.workload.digest import token_digest
-from pytest_flamegate.workload.observation import Interval, Observation
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+
 UNPROFILED = ("--flamegate", "--flamegate-profiler=none", "--flamegate-budget=20")
 
 

@@ -1,12 +1,14 @@
 """Which measurements a baseline rests on."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.batching import MOST, batch_of, joined
 from pytest_flamegate.receipt.types import Batch, Commit
+from pytest_flamegate.run.publish import MOST, batch_of, joined
 from tests.gate.factory import QUIET, baseline, evidence
 
 CLEAN = Commit("a" * 40, "main", 0, "t" * 64)

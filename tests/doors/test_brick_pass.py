@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.embedded.workloads import embedded_workloads
+from pytest_flamegate.child.embedded.workloads import embedded_workloads
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import BrickBudget, Thresholds, Workload
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate import More
-from pytest_flamegate.measuring import Measuring
-from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.session import Session
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import BrickBudget, Thresholds, Workload
+from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.run.session import Session
 from tests.workload.repositories import git, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_flamegate.outcome import Outcome
+    from pytest_flamegate.run.outcome import Outcome
+
 
 PLAIN = """\
 def generate(prompt, max_tokens):
@@ -185,7 +186,7 @@ def test_a_budget_left_open_gets_more_passes_while_there_is_time(
 
     workload = budgeted(python(tmp_path, MARKED))
     measuring = Measuring(workload, Served({}), None, 8.0, NoProgress(), _began_s=0.0)
-    monkeypatch.setattr("pytest_flamegate.measuring.time", clock)
+    monkeypatch.setattr("pytest_flamegate.run.measure.time", clock)
     monkeypatch.setattr(Observer, "bricked", bricked)
     measuring._bricks()
     assert len(measuring.bricks) == 5

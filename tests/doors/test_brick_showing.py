@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate import brick_showing
-from pytest_flamegate.brick_showing import bricks_in, bricks_of
-from pytest_flamegate.bricks.bandwidth import Bandwidth
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.receipt.codec import to_plain
-from pytest_flamegate.settings import Settings
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.graph.roofline import Bandwidth
+from pytest_flamegate.run import bricks
+from pytest_flamegate.run.bricks import bricks_in, bricks_of
 from tests.bricks.factory import brick, passed
 from tests.doors.project import QUICK
 from tests.report import factory
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.types import Evidence
     from tests.doors.project import Project
+
 
 CALLS = (
     BrickCall("RmsNorm", 0, 1_000, 1_000, layer=0, phase="decode", elements=64),
@@ -45,7 +46,7 @@ BANDWIDTH = Bandwidth(
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brick_showing, "known_bandwidth", lambda threads: BANDWIDTH)
+    monkeypatch.setattr(bricks, "known_bandwidth", lambda threads: BANDWIDTH)
 
 
 def evidence() -> Evidence:
@@ -130,8 +131,8 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     def refuse(threads: int) -> Bandwidth:
         raise ToolError("E_BANDWIDTH_MEMORY", "There is no room.", "Make some.")
 
-    monkeypatch.setattr(brick_showing, "known_bandwidth", lambda threads: None)
-    monkeypatch.setattr(brick_showing, "machine_bandwidth", refuse)
+    monkeypatch.setattr(bricks, "known_bandwidth", lambda threads: None)
+    monkeypatch.setattr(bricks, "machine_bandwidth", refuse)
     settings = Settings.from_values({}, root=tmp_path)
     shown, warnings = bricks_in(tmp_path, evidence(), settings, measure=True)
     assert shown is not None

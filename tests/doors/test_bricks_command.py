@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import json as json_
 import os
 import subprocess
 import sys
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.opening_graph import open_graph
-from pytest_flamegate.receipt import strict_json
-from pytest_flamegate.receipt.codec import to_plain
+from pytest_flamegate.core import json
+from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.run.open_bricks import open_graph
 from tests.bricks.graphs import call
 
 Told = pytest.CaptureFixture[str]
@@ -43,7 +43,7 @@ def document(**changed: object) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "bricks.json").write_bytes(strict_json.dumps(document()))
+    (tmp_path / "bricks.json").write_bytes(json.dumps(document()))
     return tmp_path
 
 
@@ -83,11 +83,11 @@ def test_dot_is_written(run: Path, capsys: Told) -> None:
         (b"[" * 100 + b"]" * 100, 3, "E_JSON_DEPTH"),
         (b"{}", 3, "E_UNKNOWN_FORMAT"),
         (b'{"kind": "execution-graph"}', 3, "E_GRAPH_DOCUMENT"),
-        (json.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
-        (json.dumps(document(calls=[7])).encode(), 3, "E_WRONG_TYPE"),
-        (json.dumps(document(calls={})).encode(), 3, "E_WRONG_TYPE"),
-        (json.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
-        (json.dumps(document(calls=to_plain((call("a", 5, 4),)))).encode(), 2, "E_GRAPH_NODE"),
+        (json_.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
+        (json_.dumps(document(calls=[7])).encode(), 3, "E_WRONG_TYPE"),
+        (json_.dumps(document(calls={})).encode(), 3, "E_WRONG_TYPE"),
+        (json_.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
+        (json_.dumps(document(calls=to_plain((call("a", 5, 4),)))).encode(), 2, "E_GRAPH_NODE"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -110,7 +110,7 @@ def test_a_directory_without_bricks_and_a_missing_file(tmp_path: Path, capsys: T
 
 def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
     hostile = call("a\x1b]0;b\x07\n", 0, 1000, kernel="k\u202e")
-    (run / "bricks.json").write_bytes(strict_json.dumps(document(calls=to_plain((hostile,)))))
+    (run / "bricks.json").write_bytes(json.dumps(document(calls=to_plain((hostile,)))))
     for shape in ([], ["--tree"], ["--dot"], ["--json"]):
         assert main(["bricks", str(run), *shape]) == 0
         assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.gate.ledger import LedgerLine
-from pytest_flamegate.knobs import COMPARE_BUDGET_S
-from pytest_flamegate.receipt.codec import from_plain
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.gate.calibration import LedgerLine
 from tests.doors.project import Project, workload
 from tests.doors.test_interrupt import interrupt
 

@@ -9,8 +9,16 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate import ledger
-from pytest_flamegate.calibrated import (
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.workload import Injection, Thresholds, Workload
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.gate.calibration import LedgerLine, Plan, aa_gates
+from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.shares import ShareSpread
+from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.run import calibration as run_calibration
+from pytest_flamegate.run.calibrate import document, plan_for, refusal, supported
+from pytest_flamegate.run.calibration import (
     Calibration,
     calibration_known,
     decode,
@@ -20,15 +28,6 @@ from pytest_flamegate.calibrated import (
     load_ledger,
     recipe_sha256,
 )
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.gate.calibration import Plan
-from pytest_flamegate.gate.dispersion import ShareSpread
-from pytest_flamegate.gate.ledger import LedgerLine, aa_gates
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
-from pytest_flamegate.knobs import COMPARE_BUDGET_S
-from pytest_flamegate.receipt.shelves import Shelves
-from pytest_flamegate.supported import document, plan_for, refusal, supported
-from pytest_flamegate.workload.spec import Injection, Thresholds, Workload
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
 MACHINE = "machine-2c-123456"
@@ -160,7 +159,7 @@ def test_decode_refuses_by_name() -> None:
 
 def enter(shelves: Shelves) -> int:
     gates = aa_gates(calibration().differences, 5.0, Plan.whole(FIRST_LOOKS))
-    ledger.enter(shelves, calibration(), 5.0, gates)
+    run_calibration.enter(shelves, calibration(), 5.0, gates)
     return len(gates)
 
 

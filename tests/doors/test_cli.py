@@ -20,12 +20,12 @@ from pytest_flamegate import __version__
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import chosen, worst
-from pytest_flamegate.errors import ReceiptError, ToolError, UndecidedError, UsageError
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
-from pytest_flamegate.machine_lock import DIRECTORY
-from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.receipt.shelves import Shelves
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.run.lock import DIRECTORY
+from pytest_flamegate.run.outcome import Outcome
 from tests.doors.project import JUDGED, workload, write_toy
 from tests.receipt.factory import build
 
@@ -610,7 +610,7 @@ def test_doctor_tells_the_two_kinds_of_engine_apart(
     from pytest_flamegate import profile
 
     # In place of the table, not in it: put back one by one its entries would change their order.
-    table = import_module("pytest_flamegate.profile.choose")
+    table = import_module("pytest_flamegate.profile.profilers.choose")
     seen = profile.Probe("perf", "6.1", usable=True, sees_python=python, sees_native=native)
     one = SimpleNamespace(name="perf", probe=lambda: seen)
     monkeypatch.setattr(table, "PROFILERS", {"perf": lambda _: one})
@@ -627,7 +627,7 @@ def test_doctor_where_no_profiler_works(tmp_path: Path) -> None:
     """Told with what to do instead, and with the exit code of a tool that failed."""
     code = (
         "from importlib import import_module;"
-        "known = import_module('pytest_flamegate.profile.choose').PROFILERS;"
+        "known = import_module('pytest_flamegate.profile.profilers.choose').PROFILERS;"
         "[known.pop(name) for name in list(known) if name != 'none'];"
     )
     done = subprocess.run(

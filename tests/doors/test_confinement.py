@@ -188,7 +188,7 @@ def test_what_is_named_for_output_is_no_link(place: Path, kind: str, option: str
 
 def test_a_readme_of_somebody_else_is_left_alone(place: Path) -> None:
     from pytest_flamegate.commands.flamegraph import _is_ours
-    from pytest_flamegate.report.guide import guide_readme
+    from pytest_flamegate.report.markdown import guide_readme
 
     path = place / "project" / "README.md"
     assert _is_ours(path)

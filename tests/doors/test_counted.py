@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+
 RUNS = 8
 COUNTED = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=callgrind")
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate import decoding
-from pytest_flamegate.decoding import decode_alone, decoded, document
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.measuring import Measuring
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.json import loads
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines import engine
 from pytest_flamegate.profile import Probe, Profile, Recording, Stack, Wrapped
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.receipt.strict_json import loads
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.run import decode
+from pytest_flamegate.run.decode import decode_alone, decoded, document
+from pytest_flamegate.run.measure import Measuring
 from tests.profile.profiles import profile, python
 from tests.report import factory
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.profile.model import Covers
+
 
 PREFILL: Stack = (python("main"), python("prefill"))
 DECODE: Stack = (python("main"), python("decode"))
@@ -142,7 +143,7 @@ def test_what_cannot_be_subtracted_is_refused(
 
 
 def test_too_few_samples_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MOST_FOR_SAMPLES", 20)
+    monkeypatch.setattr(decode, "MOST_FOR_SAMPLES", 20)
     pretend = Pretend(samples=40)
     taken = measuring(tmp_path, pretend, ALWAYS)
     pretend.samples = 1

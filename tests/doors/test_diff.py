@@ -14,21 +14,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.differing import (
-    Seen,
-    beside_base,
-    beside_baseline,
-    compared,
-    other_work,
-)
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.gate import Verdict, verdict_document
-from pytest_flamegate.keeping import Keeper
-from pytest_flamegate.opening import open_profile
 from pytest_flamegate.profile import Profile
+from pytest_flamegate.receipt.artifacts import Baseline, Shelves
 from pytest_flamegate.receipt.metrics import cost_of
-from pytest_flamegate.receipt.shelves import Baseline, Shelves
-from pytest_flamegate.sealing import Sealed
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.run.difference import Seen, beside_base, beside_baseline, compared, other_work
+from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.publish import Keeper
+from pytest_flamegate.run.seal import Sealed
 from tests.receipt.factory import Triple, build
 from tests.report import verdicts
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks import bandwidth
-from pytest_flamegate.bricks.bandwidth import Bandwidth
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.doctor import _bandwidth
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.profile import Probe, Setup, callgrind, choose
-from pytest_flamegate.profile.permissions import read
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.device import DevicesSeen, Node
-from pytest_flamegate.workload.device_watch import Watch
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.graph import roofline
+from pytest_flamegate.graph.roofline import Bandwidth
+from pytest_flamegate.observe.gpu import DevicesSeen, Node
+from pytest_flamegate.observe.gpu_watch import Watch
+from pytest_flamegate.profile import Probe, Setup, choose
+from pytest_flamegate.profile.profilers import callgrind
+from pytest_flamegate.profile.profilers.errors import read
 from tests.receipt.gpu import gpu_run
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
@@ -51,7 +52,7 @@ class One:
 def offer(monkeypatch: pytest.MonkeyPatch, *known: One) -> None:
     """Let these be all profilers that there are."""
     # In place of the table, not in it: put back one by one its entries would change their order.
-    module = import_module("pytest_flamegate.profile.choose")
+    module = import_module("pytest_flamegate.profile.profilers.choose")
     monkeypatch.setattr(module, "PROFILERS", {one.name: one.made for one in known})
 
 
@@ -190,7 +191,7 @@ def test_a_bandwidth_is_told_where_it_was_measured_and_not_measured_here(
     monkeypatch.setattr(process, "run", None)
     assert _bandwidth() == []
     known = Bandwidth(20e9, 15e9, 18e9, "sum-int64", 1 << 27, 9, 1, "", cached=True)
-    monkeypatch.setattr(bandwidth, "known_bandwidth", lambda: known)
+    monkeypatch.setattr(roofline, "known_bandwidth", lambda: known)
     ((name, good, words),) = _bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.knobs import KNOBS
+from pytest_flamegate.config.options import KNOBS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))

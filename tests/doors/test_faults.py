@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate import measuring
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.json import dumps
+from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.gate import verdict_document
-from pytest_flamegate.machine_lock import DIRECTORY
-from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.profile import instructions, trial
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.receipt.strict_json import dumps
-from pytest_flamegate.session import Session
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload import lasting, observer, timing
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.observe import lasting, observer
+from pytest_flamegate.profile.profilers import instructions, trial
+from pytest_flamegate.run import measure
+from pytest_flamegate.run.lock import DIRECTORY
+from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.session import Session
 from tests.doors.faults import CELLS, FAULTS, GOOD_PERF, GOOD_SPY, KINDS, MIDWAY, WISHES, Fault
 from tests.doors.project import write_toy
 from tests.profile.fake_valgrind import FakeValgrind
@@ -37,11 +37,11 @@ _GOOD = {"perf": GOOD_PERF, "py-spy": GOOD_SPY}
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     """No other program is found, and few samples and little time are enough."""
     monkeypatch.setattr(trial, "TRIAL_S", 0.01)
-    monkeypatch.setattr(measuring, "SAMPLE_FLOOR", 20)
-    monkeypatch.setattr(measuring, "_SECONDS", (0.02, 0.05))
-    monkeypatch.setattr(measuring, "MIN_TIMED", 3)
-    monkeypatch.setattr(measuring, "MIN_PROFILED", 2)
-    monkeypatch.setattr(timing, "REFERENCE_TIMES", 2)
+    monkeypatch.setattr(measure, "SAMPLE_FLOOR", 20)
+    monkeypatch.setattr(measure, "_SECONDS", (0.02, 0.05))
+    monkeypatch.setattr(measure, "MIN_TIMED", 3)
+    monkeypatch.setattr(measure, "MIN_PROFILED", 2)
+    monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
     monkeypatch.setattr(lasting, "WARM_TOKENS", 4)
     monkeypatch.setattr(observer, "WARM_TOKENS", 4)
     monkeypatch.setenv(DIRECTORY, str(tmp_path))

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.common import harmless
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.receipt.factory import build
 
 WORDS = (

@@ -15,10 +15,10 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands import import_file
 from pytest_flamegate.commands.import_file import Importer
-from pytest_flamegate.opening import open_profile
-from pytest_flamegate.profile.importing import parse_profile
-from pytest_flamegate.profile.pprof_schema import profile_message
-from pytest_flamegate.profile.programs import find
+from pytest_flamegate.profile.formats.pprof import profile_message
+from pytest_flamegate.profile.formats.reading import parse_profile
+from pytest_flamegate.profile.profilers.trial import find
+from pytest_flamegate.run.open import open_profile
 from tests.receipt.factory import build
 
 Told = pytest.CaptureFixture[str]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.commands import common, ini
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.settings import Settings
+from pytest_flamegate.commands import common
+from pytest_flamegate.config import settings as config_settings
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.core.errors import UsageError
 from tests.doors.test_settings import FILES, FLOATS, LINES, NATIVE, NUMBERS, TOML, WORDS
 
 
@@ -97,6 +98,6 @@ def test_what_is_not_understood_is_named(
 
 
 def test_without_a_file_the_root_is_here(tmp_path: Path) -> None:
-    assert ini.read(tmp_path) == (tmp_path, {})
+    assert config_settings.read(tmp_path) == (tmp_path, {})
     (tmp_path / "pyproject.toml").write_text("tool = 1\n")
-    assert ini.read(tmp_path / "below") == (tmp_path, {})
+    assert config_settings.read(tmp_path / "below") == (tmp_path, {})

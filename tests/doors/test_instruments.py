@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate import instruments
-from pytest_flamegate.instruments import Instruments
-from pytest_flamegate.profile import Probe, Profiler, Setup, perf, pyspy
-from pytest_flamegate.workload.spec import Sampling, Workload
+from pytest_flamegate.config.workload import Sampling, Workload
+from pytest_flamegate.profile import Probe, Profiler, Setup
+from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.run import instruments
+from pytest_flamegate.run.instruments import Instruments
 
 MADE = {"perf": perf.make, "py-spy": pyspy.make}
 

@@ -13,22 +13,20 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.gate import machine_id
-from pytest_flamegate.instruments import Instruments
-from pytest_flamegate.keeping import Keeper
-from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.receipt import accepted as module
-from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.accepted import OLD_RECORD, RECORD
-from pytest_flamegate.receipt.build import encode_evidence
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt import artifacts, store
+from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, Shelves
+from pytest_flamegate.receipt.compose import encode_evidence
 from pytest_flamegate.report.terminal import summary
-from pytest_flamegate.session import Session
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.shown import show
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.present import show
+from pytest_flamegate.run.publish import Keeper
+from pytest_flamegate.run.session import Session
 from tests.receipt.factory import build
 from tests.report import verdicts
 
@@ -154,7 +152,7 @@ def test_a_reader_never_sees_half_of_two_baselines(
     """Accepted anew by another job, after the record was read and before the files are."""
     keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
     keeper.accept("toy", triple.files, triple.evidence)
-    real, other = module._check, {**triple.files, "flamegraph.md": b"of another run"}
+    real, other = artifacts._check, {**triple.files, "flamegraph.md": b"of another run"}
     met: list[str] = []
 
     def check(*arguments: Any) -> None:
@@ -166,7 +164,7 @@ def test_a_reader_never_sees_half_of_two_baselines(
             met.append(error.what)
             raise
 
-    monkeypatch.setattr(module, "_check", check)
+    monkeypatch.setattr(artifacts, "_check", check)
     found = keeper.baseline("toy")
     assert found is not None
     assert (found.batches, len(met)) == ((), 1)
@@ -308,7 +306,7 @@ def test_a_run_that_was_not_accepted_is_shown_as_an_error(
     triple = build().sealed()
 
     def gated(mine: Session, workload: Workload, _: object) -> Outcome:
-        from pytest_flamegate.sealing import Sealed
+        from pytest_flamegate.run.seal import Sealed
 
         sealed = Sealed(triple.receipt, triple.evidence, None, triple.files, None)
         return mine._publish(workload, sealed, verdicts.no_baseline(), None)

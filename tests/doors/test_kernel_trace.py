@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError, ToolError, UsageError
-from pytest_flamegate.tracing import read_traces, trace_kernels
-from pytest_flamegate.workload.declare import read_file
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.declare import read_file
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.run.instruments import read_traces, trace_kernels
 from tests.profile.profiles import DATA
 
 TARGET = """

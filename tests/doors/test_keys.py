@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.knobs import KNOBS
+from pytest_flamegate.config.options import KNOBS
 from tests.doors.project import Project, workload
 from tests.profile.fake_valgrind import FakeValgrind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
 
 KEYS: Mapping[str, object] = {
     "flamegate": True,

@@ -11,12 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.measuring import Measuring
-from pytest_flamegate.profile import Profile, jitdump
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines import engine
+from pytest_flamegate.profile import Profile
+from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.run.measure import Measuring
 from tests.profile.profiles import profile, python
 
 # Stands in for CPython's -X perf_jit, which names its files by the process, too.

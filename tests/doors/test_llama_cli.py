@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH
+from pytest_flamegate.child.embedded import MODEL_PATH
 from pytest_flamegate.profile import Setup, profilers
 from tests.tools import require, smollm2
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 SCRIPT = Path(__file__).parents[1] / "workload" / "llama_cli.py"
 SAYS = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH
+from pytest_flamegate.child.embedded import MODEL_PATH
 from pytest_flamegate.profile import Setup, profilers
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import JUDGED
@@ -19,6 +19,7 @@ from tests.workload.repositories import git
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 DECLARED = """\
 [workloads.{name}]

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate import machine_lock as module
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.machine_lock import DIRECTORY, machine_lock
-from pytest_flamegate.receipt import locks
+from pytest_flamegate.core import locks
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.run import lock
+from pytest_flamegate.run.lock import DIRECTORY, machine_lock
 from tests.doors.project import QUICK, Project, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 HOLDS = """
 import sys, time
-from pytest_flamegate.machine_lock import machine_lock
+from pytest_flamegate.run.lock import machine_lock
 with machine_lock(print):
     print("held", flush=True)
     sys.stdin.read()
@@ -66,7 +67,7 @@ def test_the_place_is_the_same_whatever_tmpdir_says(monkeypatch: pytest.MonkeyPa
         asked.append(path)
         return os.open(os.devnull, os.O_RDONLY)
 
-    monkeypatch.setattr(module, "_held", held)
+    monkeypatch.setattr(lock, "_held", held)
     monkeypatch.delenv(DIRECTORY)
     monkeypatch.setenv("TMPDIR", "/somewhere/else")
     with machine_lock(pytest.fail):
@@ -148,10 +149,10 @@ def test_a_lock_that_was_cleaned_away_is_taken_again(
 
     def cleaned(descriptor: int, path: Path, timeout_s: float) -> None:
         hold(descriptor, path, timeout_s)
-        monkeypatch.setattr(module, "hold", hold)
+        monkeypatch.setattr(lock, "hold", hold)
         place.unlink()
 
-    monkeypatch.setattr(module, "hold", cleaned)
+    monkeypatch.setattr(lock, "hold", cleaned)
     with machine_lock(pytest.fail), pytest.raises(ToolError), machine_lock(ignore, timeout_s=0.05):
         pytest.fail("given twice")
 

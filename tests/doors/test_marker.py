@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.marker import is_marked, takes_fixture
-from pytest_flamegate.marker_options import MarkerOptions, check
+from pytest_flamegate.config.marker import is_marked, takes_fixture
+from pytest_flamegate.config.marker_options import MarkerOptions, check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 MARK = "import pytest\n@pytest.mark.flamegate({})\ndef test_it({}): pass\n"
 

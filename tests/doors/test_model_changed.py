@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.sealing import model_facts
-from pytest_flamegate.session import Session
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.models.facts import model_facts
+from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.session import Session
 from tests.workload.gguf_files import GgufFile, write_large_model
 
 PRINTS = "print('a b c')"

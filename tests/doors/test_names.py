@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.fixture import name_of_test
-from pytest_flamegate.workload.declare import NAME
+from pytest_flamegate.engines.declare import NAME
+from pytest_flamegate.pytest_.fixture import name_of_test
 
 SAFE = {
     "test_a.py::test_b": "test_a.test_b",

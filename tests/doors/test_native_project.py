@@ -16,6 +16,7 @@ from tests.workload.repositories import git
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 ENGINE = """\
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +193,8 @@ def test_output_that_differs_is_shown_token_by_token(native: Project) -> None:
 
 
 def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
-    from pytest_flamegate.profile import Setup, perf
+    from pytest_flamegate.profile import Setup
+    from pytest_flamegate.profile.profilers import perf
 
     probe = perf.make(Setup(python_engine=False)).probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")

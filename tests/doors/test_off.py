@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+
 GATED = """
 import unittest
 import pytest
@@ -59,8 +60,8 @@ class TestUnit(unittest.TestCase):
 LIGHT = {
     "pytest_flamegate",
     "pytest_flamegate.plugin",
-    "pytest_flamegate.knobs",
-    "pytest_flamegate.marker",
+    "pytest_flamegate.config.options",
+    "pytest_flamegate.config.marker",
 }
 HEAVY = ("numpy", "jsonschema", "psutil", "rich", "py_spy")
 _LISTING = """
@@ -122,7 +123,7 @@ def test_nothing_is_imported(project: Project) -> None:
 def test_the_gate_does_import_them(project: Project) -> None:
     """The test above would hold for a plugin that is never loaded; this one would not."""
     loaded = imported(project.path, "--flamegate", "--collect-only")
-    assert {"psutil", "pytest_flamegate.gatekeeper"} <= loaded
+    assert {"psutil", "pytest_flamegate.pytest_.gatekeeper"} <= loaded
 
 
 def test_the_plugin_can_be_blocked(project: Project) -> None:

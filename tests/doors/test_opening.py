@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.differing import Seen, compared
-from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UsageError
-from pytest_flamegate.opening import open_profile
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile import fold
-from pytest_flamegate.receipt.build import encode_evidence
+from pytest_flamegate.receipt.compose import encode_evidence
+from pytest_flamegate.run.difference import Seen, compared
+from pytest_flamegate.run.open import open_profile
 from tests.receipt.factory import Triple, build
 
 

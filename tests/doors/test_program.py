@@ -15,6 +15,7 @@ from tests.tools import require
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
 BUDGET = ("--flamegate", "--flamegate-budget=2")
 TRACE = 'env = { BITNET_TRACE_TIMING = "1", BITNET_TRACE_QUANT = "1" }\n'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.progress import StreamProgress, progress_line
+from pytest_flamegate.core.progress import StreamProgress, progress_line
 from tests.doors.project import QUICK, workload
 
 if TYPE_CHECKING:

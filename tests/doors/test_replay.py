@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands.replay import Answer
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.machine_lock import DIRECTORY
+from pytest_flamegate.commands.verify import Answer
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.workload.declare import read_file
+from pytest_flamegate.run.lock import DIRECTORY
 from tests.doors.forged import evidence_in, faster, other_tokens, reseal
 from tests.doors.project import workload, write_toy
 from tests.doors.test_cli import run
@@ -262,7 +262,7 @@ def test_a_receipt_alone_has_no_recipe(home: Path) -> None:
 
 
 def test_a_model_given_by_hand_must_be_the_very_file(home: Path) -> None:
-    from pytest_flamegate.embedded.workloads import MODEL_PATH
+    from pytest_flamegate.child.embedded.workloads import MODEL_PATH
 
     copy = home / "copy.gguf"
     copy.write_bytes(MODEL_PATH.read_bytes())

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_flamegate import withholding
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.measuring import Measuring
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile import Profile, Stack
-from pytest_flamegate.profile.none import NoProfiler
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.sealing import seal
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observation import Run
-from pytest_flamegate.workload.redaction import Redactor
-from pytest_flamegate.workload.reported import Report
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.profile.profilers.choose import NoProfiler
+from pytest_flamegate.run import seal as run_seal
+from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.run.seal import seal
 from tests.profile.profiles import profile, python
 from tests.receipt.factory import build
 
@@ -83,7 +83,7 @@ def test_reports_hold_no_secret() -> None:
     runs = (replace(triple.evidence.runs[0], reported=(told,)), *triple.evidence.runs[1:])
     seen = cast(Any, Seen(runs))
     redactor = Redactor.of({"API_TOKEN": secret})
-    clean = withholding.of_reports(seen, redactor)
+    clean = run_seal.of_reports(seen, redactor)
     (report,) = clean.runs[0].reported
     assert report == Report(
         "log redacted", {"tokens": 4.0, "redacted_ms": 1.0}, {"a_redacted": 2, "b": 1}
@@ -95,7 +95,7 @@ def test_reports_hold_no_secret() -> None:
 def test_reports_without_a_secret_stay_the_very_same() -> None:
     seen = cast(Any, Seen(build().telling(kernels={"MUL_MAT": 3}).evidence.runs))
     redactor = Redactor.of({"API_TOKEN": "k3-9fQ7xW2mVb8Rt5"})
-    assert withholding.of_reports(seen, redactor) is seen
+    assert run_seal.of_reports(seen, redactor) is seen
     assert redactor.places == []
 
 
@@ -104,5 +104,5 @@ def test_kernels_that_differ_in_a_secret_alone_count_together() -> None:
     told = Report("log", {}, {f"gemv_{secret}": 2 for secret in secrets})
     run = replace(build().evidence.runs[0], reported=(told,))
     redactor = Redactor.of(dict(zip(("A_TOKEN", "B_TOKEN"), secrets, strict=True)))
-    clean = withholding.of_reports(cast(Any, Seen((run,))), redactor)
+    clean = run_seal.of_reports(cast(Any, Seen((run,))), redactor)
     assert clean.runs[0].reported[0].kernels == {"gemv_redacted": 4}

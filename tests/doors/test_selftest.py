@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+
 _PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 TOY = """\
 def light(x):

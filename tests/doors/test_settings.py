@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.knobs import DEFAULT_BUDGET_S, KNOBS, is_on
-from pytest_flamegate.settings import Settings, under_ci
-from pytest_flamegate.workload.spec import Injection, Thresholds
+from pytest_flamegate.config.options import DEFAULT_BUDGET_S, KNOBS, is_on
+from pytest_flamegate.config.settings import Settings, under_ci
+from pytest_flamegate.config.workload import Injection, Thresholds
+from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 ROOT = Path("/home/of/project")
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.gate import Comparability, Difference, Reason, Verdict, refused
-from pytest_flamegate.hints import pytest_command, relative, run_command
-from pytest_flamegate.outcome import Outcome
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.shown import Shown, show, workflow_commands
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.run.hint import pytest_command, relative, run_command
+from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.present import Shown, show, workflow_commands
 from tests.receipt.factory import build
 from tests.report import bricks, verdicts
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.commands import doctor, keygen, sign
-from pytest_flamegate.receipt import dsse, keys, statement
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.commands import doctor, sign
+from pytest_flamegate.receipt import attestation, keys
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.doors.test_cli import Told, ask
-from tests.doors.test_cli import shelf as shelf
 from tests.receipt.factory import build
 
 SECRET = "correct horse"
@@ -26,7 +25,7 @@ SECRET = "correct horse"
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody at a terminal, and no passphrase from outside."""
-    monkeypatch.delenv(keygen.PASSPHRASE, raising=False)
+    monkeypatch.delenv(sign.PASSPHRASE, raising=False)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
 
 
@@ -114,14 +113,14 @@ def test_without_room_for_both_there_is_neither(
 def test_a_passphrase_from_the_environment(
     shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
 ) -> None:
-    monkeypatch.setenv(keygen.PASSPHRASE, SECRET)
+    monkeypatch.setenv(sign.PASSPHRASE, SECRET)
     assert ask("keygen") == 0
     assert "(encrypted;" in capsys.readouterr().out
     assert b"ENCRYPTED" in (shelf / "flamegate.key").read_bytes()
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
     capsys.readouterr()
     for value, code in (("wrong", "E_KEY_PASSPHRASE"), ("", "E_KEY_PASSPHRASE")):
-        monkeypatch.setenv(keygen.PASSPHRASE, value)
+        monkeypatch.setenv(sign.PASSPHRASE, value)
         assert ask("sign", "receipt.json", "--key", "flamegate.key") == 2
         assert SECRET not in refused(capsys, code)
 
@@ -198,8 +197,8 @@ def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
 
     with ThreadPoolExecutor(len(made)) as threads:
         assert set(threads.map(put, range(len(made)))) == {0}
-    envelope = dsse.read((shelf / "attestation.dsse.json").read_bytes())
-    assert isinstance(envelope, dsse.Envelope)
+    envelope = attestation.read((shelf / "attestation.dsse.json").read_bytes())
+    assert isinstance(envelope, attestation.Envelope)
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
 
@@ -286,7 +285,7 @@ def test_the_predicate_for_another_signer(shelf: Path, capsys: Told, output: str
     told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
     assert told == {
         "subject-path": "receipt.json,evidence.json,profile.folded",
-        "predicate-type": statement.PREDICATE_TYPE,
+        "predicate-type": attestation.PREDICATE_TYPE,
         "predicate-path": output,
     }
     written = json.loads((shelf / output).read_bytes())
@@ -347,8 +346,8 @@ def test_a_baseline_keeps_the_signature(
     # It may be signed again there, by somebody else, and stays a baseline.
     assert ask("keygen", "-o", "second") == 0
     assert ask("sign", str(directory / "receipt.json"), "--key", "second") == 0
-    envelope = dsse.read((directory / "attestation.dsse.json").read_bytes())
-    assert isinstance(envelope, dsse.Envelope)
+    envelope = attestation.read((directory / "attestation.dsse.json").read_bytes())
+    assert isinstance(envelope, attestation.Envelope)
     assert len(envelope.signatures) == 2
     assert shelves.baseline(directory.parent.name, "4tok") is not None
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.gatekeeper import Gatekeeper
-from pytest_flamegate.workload.spec import BrickBudget, Thresholds, Workload
+from pytest_flamegate.config.workload import BrickBudget, Thresholds, Workload
+from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
 from tests.doors.project import workload
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 KEYS = "[pytest]\nflamegate_tokens_per_second = 7%\nflamegate_hotspots = a=1pp, *=4pp\n"
 OF_THE_PROJECT = Thresholds(7.0, {"a": 1.0, "*": 4.0})

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.run import chosen
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.declare import read_file
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.declare import read_file
 from tests.doors.project import QUICK, SEEN, Project, refused, workload
 from tests.doors.test_collect import collected
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
+from pytest_flamegate.child.embedded import transformer
+
 # One thread, as in a measured run: BLAS helper threads spin and gain nothing here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-from pytest_flamegate.embedded import transformer
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.embedded import kernels
-from pytest_flamegate.embedded.inject import FRAMES, inject
-from pytest_flamegate.embedded.transformer import Transformer
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.spec import Injection
+from pytest_flamegate.child.embedded import kernels
+from pytest_flamegate.child.embedded.inject import FRAMES, inject
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.core.errors import UsageError
 
 
 def size_of(frame: str, arguments: tuple[Any, ...]) -> int:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pytest_flamegate.embedded import kernels
-from pytest_flamegate.embedded.kernels import FloatArray, QuantizedVector, TernaryMatrix
-from pytest_flamegate.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded import kernels
+from pytest_flamegate.child.embedded.kernels import FloatArray, QuantizedVector, TernaryMatrix
+from pytest_flamegate.child.embedded.transformer import Transformer
 
 RNG = np.random.default_rng(7)
 
@@ -199,4 +199,5 @@ def test_a_step_runs_no_python_code_but_its_own(model: Transformer) -> None:
         sys.setprofile(previous)
         gc.enable()
     names = {file.replace("\\", "/").rpartition("/pytest_flamegate/")[2] for file in files}
-    assert names == {f"embedded/{name}.py" for name in ("kernels", "tokenizer", "transformer")}
+    expected = ("kernels", "tokenizer", "transformer")
+    assert names == {f"child/embedded/{name}.py" for name in expected}

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH, WORKLOADS
-from pytest_flamegate.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS
+from pytest_flamegate.child.embedded.transformer import Transformer
 from tests.tools import require
 
 # A process of its own: its native threads and its log would disturb the tests.

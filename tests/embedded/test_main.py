@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.embedded import WORKLOADS
+from pytest_flamegate.child.embedded import WORKLOADS
 
-PROGRAM = [sys.executable, "-m", "pytest_flamegate.embedded"]
+PROGRAM = [sys.executable, "-m", "pytest_flamegate.child.embedded"]
 
 
 def run(*arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
@@ -88,7 +88,7 @@ def test_blas_is_told_to_use_one_thread_before_numpy_is_imported(tmp_path: Path)
         "        if name == 'numpy':\n"
         "            print(os.environ.get('OPENBLAS_NUM_THREADS'), file=sys.stderr)\n"
         "sys.meta_path.insert(0, Spy())\n"
-        "from pytest_flamegate.embedded.__main__ import main\n"
+        "from pytest_flamegate.child.embedded.__main__ import main\n"
         "assert 'numpy' not in sys.modules\n"
         "main(['--prompt', '2+2=', '--max-tokens', '1'])\n"
     )

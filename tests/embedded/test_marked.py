@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.embedded import kernels, transformer
-from pytest_flamegate.embedded.inject import inject
-from pytest_flamegate.embedded.marked import marked
-from pytest_flamegate.embedded.serving import load_engine
-from pytest_flamegate.embedded.tokenizer import encode
-from pytest_flamegate.embedded.transformer import Transformer
-from pytest_flamegate.embedded.workloads import MODEL_PATH, embedded_workloads
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Injection
+from pytest_flamegate.child.embedded import kernels, transformer
+from pytest_flamegate.child.embedded.inject import inject
+from pytest_flamegate.child.embedded.marked import marked
+from pytest_flamegate.child.embedded.serving import load_engine
+from pytest_flamegate.child.embedded.tokenizer import encode
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded.workloads import MODEL_PATH, embedded_workloads
+from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.engines import engine
+from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickTotals, Recorded
+
 
 PROMPT, TOKENS = "What is 2+2?", 10
 
@@ -138,7 +139,7 @@ def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
     assert tokens.gi_code is transformer.Transformer.generate.__code__
     assert "__call__" not in vars(type(loaded))
     with loaded.mark_bricks():
-        assert functions()["rope"].__module__ == "pytest_flamegate.embedded.marked"
+        assert functions()["rope"].__module__ == "pytest_flamegate.child.embedded.marked"
 
 
 def test_a_pass_of_the_embedded_workload_covers_its_time() -> None:

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH, WORKLOADS, kernels
-from pytest_flamegate.embedded.kernels import FloatArray
-from pytest_flamegate.embedded.tokenizer import BOS, decode
-from pytest_flamegate.embedded.transformer import Transformer
-from pytest_flamegate.workload.model_digest import model_sha256
+from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS, kernels
+from pytest_flamegate.child.embedded.kernels import FloatArray
+from pytest_flamegate.child.embedded.tokenizer import BOS, decode
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.models.files import model_sha256
 
 MODEL_SHA256 = "53bf4370ed5aa1b2a38c022230f004354a66cb77c1826e045cb44ec15dc8d50b"
 TOKEN_DIGESTS = {

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.embedded.tokenizer import BOS, EOS, decode, encode
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.child.embedded.tokenizer import BOS, EOS, decode, encode
+from pytest_flamegate.core.errors import UsageError
 
 
 @given(st.text())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.embedded.serving import load_engine
-from pytest_flamegate.embedded.traffic import facts
-from pytest_flamegate.embedded.transformer import Transformer, _new_cache
-from pytest_flamegate.embedded.workloads import MODEL_PATH
-from pytest_flamegate.workload.gguf import read_header
-from pytest_flamegate.workload.reported import read_facts
+from pytest_flamegate.child.embedded.serving import load_engine
+from pytest_flamegate.child.embedded.traffic import facts
+from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache
+from pytest_flamegate.child.embedded.workloads import MODEL_PATH
+from pytest_flamegate.engines.figures import read_facts
+from pytest_flamegate.models.gguf import read_header
 
 
 def test_weights_are_read_as_they_were_unpacked(model: Transformer) -> None:

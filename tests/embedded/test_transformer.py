@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.embedded import kernels
-from pytest_flamegate.embedded.tokenizer import decode
-from pytest_flamegate.embedded.transformer import Transformer
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.child.embedded import kernels
+from pytest_flamegate.child.embedded.tokenizer import decode
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.core.errors import UsageError
 
 
 def test_generation_ends_before_the_end_marker(model: Transformer) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH
-from pytest_flamegate.embedded.transformer import load
-from pytest_flamegate.embedded.weights import read_weights, unpack_tq2_0
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.gguf import read_header
+from pytest_flamegate.child.embedded import MODEL_PATH
+from pytest_flamegate.child.embedded.transformer import load
+from pytest_flamegate.child.embedded.weights import read_weights, unpack_tq2_0
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.models.gguf import read_header
 
 
 def pack(weights: list[list[int]], scale: float) -> bytes:

@@ -7,15 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.bricks.durations import bucket
-from pytest_flamegate.bricks.names import category_of
-from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane
-from pytest_flamegate.workload.spec import BrickBudget, Thresholds
+from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane, bucket, category_of
+from pytest_flamegate.config.workload import BrickBudget, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.bricks.record import Phase
+
 
 TOKENS, CALLS = 101, 400
 """Tokens of a pass, a hundred of them in decode, and calls of each row: four a token."""

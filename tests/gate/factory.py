@@ -7,13 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, Metric, ProcessProfile, ProfileRecord
-from pytest_flamegate.workload.observation import Block, Interval, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
+
 
 MACHINE = MappingProxyType(
     {

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.receipt.types import Evidence
 
+
 SPREAD = (0.004, -0.006, 0.001, -0.003, 0.005, -0.001, 0.002, -0.004, 0.003, -0.002)
 """Differences of ten pairs of the same code, as natural logarithms."""
 US = 1000.0

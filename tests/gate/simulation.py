@@ -9,14 +9,15 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import judge, needs_more
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import evidence, measurement, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 LOOKS = (5, 8, 12)
 """Current processes at each look; the baseline has the eight it was accepted with."""

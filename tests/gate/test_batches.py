@@ -1,14 +1,16 @@
+from __future__ import annotations
+
 import math
 from random import Random
 
 import pytest
 
-from pytest_flamegate.batching import batch_of
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import judge
-from pytest_flamegate.gate.batches import ENOUGH, batch_estimate
+from pytest_flamegate.gate.rule import ENOUGH, batch_estimate
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.receipt.types import Batch, Evidence
-from pytest_flamegate.workload.spec import Thresholds
+from pytest_flamegate.run.publish import batch_of
 from tests.gate.factory import QUIET, baseline, evidence, scaled
 
 

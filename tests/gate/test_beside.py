@@ -8,9 +8,8 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.gate import beside_the_figures
+from pytest_flamegate.observe.build import Build, Program
 from pytest_flamegate.receipt.types import Commit, Evidence
-from pytest_flamegate.workload.build import Build
-from pytest_flamegate.workload.program import Program
 from tests.gate.factory import baseline, evidence
 
 HERE = Commit("a" * 40, "main", 0, "tree")

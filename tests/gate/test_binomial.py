@@ -1,5 +1,7 @@
 """Exact bounds of a rate, held against the binomial distribution itself."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate.binomial import (
+from pytest_flamegate.gate.statistics import (
     Count,
     clopper_pearson_lower,
     clopper_pearson_upper,

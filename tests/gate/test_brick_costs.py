@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.bricks.record import BrickPass, Lane
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.brick_costs import checked, costs_of, window_of
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.bricks import checked, costs_of, window_of
 from tests.gate.bricked import CALLS, clocked, passes, row
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate import Signal
     from pytest_flamegate.receipt.types import Evidence
 
+
 BRICKS = {"RmsNorm": 3.0, "QkvProjection": 20.0, "DownProjection": 40.0, "LmHead": 60.0}
 TEN_EACH = allowing(every=(None, 10.0))
 BUDGETS = allowing(**{name: (cost, None) for name, cost in BRICKS.items()})

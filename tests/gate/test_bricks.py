@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks.record import Lane
-from pytest_flamegate.errors import UndecidedError, UsageError
+from pytest_flamegate.config.workload import BrickBudget, Thresholds
+from pytest_flamegate.core.errors import UndecidedError, UsageError
+from pytest_flamegate.core.schema import validate
 from pytest_flamegate.gate import headline, judge, judge_pairs, needs_more, verdict_document
 from pytest_flamegate.gate.bricks import Bricks, judge_bricks
 from pytest_flamegate.gate.measurement import measurement_of
 from pytest_flamegate.gate.signals import ErrorRates
-from pytest_flamegate.receipt.schema import validate
-from pytest_flamegate.workload.spec import BrickBudget, Thresholds
 from tests.gate.bricked import SPREAD, allowing, clocked, drawn, passes, row
 from tests.gate.factory import AGAIN, QUIET, baseline, evidence, run, scaled
 from tests.gate.paired import shifted, sides
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.record import BrickPass
     from pytest_flamegate.gate import Signal, Verdict
+
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}
 OLD, NEW = passes(COSTS, first_pid=800), passes(COSTS, drawn(Random(1), 0.01))

@@ -1,5 +1,7 @@
 """The rule replayed on pools of known truth. Seeded: each figure here is reproducible."""
 
+from __future__ import annotations
+
 import math
 from random import Random
 
@@ -7,18 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.against import pair_rates
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.calibration import (
+    BLOCK,
     LADDER,
+    MIN_POOL,
     Plan,
+    Pool,
     Replayed,
+    Stream,
     decided,
     replay,
     smallest_threshold,
+    streams,
 )
+from pytest_flamegate.gate.judge import pair_rates
 from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at, planned_looks
-from pytest_flamegate.gate.pool import BLOCK, MIN_POOL, Pool, Stream, streams
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 differences = st.lists(

@@ -1,11 +1,13 @@
+from __future__ import annotations
+
 import math
 
 import pytest
 
-from pytest_flamegate.gate.conditions import condition_differences, reference_shift
+from pytest_flamegate.gate.comparability import condition_differences, reference_shift
 from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from pytest_flamegate.gate.rule import REFERENCE_LEAK
 from pytest_flamegate.gate.throughput import views_of_log_time
-from pytest_flamegate.gate.views import REFERENCE_LEAK
 from tests.gate.factory import evidence
 
 

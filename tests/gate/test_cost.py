@@ -1,8 +1,10 @@
+from __future__ import annotations
+
 import math
 
 import pytest
 
-from pytest_flamegate.gate.cost import WAITING, CostChange, cost_changes
+from pytest_flamegate.gate.hotspots import WAITING, CostChange, cost_changes
 from pytest_flamegate.gate.measurement import Measurement, measurement_of
 from pytest_flamegate.gate.shares import share_changes
 from pytest_flamegate.gate.signals import ErrorRates

@@ -1,10 +1,12 @@
 """How unlike processes of the same code are: φ of machines of known truth."""
 
+from __future__ import annotations
+
 from random import Random
 
 import pytest
 
-from pytest_flamegate.gate.dispersion import share_spreads
+from pytest_flamegate.gate.shares import share_spreads
 from tests.gate.factory import profiles, sampled
 
 SHARES = {"gemv": 0.55, "attention": 0.25, "rms_norm": 0.05, "tiny": 0.004}

@@ -1,10 +1,12 @@
+from __future__ import annotations
+
 import json
 
 import pytest
 
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import Reason, Verdict, judge, refused, verdict_document
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, scaled
 
 PROMISED = {

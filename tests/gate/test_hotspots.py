@@ -1,13 +1,15 @@
+from __future__ import annotations
+
 from types import MappingProxyType
 
 import pytest
 
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift, Shares, judge_shares
 from pytest_flamegate.gate.measurement import Measurement, measurement_of
 from pytest_flamegate.gate.shares import OTHER
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import (
     PROFILE,
     QUIET,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.instructions import judge_instructions
 
 COUNTS = st.floats(min_value=1e-3, max_value=1e15)

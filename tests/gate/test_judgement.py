@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from types import MappingProxyType
@@ -5,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.gate import Verdict, judge, needs_more, no_baseline
 from pytest_flamegate.gate.hotspots import ShareDrift
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.observation import Interval
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import AGAIN, PROFILE, QUIET, baseline, evidence, moved, run, scaled
 
 NOISY = (1001.5, 1200.0, 900.0, 1100.0, 950.0, 1050.0)

@@ -1,11 +1,12 @@
 """Gates of unchanged code: how pairs become gates, and what the gates prove."""
 
+from __future__ import annotations
+
 from random import Random
 
-from pytest_flamegate.gate.binomial import Count
-from pytest_flamegate.gate.calibration import Plan
-from pytest_flamegate.gate.ledger import LedgerLine, aa_gates, ledger_bound, ledger_words
+from pytest_flamegate.gate.calibration import LedgerLine, Plan, aa_gates, ledger_bound, ledger_words
 from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.statistics import Count
 
 PLAN = Plan.whole(FIRST_LOOKS)
 

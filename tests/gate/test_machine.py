@@ -1,8 +1,10 @@
+from __future__ import annotations
+
 import re
 
 import pytest
 
-from pytest_flamegate.gate.machine import MACHINE_ID_FIELDS, machine_id
+from pytest_flamegate.gate.comparability import MACHINE_ID_FIELDS, machine_id
 from tests.gate.factory import MACHINE
 
 

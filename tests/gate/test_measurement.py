@@ -1,13 +1,16 @@
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile
-from pytest_flamegate.workload.observation import Block, Interval, Run
 from tests.gate.factory import (
     PROFILE,
     QUIET,

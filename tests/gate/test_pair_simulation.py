@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate.gate.against import pair_rates
+from pytest_flamegate.gate.judge import pair_rates
 from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at
 from pytest_flamegate.gate.signals import log_time_of_drop
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -7,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.gate.against import pair_rates
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.judge import pair_rates
 from pytest_flamegate.gate.pairs import (
     FIRST_LOOKS,
     TRIMMED,
@@ -18,7 +20,7 @@ from pytest_flamegate.gate.pairs import (
     planned_looks,
 )
 from pytest_flamegate.gate.signals import log_time_of_drop
-from pytest_flamegate.gate.student import student_t_cdf
+from pytest_flamegate.gate.statistics import student_t_cdf
 from tests.gate.paired import SPREAD, shifted, sides
 
 TAU = log_time_of_drop(5.0)

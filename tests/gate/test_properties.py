@@ -1,5 +1,7 @@
 """What must hold for any numbers."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from random import Random
@@ -7,14 +9,14 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.gate import judge, verdict_document
 from pytest_flamegate.gate.rule import decide
 from pytest_flamegate.gate.signals import ErrorRates, Signal
-from pytest_flamegate.gate.stats import Estimate
+from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput, views_of_log_time
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.observation import Interval
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import PROFILE, baseline, evidence, measurement
 
 log_times = st.lists(st.floats(-3.0, 3.0), min_size=3, max_size=8, unique=True)

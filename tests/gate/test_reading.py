@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.gate import Reason, Verdict, headline, refused, verdict_document
-from pytest_flamegate.gate.reading import Told, read_verdict
+from pytest_flamegate.gate.document import Told, read_verdict
 from tests.report import verdicts
 
 VERDICTS = (

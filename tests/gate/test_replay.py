@@ -15,6 +15,7 @@ from tests.gate.factory import MACHINE, QUIET, WORKLOAD, baseline, evidence, run
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
 
+
 CLAIM = 1000.0
 
 

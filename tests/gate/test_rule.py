@@ -1,15 +1,12 @@
+from __future__ import annotations
+
 import math
 
 import pytest
 
 from pytest_flamegate.gate.rule import decide, detectable_change
-from pytest_flamegate.gate.signals import (
-    ErrorRates,
-    in_words,
-    log_time_of_drop,
-    rate_change_pct,
-)
-from pytest_flamegate.gate.stats import Estimate
+from pytest_flamegate.gate.signals import ErrorRates, in_words, log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.statistics import Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270
 TAU = log_time_of_drop(5.0)

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 import statistics
 
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate.stats import (
+from pytest_flamegate.gate.statistics import (
     Estimate,
     combine,
     holm,

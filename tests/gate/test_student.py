@@ -1,10 +1,12 @@
+from __future__ import annotations
+
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate.student import (
+from pytest_flamegate.gate.statistics import (
     student_t_cdf,
     student_t_quantile,
     student_t_sf,

@@ -1,16 +1,14 @@
+from __future__ import annotations
+
 import math
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.rule import BATCH_DRIFT_SD, BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.gate.signals import ErrorRates, Signal
-from pytest_flamegate.gate.throughput import (
-    judge_throughput,
-    views_of_log_time,
-    wall_signal,
-)
-from pytest_flamegate.gate.views import BATCH_DRIFT_SD, BATCH_DRIFT_SD_WITHOUT_REFERENCE
+from pytest_flamegate.gate.throughput import judge_throughput, views_of_log_time, wall_signal
 from tests.gate.factory import QUIET, WORKLOAD, baseline, evidence, measurement, pair, scaled
 
 ONCE = ErrorRates()

@@ -1,7 +1,10 @@
+from __future__ import annotations
+
 import dataclasses
 
 import pytest
 
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import (
     EXIT_CODES,
     Reason,
@@ -13,7 +16,6 @@ from pytest_flamegate.gate import (
     needs_more,
     refused,
 )
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled
 
 WHY = (Reason("E_WHY", "Because."),)

@@ -1,12 +1,14 @@
+from __future__ import annotations
+
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import Reason, Verdict, headline, judge, refused
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.spec import Thresholds
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled
 
 NOISY = tuple(t * f for t, f in zip(QUIET, (1.01, 1.1, 0.95, 1.05, 0.9, 1.02), strict=True))

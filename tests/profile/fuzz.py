@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from tests.profile.parser import Parser
 from tests.profile.parsers import PARSERS
 

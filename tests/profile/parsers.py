@@ -7,15 +7,20 @@ import struct
 import tempfile
 from pathlib import Path
 
-from pytest_flamegate.profile import jitdump, perf_tool, pyspy, sidecar, unfold, words
-from pytest_flamegate.profile.callgrind_out import parse_callgrind
-from pytest_flamegate.profile.importing import parse_profile
-from pytest_flamegate.profile.onnx_trace import onnx_kernels, read_onnx_trace
-from pytest_flamegate.profile.perf_script import parse_script
-from pytest_flamegate.profile.perf_words import KNOWN
-from pytest_flamegate.profile.speedscope import parse_speedscope
-from pytest_flamegate.profile.text import decode
-from pytest_flamegate.profile.torch_trace import read_torch_trace, torch_kernels
+from pytest_flamegate.core.text import decode
+from pytest_flamegate.profile import unfold
+from pytest_flamegate.profile.formats.reading import parse_profile
+from pytest_flamegate.profile.formats.traces import (
+    onnx_kernels,
+    read_onnx_trace,
+    read_torch_trace,
+    torch_kernels,
+)
+from pytest_flamegate.profile.profilers import base, errors, jitdump, perf, pyspy
+from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
+from pytest_flamegate.profile.profilers.perf import KNOWN
+from pytest_flamegate.profile.profilers.perf_script import parse_script
+from pytest_flamegate.profile.profilers.pyspy import parse_speedscope
 from pytest_flamegate.receipt.imports import FORMATS, format_of
 from tests.bricks.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
@@ -44,7 +49,7 @@ def _result(data: bytes) -> object:
 
 
 def _said(data: bytes) -> str:
-    return words.failed("perf", data, 1, KNOWN).reason
+    return errors.failed("perf", data, 1, KNOWN).reason
 
 
 def _jitdump() -> bytes:
@@ -93,7 +98,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "perf evlist": Parser(
-        perf_tool.parse_evlist,
+        perf.parse_evlist,
         tuple(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
         (
             b"sample_freq }: ",
@@ -105,7 +110,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "perf stats": Parser(
-        perf_tool.parse_stats,
+        perf.parse_stats,
         (b"Aggregated stats:\n  SAMPLE events: 10\n  UNTHROTTLE events:  3  ( 0.1%)\n",),
         (b"THROTTLE events:", b" ", b"UN", b"9" * 30, b"\n"),
     ),
@@ -262,7 +267,7 @@ PARSERS: dict[str, Parser] = {
     ),
     **BRICK_PARSERS,
     "sidecar": Parser(
-        lambda data: sidecar.parse(data, "perf"),
+        lambda data: base.parse(data, "perf"),
         (
             b'{"pid": 7, "errors": 0, "degraded": ["x"], "started_ticks": 3, "nonblocking": false}',
             b'{"pid":null,"errors":1,"degraded":[],"started_ticks":null,"nonblocking":true}',

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from pytest_flamegate.profile.frames import UNKNOWN, native_frame
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.profile.normalise import UNKNOWN, native_frame
 
 HEADER = re.compile(rb"\s*(-?\d+)/-?\d+\s+(\d+)\.(\d{6,9}):\s+[\w:.\-/]+:\s*([0-9a-f]+ .*)?")
 LOST = re.compile(rb"PERF_RECORD_LOST(_SAMPLES)? lost (?:samples )?(\d{1,18})")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.profile import Setup, choose, perf, pyspy
-from pytest_flamegate.profile.base import Profiler
-from pytest_flamegate.workload import clocks
+from pytest_flamegate.core import clocks
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.profile import Setup, choose
+from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.profile.profilers.base import Profiler
 from tests.profile.fakes import PERF, PYSPY, SPEEDSCOPE, Tools
 from tests.profile.test_choose import BOTH, SPY
 from tests.profile.test_choose import PERF as NO_PYTHON

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.profile import callgrind, hotspots
-from pytest_flamegate.profile.callgrind import Counted, count_program, probe
-from pytest_flamegate.profile.callgrind_out import CALLERS
-from pytest_flamegate.profile.counted import instruction_profile
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.profile import hotspots
+from pytest_flamegate.profile.profilers import callgrind
+from pytest_flamegate.profile.profilers.callgrind import CALLERS, Counted, count_program, probe
+from pytest_flamegate.profile.profilers.instructions import instruction_profile
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require

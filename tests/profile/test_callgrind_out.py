@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.callgrind_out import CALLERS, parse_callgrind
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.profile.words import ProfilerError
+from pytest_flamegate.profile.profilers.callgrind import CALLERS, parse_callgrind
+from pytest_flamegate.profile.profilers.errors import ProfilerError
 
 HEAD = """# callgrind format
 version: 1

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.callgrind import Counted
-from pytest_flamegate.profile.callgrind_out import CALLERS
-from pytest_flamegate.profile.counted import EVAL_LOOP, SMALLEST, instruction_profile
-from pytest_flamegate.profile.fold import fold, unfold
+from pytest_flamegate.profile.folded import fold, unfold
 from pytest_flamegate.profile.hotspots import hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.profilers.callgrind import CALLERS, Counted
+from pytest_flamegate.profile.profilers.instructions import EVAL_LOOP, SMALLEST, instruction_profile
 
 
 def stack(path: str) -> Stack:

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.profile.comparable import mismatches
-from pytest_flamegate.profile.difference import Difference, PathChange, Side, difference
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.profile.difference import Difference, PathChange, Side, difference, mismatches
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from tests.profile.profiles import profile as profile_of
 

@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, UndecidedError
-from pytest_flamegate.profile import (
-    Probe,
-    Profiler,
-    Setup,
-    interrupted,
-    jitdump,
-    perf,
-    perf_control,
-    perf_tool,
-    programs,
-    pyspy,
-    trial,
-)
-from pytest_flamegate.profile.words import failed
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.profile import Probe, Profiler, Setup
+from pytest_flamegate.profile.profilers import base, jitdump, perf, pyspy, trial
+from pytest_flamegate.profile.profilers.errors import failed
 from tests.profile.fakes import EVLIST, PERF, PYSPY, SCRIPT, SPEEDSCOPE, Tools
 from tests.profile.profiles import DATA
 
@@ -87,11 +76,11 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (perf, interrupted):
+    for module in (perf, base):
         monkeypatch.setattr(module, "_ANSWER_TIMEOUT_S", 1.0)
         monkeypatch.setattr(module, "_STOP_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(programs, "ASK_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(perf_tool, "READ_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(trial, "ASK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(perf, "READ_TIMEOUT_S", 1.0)
 
 
 def failing(err: str, code: int = 255) -> dict[str, Any]:
@@ -362,7 +351,7 @@ def test_a_call_graph_that_perf_does_not_know_is_a_usage_error(call_graph: str) 
 
 
 def test_closing_the_control_twice_is_harmless() -> None:
-    control = perf_control.Control()
+    control = perf.Control()
     control.handed_over()
     control.close()
     control.close()

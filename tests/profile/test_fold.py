@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.profile import Frame, Stack, fold, label, merge, unfold
-from pytest_flamegate.profile.normalise import native_frame, python_frame
+from pytest_flamegate.profile.frames import native_frame, python_frame
 from tests.profile.profiles import native, profile, python, system
 
 HOSTILE = st.text(st.sampled_from(list("ab ;()[]\n\r\t\\x3b\u202e\u2028\x00ü")) | st.characters())

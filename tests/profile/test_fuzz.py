@@ -10,15 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.profile import fold, unfold
-from pytest_flamegate.profile.normalise import native_frame, python_frame
-from tests.profile.fuzz import (
-    INPUT_BYTES,
-    allowed_bytes,
-    cpu_s,
-    fuzz,
-    peak_bytes,
-    read,
-)
+from pytest_flamegate.profile.frames import native_frame, python_frame
+from tests.profile.fuzz import INPUT_BYTES, allowed_bytes, cpu_s, fuzz, peak_bytes, read
 from tests.profile.parser import Parser
 from tests.profile.parsers import PARSERS
 from tests.profile.profiles import profile

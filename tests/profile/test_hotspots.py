@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile import Stack, hotspots, require_samples, require_stacks
 from tests.profile.profiles import native, profile, python, system
 

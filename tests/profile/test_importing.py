@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError, ToolError, UndecidedError
-from pytest_flamegate.profile import Frame, Stack, fold, importing
-from pytest_flamegate.profile import imported as limits
-from pytest_flamegate.profile.importing import parse_profile, read_profile
-from pytest_flamegate.profile.text import NAME_BYTES
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UndecidedError
+from pytest_flamegate.core.text import NAME_BYTES
+from pytest_flamegate.profile import Frame, Stack, fold
+from pytest_flamegate.profile.formats import imported, reading
+from pytest_flamegate.profile.formats.reading import parse_profile, read_profile
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_fold import STACKS
 
@@ -139,7 +139,7 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         ("a 0.4\nb 0.4\n", "fractions"),
         ("a 1.5\nb 2\n", "fractions"),
         ("a;b 10 12\na;c 3 4\n", "two counts"),
-        (";".join("f" * (limits.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
+        (";".join("f" * (imported.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
     ],
 )
 def test_malformed_folded_stacks_are_refused(text: str, words: str) -> None:
@@ -148,7 +148,7 @@ def test_malformed_folded_stacks_are_refused(text: str, words: str) -> None:
 
 
 def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FRAMES", 5)
+    monkeypatch.setattr(imported, "MAX_FRAMES", 5)
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")
     with pytest.raises(ReceiptError, match=r"E_FOLDED.*together"):
         stacks("a;b 1\na;c 2\na;d 1\n")
@@ -203,7 +203,7 @@ def test_a_frame_in_braces_is_no_json() -> None:
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: type[bytes]
 ) -> None:
-    monkeypatch.setattr(importing, "MAX_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_BYTES", 1000)
     path = tmp_path / "large"
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, UsageError
-from pytest_flamegate.profile import fold, hotspots, instructions, unfold
-from pytest_flamegate.profile.counted import C_FUNCTIONS, EVAL_LOOP
-from pytest_flamegate.profile.instructions import count
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Plan, Served, Streamed
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Plan, Served, Streamed
+from pytest_flamegate.observe import environment
+from pytest_flamegate.profile import fold, hotspots, unfold
+from pytest_flamegate.profile.profilers import instructions
+from pytest_flamegate.profile.profilers.instructions import C_FUNCTIONS, EVAL_LOOP, count
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
@@ -97,7 +97,7 @@ TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
 
 def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
     plan, workload = of
-    return count(plan, workload, determinism.environment(workload))
+    return count(plan, workload, environment.environment(workload))
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
@@ -123,7 +123,7 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     other.symlink_to(sys.executable)
     plan, workload = served(tmp_path, "work")
     assert isinstance(plan, Served)
-    found = count(replace(plan, python=str(other)), workload, determinism.environment(workload))
+    found = count(replace(plan, python=str(other)), workload, environment.environment(workload))
     assert found.per_token == 100.0
     assert found.profile.python == platform.python_version()
     arguments, _ = fake.seen

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
-from pytest_flamegate.profile import Profile, Setup, cut, hotspots, perf, require_stacks
-from pytest_flamegate.sealing import STACK_FLOOR
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.profile import Profile, Setup, cut, hotspots, require_stacks
+from pytest_flamegate.profile.profilers import perf
+from pytest_flamegate.run.seal import STACK_FLOOR
 from tests.tools import require
 
 # Its layers keep 20 KB on the stack, as those of llama.cpp keep more.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.profile import Frame, label
-from pytest_flamegate.profile.normalise import native_frame, prefixes, python_frame
+from pytest_flamegate.profile.frames import native_frame, prefixes, python_frame
 
 ROOTS = ("/home/me/project/", "/home/me/")
 ELSEWHERE = "/proc/4711/" + "root"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile import perf_script
-from pytest_flamegate.profile.perf_script import Script, parse_script
-from pytest_flamegate.profile.words import ProfilerError
+from pytest_flamegate.profile.profilers import perf_script
+from pytest_flamegate.profile.profilers.errors import ProfilerError
+from pytest_flamegate.profile.profilers.perf_script import Script, parse_script
 from tests.profile.plain_perf_script import plain
 from tests.profile.profiles import DATA
 

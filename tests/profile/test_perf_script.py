@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile import Frame, cut
-from pytest_flamegate.profile.perf_script import parse_script
-from pytest_flamegate.profile.words import ProfilerError
+from pytest_flamegate.profile.profilers.errors import ProfilerError
+from pytest_flamegate.profile.profilers.perf_script import parse_script
 from tests.profile.profiles import DATA, native, profile, python
 
 HEADER = b"16592/16592  3955.045222: cpu-clock: \n"

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.profile.packages import COMMANDS, install
-from pytest_flamegate.profile.perf_words import KNOWN
-from pytest_flamegate.profile.permissions import read
-from pytest_flamegate.profile.words import failed
+from pytest_flamegate.profile.profilers.errors import failed, read
+from pytest_flamegate.profile.profilers.perf import KNOWN
+from pytest_flamegate.profile.profilers.trial import COMMANDS, install
 
 
 def proc(root: Path, status: str, **sysctls: str) -> Path:

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from pytest_flamegate.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile import Profile, Stack, fold, unfold
-from pytest_flamegate.profile.exporting import export_profile
-from pytest_flamegate.profile.pprof import write_pprof
-from pytest_flamegate.profile.pprof_schema import profile_message
+from pytest_flamegate.profile.formats.pprof import profile_message, write_pprof
+from pytest_flamegate.profile.formats.writing import export_profile
 from tests.profile.profiles import native, profile, python, system
 from tests.profile.test_fold import STACKS
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.profile import Setup, perf, pyspy
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.profile import Setup
+from pytest_flamegate.profile.profilers import perf, pyspy
 from tests.tools import require
 
 _SPIN = """

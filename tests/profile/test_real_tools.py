@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile import (
     Probe,
     Profile,
@@ -20,14 +22,10 @@ from pytest_flamegate.profile import (
     cut,
     fold,
     hotspots,
-    jitdump,
-    perf,
-    pyspy,
     require_samples,
     unfold,
 )
-from pytest_flamegate.workload import clocks, process
-from pytest_flamegate.workload.process import Child
+from pytest_flamegate.profile.profilers import jitdump, perf, pyspy
 from tests.tools import require
 
 SETUP = Setup(project=Path(__file__).parent)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.profile import Frame, Profile, Profiler, Setup, cut, label, perf, pyspy
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
+from pytest_flamegate.profile import Frame, Profile, Profiler, Setup, cut, label
+from pytest_flamegate.profile.profilers import perf, pyspy
 from tests.tools import require
 
 # Work that is the same in every run: Python's own, NumPy's, a lambda's, and the kernel's.

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.profile import sidecar
-from pytest_flamegate.profile.sidecar import Sidecar
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.profile.profilers import base
+from pytest_flamegate.profile.profilers.base import Sidecar
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     noted = Sidecar(7, 4711, nonblocking=True, errors=2, degraded=("not paused",))
-    sidecar.write(tmp_path / "raw", noted)
-    assert sidecar.read(tmp_path / "raw", "perf") == noted
+    base.write(tmp_path / "raw", noted)
+    assert base.read(tmp_path / "raw", "perf") == noted
 
 
 def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
-    assert sidecar.read(tmp_path / "raw", "perf") == Sidecar()
+    assert base.read(tmp_path / "raw", "perf") == Sidecar()
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:
-    sidecar.path_beside(tmp_path / "raw").write_bytes(content)
+    base.path_beside(tmp_path / "raw").write_bytes(content)
     with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
-        sidecar.read(tmp_path / "raw", "perf")
+        base.read(tmp_path / "raw", "perf")
 
 
 def test_no_recording_takes_the_place_of_another(tmp_path: Path) -> None:
-    first = sidecar.fresh(tmp_path / "new", "perf", ".data")
+    first = base.fresh(tmp_path / "new", "perf", ".data")
     first.touch()
-    second = sidecar.fresh(tmp_path / "new", "perf", ".data")
+    second = base.fresh(tmp_path / "new", "perf", ".data")
     assert first != second
     assert not second.exists()

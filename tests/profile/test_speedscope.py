@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile import fold
-from pytest_flamegate.profile.speedscope import parse_speedscope
-from pytest_flamegate.profile.words import ProfilerError
+from pytest_flamegate.profile.profilers.errors import ProfilerError
+from pytest_flamegate.profile.profilers.pyspy import parse_speedscope
 from tests.profile.profiles import DATA, native, profile, python
 
 ROOTS = ("/home/me/project/",)

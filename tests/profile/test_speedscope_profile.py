@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError, UndecidedError
-from pytest_flamegate.profile import Frame, Stack, speedscope_file
-from pytest_flamegate.profile.imported import MAX_DEPTH
-from pytest_flamegate.profile.importing import parse_profile
-from pytest_flamegate.profile.speedscope_profile import write_speedscope
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError
+from pytest_flamegate.profile import Frame, Stack
+from pytest_flamegate.profile.formats import speedscope
+from pytest_flamegate.profile.formats.imported import MAX_DEPTH
+from pytest_flamegate.profile.formats.reading import parse_profile
+from pytest_flamegate.profile.formats.speedscope_profile import write_speedscope
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_fold import STACKS
 from tests.profile.test_speedscope import JSON
@@ -112,7 +113,7 @@ def evented(*events: Any, unit: str = "none") -> dict[str, Any]:
 
 
 def file(*profiles: Any, frames: Any = FRAMES, **more: Any) -> bytes:
-    document = {"$schema": speedscope_file.SCHEMA, "shared": {"frames": frames}, **more}
+    document = {"$schema": speedscope.SCHEMA, "shared": {"frames": frames}, **more}
     return json.dumps({**document, "profiles": list(profiles)}).encode()
 
 
@@ -267,9 +268,9 @@ def test_a_malformed_file_is_refused(raw: bytes, words: str) -> None:
 
 def test_all_stacks_of_events_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = file(evented(("O", 0, 0), ("O", 1, 1), ("C", 1, 2), ("C", 0, 3)))
-    monkeypatch.setattr(speedscope_file, "MAX_FRAMES", 3)
+    monkeypatch.setattr(speedscope, "MAX_FRAMES", 3)
     assert parse_profile(raw).samples == 3
-    monkeypatch.setattr(speedscope_file, "MAX_FRAMES", 2)
+    monkeypatch.setattr(speedscope, "MAX_FRAMES", 2)
     with pytest.raises(ReceiptError, match=r"E_SPEEDSCOPE.*together"):
         parse_profile(raw)
 

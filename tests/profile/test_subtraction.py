@@ -9,9 +9,9 @@ from statistics import mean, stdev
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile import Frame, Stack, fold, unfold
-from pytest_flamegate.profile.subtraction import (
+from pytest_flamegate.profile.decode import (
     NO_STACK,
     PHI,
     DecodeCost,

@@ -14,13 +14,18 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.profile import Setup, choose, cut, fold, unfold
-from pytest_flamegate.profile.collapsed import parse_collapsed
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.profile.tachyon import RATE_HZ, UNPAUSED, Tachyon, make
-from pytest_flamegate.profile.words import ProfilerError
-from pytest_flamegate.workload import clocks, process
+from pytest_flamegate.profile.profilers.errors import ProfilerError
+from pytest_flamegate.profile.profilers.tachyon import (
+    RATE_HZ,
+    UNPAUSED,
+    Tachyon,
+    make,
+    parse_collapsed,
+)
 
 FAKE = """#!{python} -SE
 import argparse, json, os, signal, sys, time
@@ -175,8 +180,8 @@ def test_every_failure_has_a_code(
 def test_one_that_hangs_is_ended(
     plan: dict[str, Any], tmp_path: Path, engine: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_flamegate.profile.interrupted._ANSWER_TIMEOUT_S", 5.0)
-    monkeypatch.setattr("pytest_flamegate.profile.interrupted._STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("pytest_flamegate.profile.profilers.base._ANSWER_TIMEOUT_S", 5.0)
+    monkeypatch.setattr("pytest_flamegate.profile.profilers.base._STOP_TIMEOUT_S", 0.3)
     with pytest.raises(ProfilerError, match="E_PROFILER_HANGS"):
         recorded(fake(tmp_path, **plan), engine, tmp_path)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.text import NAME_BYTES, decode, escape, is_clean
+from pytest_flamegate.core.text import NAME_BYTES, decode, escape, is_clean
 
 
 @pytest.mark.parametrize(

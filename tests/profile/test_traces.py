@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError, UndecidedError
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.profile import Profile, fold
-from pytest_flamegate.profile.importing import format_of, parse_profile
-from pytest_flamegate.profile.onnx_trace import onnx_kernels
-from pytest_flamegate.profile.torch_trace import torch_kernels
+from pytest_flamegate.profile.formats.reading import format_of, parse_profile
+from pytest_flamegate.profile.formats.traces import onnx_kernels, torch_kernels
 from tests.profile.profiles import DATA
 
 TORCH = (DATA / "torch-trace.json").read_bytes()

@@ -14,10 +14,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.receipt import disk, store
+from pytest_flamegate.core import files
+from pytest_flamegate.receipt import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 OLD = {"receipt.json": b"old receipt", "evidence.json": b"old evidence", "flamegraph.svg": b"old"}
 NEW = {"receipt.json": b"new receipt", "evidence.json": b"new evidence", "verdict.json": b"new"}
@@ -72,7 +74,7 @@ def _arm(point: int, when: str) -> None:
 
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
-    disk.exchange = watched(disk.exchange)
+    files.exchange = watched(files.exchange)
 
 
 def _contents(directory: Path) -> dict[str, str] | None:
@@ -105,7 +107,7 @@ def _point(scenario: str, place: Path, point: int, when: str) -> dict[str, Any]:
 def main(scenario: str, place: Path) -> list[dict[str, Any]]:
     """Return what each point left behind."""
     if scenario == "publish-in-two-steps":
-        disk.exchange = _cannot_swap
+        files.exchange = _cannot_swap
     points: list[dict[str, Any]] = []
     for when in ("before", "after"):
         point = 0

@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_flamegate.core import locks
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.receipt import operations
 
 KINDS = ("append", "count", "publish", "jobs")
@@ -39,7 +40,7 @@ def write(kind: str, place: Path, tag: str, times: int) -> None:
             shelves.enter({"tag": text, "filling": "x" * 300})
         elif kind == "count":
             counter = place / "counter"
-            with store.lock(place / "lock", 600.0):
+            with locks.lock(place / "lock", 600.0):
                 count = int(counter.read_text()) if counter.exists() else 0
                 store.write_atomic(counter, str(count + 1).encode())
         elif kind == "publish":

@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.profile.model import Hotspot
-from pytest_flamegate.receipt.build import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.metrics import cost_of, figures, metrics, overhead_pct
-from pytest_flamegate.receipt.reported import engine_kernels
+from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.metrics import cost_of, engine_kernels, figures, metrics, overhead_pct
 from pytest_flamegate.receipt.types import (
     Commit,
     Evidence,
@@ -24,13 +27,11 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
-from pytest_flamegate.workload.digest import token_digest
-from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
-from pytest_flamegate.workload.reported import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
 
 CREATED = "2025-10-13T12:00:00Z"
 MODEL_SHA256 = hashlib.sha256(b"model").hexdigest()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from pytest_flamegate.receipt import dsse, statement
-from pytest_flamegate.receipt.dsse import Envelope, Signature
-from pytest_flamegate.receipt.signing import sign
+from pytest_flamegate.receipt import attestation
+from pytest_flamegate.receipt.attestation import Envelope, Signature
+from pytest_flamegate.receipt.sign import sign
 from tests.receipt.factory import build
 from tests.receipt.signed import ALICE, BOB, enveloped, stated
 
@@ -20,7 +20,7 @@ SIGNED = sign(FILES, ALICE)
 
 
 def read(data: bytes) -> Envelope:
-    envelope = dsse.read(data)
+    envelope = attestation.read(data)
     assert isinstance(envelope, Envelope)
     return envelope
 
@@ -52,10 +52,10 @@ def nested(value: object, depth: int) -> object:
 def signature(sig: bytes) -> bytes:
     """The right envelope with this signature in Alice's name."""
     own = Signature(ALICE.public.keyid, sig)
-    return dsse.encode(replace(read(SIGNED), signatures=(own,)))
+    return attestation.encode(replace(read(SIGNED), signatures=(own,)))
 
 
-STATEMENT = statement.encode(FILES)
+STATEMENT = attestation.encode_statement(FILES)
 RECODED = json.dumps(json.loads(STATEMENT)).encode()
 FORGED: dict[str, tuple[bytes, str]] = {
     # the signature
@@ -67,29 +67,31 @@ FORGED: dict[str, tuple[bytes, str]] = {
     "zeros": (signature(bytes(64)), "E_SIGNATURE_UNTRUSTED"),
     "over-the-payload-alone": (signature(ALICE.sign(STATEMENT)), "E_SIGNATURE_UNTRUSTED"),
     "over-the-base64": (
-        signature(ALICE.sign(dsse.pae(dsse.PAYLOAD_TYPE, base64.b64encode(STATEMENT)))),
+        signature(
+            ALICE.sign(attestation.pae(attestation.PAYLOAD_TYPE, base64.b64encode(STATEMENT)))
+        ),
         "E_SIGNATURE_UNTRUSTED",
     ),
     "over-the-payload-encoded-again": (
-        signature(ALICE.sign(dsse.pae(dsse.PAYLOAD_TYPE, RECODED))),
+        signature(ALICE.sign(attestation.pae(attestation.PAYLOAD_TYPE, RECODED))),
         "E_SIGNATURE_UNTRUSTED",
     ),
     "payload-encoded-again": (
-        dsse.encode(replace(read(SIGNED), payload=RECODED)),
+        attestation.encode(replace(read(SIGNED), payload=RECODED)),
         "E_SIGNATURE_UNTRUSTED",
     ),
     "of-another-receipt": (
-        dsse.encode(replace(read(SIGNED), signatures=read(sign(OTHER, ALICE)).signatures)),
+        attestation.encode(replace(read(SIGNED), signatures=read(sign(OTHER, ALICE)).signatures)),
         "E_SIGNATURE_UNTRUSTED",
     ),
     # the envelope
     "no-envelope": (b"{}", "E_SIGNATURE_ENVELOPE"),
     "no-signature": (
-        dsse.encode(replace(read(SIGNED), signatures=())),
+        attestation.encode(replace(read(SIGNED), signatures=())),
         "E_SIGNATURE_ENVELOPE",
     ),
     "ten-thousand-signatures": (
-        dsse.encode(replace(read(SIGNED), signatures=read(SIGNED).signatures * 10_000)),
+        attestation.encode(replace(read(SIGNED), signatures=read(SIGNED).signatures * 10_000)),
         "E_SIGNATURE_ENVELOPE",
     ),
     "two-payloads": (
@@ -107,7 +109,7 @@ FORGED: dict[str, tuple[bytes, str]] = {
         "E_SIGNATURE_PAYLOAD_TYPE",
     ),
     "payload-type-with-a-space": (
-        enveloped(STATEMENT, payload_type=dsse.PAYLOAD_TYPE + " "),
+        enveloped(STATEMENT, payload_type=attestation.PAYLOAD_TYPE + " "),
         "E_SIGNATURE_PAYLOAD_TYPE",
     ),
     "no-statement": (enveloped(b"hello"), "E_SIGNATURE_STATEMENT"),
@@ -148,7 +150,7 @@ FORGED: dict[str, tuple[bytes, str]] = {
         "E_SIGNATURE_PREDICATE_TYPE",
     ),
     "a-later-predicate-type": (
-        a_statement(changed("predicateType", statement.PREDICATE_TYPE + ".1")),
+        a_statement(changed("predicateType", attestation.PREDICATE_TYPE + ".1")),
         "E_SIGNATURE_PREDICATE_TYPE",
     ),
     # about what

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.tables import Table, as_text
+from pytest_flamegate.core.text import Finding
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.findings import Finding
 from tests.receipt.mutations import BLOCK, Case, cases
 
 LIMIT_MS = 50.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pytest_flamegate.workload.device import Device, DevicesSeen, Node, OnDevice, RunOnDevices
+from pytest_flamegate.observe.gpu import Device, DevicesSeen, Node, OnDevice, RunOnDevices
 from tests.receipt.factory import Triple, build
 
 DRIVER = "550.54.15"

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt import accepted, disk, history, store
-from pytest_flamegate.receipt.schema import load
-from pytest_flamegate.receipt.shelves import BOUND, FILES, Shelves
+from pytest_flamegate.core import files, locks
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.schema import load
+from pytest_flamegate.receipt import artifacts, store
+from pytest_flamegate.receipt.artifacts import BOUND, FILES, Shelves
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in FILES[:9]}
@@ -70,8 +71,8 @@ def _accepted(shelves: Shelves) -> View:
     """The files, once their record has been checked: it holds the time of accepting."""
     directory = shelves.accepted(MACHINE, WORKLOAD)
     found = tree(directory)
-    if isinstance(found, dict) and accepted.RECORD in found:
-        del found[accepted.RECORD]
+    if isinstance(found, dict) and artifacts.RECORD in found:
+        del found[artifacts.RECORD]
         return record_fault(directory) or found
     return found
 
@@ -79,18 +80,18 @@ def _accepted(shelves: Shelves) -> View:
 def record_fault(directory: Path) -> str | None:
     """Return what a baseline's record finds wrong with the files beside it."""
     try:
-        accepted._check(directory, accepted._record(directory / accepted.RECORD), BOUND)
+        artifacts._check(directory, artifacts._record(directory / artifacts.RECORD), BOUND)
     except FlamegateError as error:
         return f"corrupt: {error.what}"
     return None
 
 
 def _runs(shelves: Shelves) -> View:
-    return [line["nonce"] for line in history.read_runs(shelves.runs).lines]
+    return [line["nonce"] for line in artifacts.read_runs(shelves.runs).lines]
 
 
 def _ledger(shelves: Shelves) -> View:
-    return list(history.read(shelves.ledger, lambda document: document).lines)
+    return list(artifacts.read_history(shelves.ledger, lambda document: document).lines)
 
 
 def _calibration(shelves: Shelves) -> View:
@@ -109,11 +110,11 @@ def _in_two_steps(act: Callable[[Shelves], object], shelves: Shelves) -> None:
     def cannot(one: Path, other: Path) -> bool:
         return False
 
-    real, disk.exchange = disk.exchange, cannot
+    real, files.exchange = files.exchange, cannot
     try:
         act(shelves)
     finally:
-        disk.exchange = real
+        files.exchange = real
 
 
 def _accept(shelves: Shelves, *, spoilt: bool = False) -> None:
@@ -126,7 +127,7 @@ def _calibrate(shelves: Shelves, *, spoilt: bool = False) -> None:
 
 def _increment(shelves: Shelves) -> None:
     path = shelves.root / "counter"
-    with store.lock(shelves.root / "lock", 5.0):
+    with locks.lock(shelves.root / "lock", 5.0):
         store.write_atomic(path, b"2")
 
 

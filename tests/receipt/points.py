@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.receipt import operations
 from tests.receipt.operations import Operation
 

@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from pytest_flamegate.core import process
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.workload import process
 from tests.workload.repositories import repository
 
 PRODUCED = Path(__file__).parent / "data" / "produced"

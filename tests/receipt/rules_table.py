@@ -12,17 +12,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.receipt import attested, crosscheck_replay
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
-from pytest_flamegate.receipt.fitness import REASONS
+from pytest_flamegate.receipt import sign
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.registry import Rule
-from pytest_flamegate.receipt.rules import NOTICES, RULES
+from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
+from pytest_flamegate.receipt.rules.fitness import REASONS
+from pytest_flamegate.receipt.rules.rule import Rule
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "receipts.md"
-RECEIPT = ROOT / "pytest_flamegate" / "receipt"
-READERS = ("strict_json", "schema", "sources", "disk", "codec", "policies", "verify")
+PACKAGE = ROOT / "pytest_flamegate"
+RECEIPT = PACKAGE / "receipt"
+READERS = (
+    "core/json",
+    "core/schema",
+    "core/files",
+    "receipt/sources",
+    "receipt/policies",
+    "receipt/verify",
+)
 """Modules that refuse before any rule is asked."""
 _WRITING = frozenset({"E_CANNOT_WRITE", "E_CANNOT_ENCODE", "E_NO_SCHEMA", "E_VERDICT_SCHEMA"})
 _CODE = re.compile(r"[EW](?:_[A-Z0-9]+)+")
@@ -43,9 +50,9 @@ BOOKS: list[tuple[Iterable[Rule[Any]], str]] = [
     (CHECKS, "refused"),
     (SHORTFALLS, "a notice"),
     (SUSPICIONS, "a suspicion"),
-    (crosscheck_replay.CHECKS, "refused"),
-    (crosscheck_replay.SHORTFALLS, "a notice"),
-    (attested.RULES, "refused"),
+    (replay.CHECKS, "refused"),
+    (replay.SHORTFALLS, "a notice"),
+    (sign.RULES, "refused"),
 ]
 
 
@@ -74,7 +81,7 @@ def policies() -> str:
 def codes_of_readers() -> Iterator[str]:
     """The codes with which a file is refused before its rules are looked at."""
     for name in READERS:
-        tree = ast.parse((RECEIPT / f"{name}.py").read_text("utf-8"))
+        tree = ast.parse((PACKAGE / f"{name}.py").read_text("utf-8"))
         for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and _CODE.fullmatch(text) and text not in _WRITING:

@@ -6,13 +6,14 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.receipt import dsse, keys, statement
-from pytest_flamegate.receipt.dsse import Envelope, Signature
+from pytest_flamegate.receipt import attestation, keys
+from pytest_flamegate.receipt.attestation import Envelope, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.receipt.keys import PrivateKey
+
 
 _PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
 _SPKI = bytes.fromhex("302a300506032b6570032100")
@@ -40,14 +41,16 @@ def key(number: int = 1) -> PrivateKey:
 ALICE, BOB = key(1), key(2)
 
 
-def enveloped(payload: bytes, *signers: PrivateKey, payload_type: str = dsse.PAYLOAD_TYPE) -> bytes:
+def enveloped(
+    payload: bytes, *signers: PrivateKey, payload_type: str = attestation.PAYLOAD_TYPE
+) -> bytes:
     """An envelope in which ``signers`` (Alice alone where none is named) sign ``payload``."""
-    message = dsse.pae(payload_type, payload)
+    message = attestation.pae(payload_type, payload)
     signatures = (Signature(each.public.keyid, each.sign(message)) for each in signers or (ALICE,))
-    return dsse.encode(Envelope(payload, payload_type, tuple(signatures)))
+    return attestation.encode(Envelope(payload, payload_type, tuple(signatures)))
 
 
 def stated(files: Mapping[str, bytes]) -> dict[str, Any]:
     """The statement about ``files`` as a document, to be spoilt."""
-    document: dict[str, Any] = json.loads(statement.encode(files))
+    document: dict[str, Any] = json.loads(attestation.encode_statement(files))
     return document

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.receipt import operations
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt import attested, dsse, keys, statement
-from pytest_flamegate.receipt.dsse import Envelope
-from pytest_flamegate.receipt.findings import Refusal
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.text import Refusal
+from pytest_flamegate.receipt import attestation, keys, sign
+from pytest_flamegate.receipt.attestation import Envelope
 from tests.receipt.forged_attestations import FILES, FORGED, SIGNED, STATEMENT, read
 from tests.receipt.signed import ALICE, BOB, enveloped
 
@@ -52,7 +52,7 @@ def answers(seed: int, count: int) -> Iterator[tuple[str, float]]:
             envelope = SIGNED
         trusted = (mutated(rng, rng.choice(PEMS)),) if number % 3 == 2 else TRUSTED
         began_s = time.perf_counter()
-        found = attested.judge(envelope, trusted, FILES)
+        found = sign.judge(envelope, trusted, FILES)
         took_s = time.perf_counter() - began_s
         assert (found.signed_by is None) is bool(found.refusals)
         for refusal in found.refusals:
@@ -68,9 +68,9 @@ def only_said_otherwise(envelope: bytes) -> None:
     """What is still good is Alice's signature over a statement of the same content."""
     kept = read(envelope)
     assert any(ALICE.public.verifies(each.sig, kept.message) for each in kept.signatures)
-    said = statement.read(kept.payload)
-    assert isinstance(said, statement.Statement)
-    assert sorted(said.subjects) == sorted(statement.digests(FILES))
+    said = attestation.read_statement(kept.payload)
+    assert isinstance(said, attestation.Statement)
+    assert sorted(said.subjects) == sorted(attestation.digests(FILES))
 
 
 def test_mutations() -> None:
@@ -92,16 +92,18 @@ def test_noise(length: int) -> None:
     rng = random.Random(length)
     for _ in range(40):
         noise = rng.randbytes(length)
-        assert isinstance(dsse.read(noise), Refusal)
-        assert isinstance(statement.read(noise), Refusal)
+        assert isinstance(attestation.read(noise), Refusal)
+        assert isinstance(attestation.read_statement(noise), Refusal)
         with pytest.raises(FlamegateError, match="E_BAD_KEY"):
             keys.load_private(noise, b"secret")
 
 
 def test_every_cut_of_an_envelope_is_refused() -> None:
-    whole = dsse.encode(Envelope(b"{}", dsse.PAYLOAD_TYPE, read(SIGNED).signatures)).strip()
+    whole = attestation.encode(
+        Envelope(b"{}", attestation.PAYLOAD_TYPE, read(SIGNED).signatures)
+    ).strip()
     for length in range(len(whole)):
-        assert isinstance(dsse.read(whole[:length]), Refusal)
+        assert isinstance(attestation.read(whole[:length]), Refusal)
 
 
 def main(count: int) -> None:

@@ -13,21 +13,14 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt import (
-    Grade,
-    Verification,
-    attested,
-    dsse,
-    statement,
-    strict_json,
-    verify_receipt,
-)
-from pytest_flamegate.receipt.dsse import Signature
-from pytest_flamegate.receipt.registry import Rulebook
-from pytest_flamegate.receipt.signing import sign
+from pytest_flamegate.core import json as core_json
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.receipt import Grade, Verification, attestation, verify_receipt
+from pytest_flamegate.receipt import sign as receipt_sign
+from pytest_flamegate.receipt.attestation import SUBJECTS, Signature
+from pytest_flamegate.receipt.rules.rule import Rulebook
+from pytest_flamegate.receipt.sign import sign
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
-from pytest_flamegate.receipt.statement import SUBJECTS
 from tests.receipt.factory import build
 from tests.receipt.forged_attestations import FILES, FORGED, OTHER, RECODED, SIGNED, STATEMENT, read
 from tests.receipt.signed import ALICE, BOB, enveloped, key, stated
@@ -131,9 +124,9 @@ def test_one_of_several_keys_and_one_of_several_signatures() -> None:
 def test_a_keyid_is_only_a_hint(keyid: str) -> None:
     envelope = read(SIGNED)
     hinted = replace(envelope, signatures=(Signature(keyid, envelope.signatures[0].sig),))
-    answer = verified(dsse.encode(hinted), A)
+    answer = verified(attestation.encode(hinted), A)
     assert answer.signed_by == ALICE.public.keyid
-    answer = verified(dsse.encode(hinted), B)
+    answer = verified(attestation.encode(hinted), B)
     assert codes(answer) == ["E_SIGNATURE_UNTRUSTED"]
     assert answer.refusals[0].message.isprintable()
 
@@ -142,7 +135,7 @@ def test_signatures_of_kinds_that_are_not_known_stand_beside() -> None:
     envelope = read(SIGNED)
     strange = (Signature("ecdsa", b"0E\x02!" + bytes(67)), Signature("", b""))
     mixed = replace(envelope, signatures=(*strange, *envelope.signatures))
-    assert verified(dsse.encode(mixed), A).grade is Grade.ATTESTED
+    assert verified(attestation.encode(mixed), A).grade is Grade.ATTESTED
 
 
 def test_other_bytes_for_the_same_statement_hold() -> None:
@@ -152,7 +145,7 @@ def test_other_bytes_for_the_same_statement_hold() -> None:
     document["subject"].reverse()
     document["subject"][0]["digest"]["sha512"] = "00"
     payload = json.dumps(document, indent=1, sort_keys=True).replace(": 100.0", ": 100").encode()
-    assert payload != statement.encode(FILES)
+    assert payload != attestation.encode_statement(FILES)
     answer = verified(enveloped(payload), A)
     assert answer.grade is Grade.ATTESTED, answer.refusals
 
@@ -225,19 +218,19 @@ def test_what_alice_did_not_sign_like_this(name: str) -> None:
     assert all(refusal.message and refusal.todo for refusal in answer.refusals)
 
 
-@pytest.mark.parametrize("code", [rule.code for rule in attested.RULES])
+@pytest.mark.parametrize("code", [rule.code for rule in receipt_sign.RULES])
 def test_without_any_one_rule_a_forgery_gets_through(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fewer: Rulebook[attested.Attestation] = Rulebook()
-    fewer.rules = tuple(rule for rule in attested.RULES if rule.code != code)
-    monkeypatch.setattr(attested, "RULES", fewer)
+    fewer: Rulebook[receipt_sign.Attestation] = Rulebook()
+    fewer.rules = tuple(rule for rule in receipt_sign.RULES if rule.code != code)
+    monkeypatch.setattr(receipt_sign, "RULES", fewer)
     assert any(verified(envelope, A).ok for envelope, kept in FORGED.values() if kept == code)
 
 
 def test_every_rule_says_what_holds() -> None:
-    assert len({rule.code for rule in attested.RULES}) == len(list(attested.RULES)) == 6
-    for rule in attested.RULES:
+    assert len({rule.code for rule in receipt_sign.RULES}) == len(list(receipt_sign.RULES)) == 6
+    for rule in receipt_sign.RULES:
         assert rule.code.startswith("E_SIGNATURE_")
         assert rule.sentence.endswith(".")
         assert rule.todo
@@ -302,14 +295,16 @@ def test_the_same_files_give_the_same_statement() -> None:
 
 def test_the_evidence_stands_in_the_statement_as_it_is() -> None:
     assert FILES["evidence.json"].strip() in read(SIGNED).payload
-    document = strict_json.loads(read(SIGNED).payload)
+    document = core_json.loads(read(SIGNED).payload)
     assert isinstance(document, dict)
     assert document["predicate"] == json.loads(FILES["evidence.json"])
 
 
 def test_a_false_signature_in_our_name_is_replaced() -> None:
     envelope = read(SIGNED)
-    false = dsse.encode(replace(envelope, signatures=(Signature(ALICE.public.keyid, bytes(64)),)))
+    false = attestation.encode(
+        replace(envelope, signatures=(Signature(ALICE.public.keyid, bytes(64)),))
+    )
     assert sign(FILES, ALICE, false) == SIGNED
 
 
@@ -331,12 +326,12 @@ def test_another_attestation_is_never_overwritten(present: bytes) -> None:
 def test_no_more_signatures_than_are_read() -> None:
     def padded(count: int) -> bytes:
         strangers = (Signature(f"{number}", bytes(64)) for number in range(count))
-        return dsse.encode(replace(read(SIGNED), signatures=tuple(strangers)))
+        return attestation.encode(replace(read(SIGNED), signatures=tuple(strangers)))
 
-    full = sign(FILES, ALICE, padded(dsse.MAX_SIGNATURES - 1))
+    full = sign(FILES, ALICE, padded(attestation.MAX_SIGNATURES - 1))
     assert verified(full, A).grade is Grade.ATTESTED
     with pytest.raises(ReceiptError, match="E_TOO_MANY_SIGNATURES"):
-        sign(FILES, ALICE, padded(dsse.MAX_SIGNATURES))
+        sign(FILES, ALICE, padded(attestation.MAX_SIGNATURES))
 
 
 def test_the_cost_of_false_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,9 +343,11 @@ def test_the_cost_of_false_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("pytest_flamegate.receipt.keys.PublicKey.verifies", counting)
     trusted: Sequence[bytes] = (A, B)
-    full = replace(read(SIGNED), signatures=(Signature("", bytes(64)),) * dsse.MAX_SIGNATURES)
-    assert not verified(dsse.encode(full), *trusted).ok
-    assert len(tried) == len(trusted) * dsse.MAX_SIGNATURES
+    full = replace(
+        read(SIGNED), signatures=(Signature("", bytes(64)),) * attestation.MAX_SIGNATURES
+    )
+    assert not verified(attestation.encode(full), *trusted).ok
+    assert len(tried) == len(trusted) * attestation.MAX_SIGNATURES
 
 
 def test_an_unsigned_receipt_is_no_less_honest() -> None:

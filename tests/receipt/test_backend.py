@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.receipt.backend import backend_of
+from pytest_flamegate.receipt.compose import backend_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.factory import Triple, build
 from tests.receipt.gpu import NOTHING, gpu_run, idle, nowhere, on_gpu

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.files import opened, read_beneath, read_bounded
+from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
-from pytest_flamegate.receipt.beneath import opened, read_beneath
-from pytest_flamegate.receipt.disk import read_bounded
-from pytest_flamegate.receipt.findings import Refusal
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.receipt.artifacts import Shelves
 from pytest_flamegate.receipt.verify import verify_receipt
 from tests.receipt.factory import build
 

@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError, ToolError
-from pytest_flamegate.receipt.build import (
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observation import Block, Observation, Role, Run
+from pytest_flamegate.receipt.compose import (
     RECEIPT_FIELDS,
     decode_evidence,
     decode_receipt,
@@ -18,10 +21,8 @@ from pytest_flamegate.receipt.build import (
     encode_receipt,
     receipt_document,
 )
-from pytest_flamegate.receipt.folded import read_folded
 from pytest_flamegate.receipt.metrics import rate_of, tokens_per_second
-from pytest_flamegate.workload.digest import token_digest
-from pytest_flamegate.workload.observation import Block, Interval, Observation, Role, Run
+from pytest_flamegate.receipt.rules.subject import read_folded
 from tests.receipt.documents import encoded
 from tests.receipt.factory import build
 

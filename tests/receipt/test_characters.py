@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.receipt.characters import hidden_in_name, steering_in_text
+from pytest_flamegate.core.text import hidden_in_name, steering_in_text
 
 
 @pytest.mark.parametrize(

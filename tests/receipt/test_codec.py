@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import from_plain, to_plain
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile, Receipt
 from tests.receipt.factory import build
 
@@ -134,7 +134,7 @@ def test_receipt_and_evidence_round_trip() -> None:
 
 def test_token_times_are_read_without_a_call_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand gaps take the bulk path: no reader is called for a gap."""
-    from pytest_flamegate.receipt import codec
+    from pytest_flamegate.core import json as codec
 
     calls = 0
     reader = codec._tuple_reader(int)

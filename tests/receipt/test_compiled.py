@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker, validators
 
-from pytest_flamegate.receipt import schema
-from pytest_flamegate.receipt.compiled import Compiler
-from pytest_flamegate.receipt.schema import Kind
-from pytest_flamegate.receipt.timestamps import is_timestamp
+from pytest_flamegate.core import schema
+from pytest_flamegate.core.json import is_timestamp
+from pytest_flamegate.core.schema import Compiler, Kind
 from tests.receipt.documents import INVALID, VALID
 from tests.receipt.factory import build
 

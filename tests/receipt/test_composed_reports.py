@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile import Profile
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.types import Evidence, Receipt
-from pytest_flamegate.workload.observation import Observation
-from pytest_flamegate.workload.reported import Report
 from tests.profile.profiles import profile, python
 from tests.receipt.factory import Triple
 from tests.workload.test_observer import observer, python_workload

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.receipt.confine import confined
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.files import confined
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.snapshots import snapshot
 
 LINE = {"workload": "w", "verdict": "error", "reasons": [], "accepted": False}

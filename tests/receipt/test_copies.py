@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.receipt.copies import repetitions
-from pytest_flamegate.workload.observation import Block, Interval, Run
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.observe.observation import Block, Run
+from pytest_flamegate.receipt.rules.copies import repetitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 Sequence = tuple[int, ...]
 

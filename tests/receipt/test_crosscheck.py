@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.text import Finding
+from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS
-from pytest_flamegate.receipt.findings import Finding
+from pytest_flamegate.receipt.rules import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.types import Commit, Metric
-from pytest_flamegate.workload.observation import Block, Interval
 from tests.receipt import gpu
 from tests.receipt.factory import BOOT_TICKS, Triple, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 OTHER_SHA256 = "ab" * 32

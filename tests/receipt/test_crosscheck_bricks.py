@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick
-from pytest_flamegate.bricks.telling import plain
-from pytest_flamegate.receipt.codec import from_plain
+from pytest_flamegate.bricks.wire import plain
+from pytest_flamegate.core.json import from_plain
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify
@@ -20,6 +20,7 @@ from tests.receipt.forgeries.draft import Draft, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 NAME = "embedded-10tok"
 

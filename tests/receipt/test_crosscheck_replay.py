@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.receipt import Grade, Verification, crosscheck_replay, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
+from pytest_flamegate.receipt.rules import replay
 from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from tests.receipt.factory import Triple
+
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 RATE = RateAgain("inside", 512.0, 498.0, 471.0, 527.0, 480.0)
@@ -106,7 +108,7 @@ def test_tokens_that_may_differ_cannot_be_obtained_again() -> None:
 
 
 def test_there_is_a_case_for_every_rule() -> None:
-    rules = [*crosscheck_replay.CHECKS, *crosscheck_replay.SHORTFALLS]
+    rules = [*replay.CHECKS, *replay.SHORTFALLS]
     assert {rule.code for rule in rules} == {*BREAKS, "W_REPLAY_NOT_DETERMINISTIC"}
     for rule in rules:
         assert rule.sentence.endswith(".")

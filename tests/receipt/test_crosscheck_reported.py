@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pytest_flamegate.core.json import loads
+from pytest_flamegate.core.schema import validate
+from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.case import Case
-from pytest_flamegate.receipt.crosscheck_reported import CHECKS
-from pytest_flamegate.receipt.schema import validate
-from pytest_flamegate.receipt.strict_json import loads
+from pytest_flamegate.receipt.rules.figures import CHECKS
+from pytest_flamegate.receipt.rules.subject import Case
 from pytest_flamegate.receipt.types import KernelSighting
-from pytest_flamegate.workload.reported import Report
 from tests.receipt.factory import Triple, build
 from tests.receipt.test_crosscheck import metric
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt.claim import Claim
+    from pytest_flamegate.receipt.rules.subject import Claim
+
 
 NOBODYS = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.receipt import dsse, keys
-from pytest_flamegate.receipt.dsse import MAX_SIGNATURES, Envelope, Signature
-from pytest_flamegate.receipt.findings import Refusal
+from pytest_flamegate.core.text import Refusal
+from pytest_flamegate.receipt import attestation, keys
+from pytest_flamegate.receipt.attestation import MAX_SIGNATURES, Envelope, Signature
 from tests.receipt.signed import public_pem
 
 IN_TOTO = "application/vnd.in-toto+json"
@@ -68,7 +68,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def read(data: object) -> Envelope | Refusal:
-    return dsse.read(data if isinstance(data, bytes) else json.dumps(data).encode())
+    return attestation.read(data if isinstance(data, bytes) else json.dumps(data).encode())
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def read(data: object) -> Envelope | Refusal:
     ],
 )
 def test_what_is_signed(payload_type: str, payload: bytes, encoded: bytes) -> None:
-    assert dsse.pae(payload_type, payload) == encoded
+    assert attestation.pae(payload_type, payload) == encoded
 
 
 def test_lengths_keep_type_and_payload_apart() -> None:
-    assert dsse.pae("a", b"b 1 c") != dsse.pae("a 5 b", b"1 c")
+    assert attestation.pae("a", b"b 1 c") != attestation.pae("a 5 b", b"1 c")
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -112,7 +112,7 @@ def test_a_signature_is_over_the_type_too() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     envelope = Envelope(b"\0\xff?>", IN_TOTO, (Signature("x", bytes(64)), Signature("", b"")))
-    assert dsse.read(dsse.encode(envelope)) == envelope
+    assert attestation.read(attestation.encode(envelope)) == envelope
 
 
 def test_unknown_fields_are_ignored_and_no_keyid_is_an_empty_one() -> None:

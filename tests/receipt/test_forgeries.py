@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, verify, verify_receipt
-from pytest_flamegate.receipt.crosscheck import CHECKS, SHORTFALLS, SUSPICIONS
-from pytest_flamegate.receipt.registry import Rule, Rulebook
-from pytest_flamegate.receipt.rules import NOTICES, RULES
+from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS
+from pytest_flamegate.receipt.rules.rule import Rule, Rulebook
 from tests.receipt.forgeries import DETECTABLE, KINDS, PENDING, UNDETECTABLE
 from tests.receipt.forgeries.__main__ import listed
 from tests.receipt.forgeries.book import Attempt, Kind

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ReceiptError
-from pytest_flamegate.receipt import history
-from pytest_flamegate.receipt.schema import load
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.schema import load
+from pytest_flamegate.receipt import artifacts
 
 
 def line(**changes: Any) -> dict[str, Any]:
@@ -23,12 +23,12 @@ def path(tmp_path: Path) -> Path:
     """A history of three runs."""
     place = tmp_path / "history" / "runs.jsonl"
     for name in "abc":
-        history.append_run(place, line(workload=name))
+        artifacts.append_run(place, line(workload=name))
     return place
 
 
 def names(path: Path) -> tuple[list[object], tuple[str, ...]]:
-    found = history.read_runs(path)
+    found = artifacts.read_runs(path)
     return [each["workload"] for each in found.lines], found.warnings
 
 
@@ -40,7 +40,7 @@ def test_what_is_appended_is_read(path: Path) -> None:
 
 
 def test_there_is_no_history_yet(tmp_path: Path) -> None:
-    assert history.read_runs(tmp_path / "runs.jsonl") == history.Lines()
+    assert artifacts.read_runs(tmp_path / "runs.jsonl") == artifacts.Lines()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
@@ -53,7 +53,7 @@ def test_a_torn_last_line_is_dropped_and_said(path: Path, cut: int) -> None:
 
 def test_what_is_appended_after_a_torn_line_counts(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
-    history.append_run(path, line(workload="d"))
+    artifacts.append_run(path, line(workload="d"))
     found, (warning,) = names(path)
     assert found == ["a", "b", "d"]
     assert warning.startswith(f"Line 3 of {path} does not count: ")
@@ -86,9 +86,9 @@ def test_many_spoilt_lines_are_counted(path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_BYTES", 100)
+    monkeypatch.setattr(artifacts, "MAX_BYTES", 100)
     with pytest.raises(FlamegateError, match="E_TOO_LARGE"):
-        history.read_runs(path)
+        artifacts.read_runs(path)
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_a_file_that_is_too_large_is_refused(path: Path, monkeypatch: pytest.Mon
 def test_what_is_no_line_is_not_appended(path: Path, changes: dict[str, Any]) -> None:
     before = path.read_bytes()
     with pytest.raises(ReceiptError, match="E_HISTORY_SCHEMA"):
-        history.append_run(path, line(**changes))
+        artifacts.append_run(path, line(**changes))
     assert path.read_bytes() == before

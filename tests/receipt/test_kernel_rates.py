@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.kernel_rates import NAMES, kernel_rates
+from pytest_flamegate.receipt.metrics import NAMES, kernel_rates
 from pytest_flamegate.receipt.types import Metric
 
 RATE = Metric(

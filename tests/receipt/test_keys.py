@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from pytest_flamegate.errors import FlamegateError, UsageError
-from pytest_flamegate.receipt import disk, keys
+from pytest_flamegate.core import files
+from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.receipt import keys
 from tests.receipt.factory import build
 from tests.receipt.signed import ALICE, BOB, pem, private_pem, public_pem
 
@@ -184,14 +185,14 @@ def test_without_cryptography(tmp_path: Path) -> None:
 
 def test_a_file_is_made_where_nothing_stands(tmp_path: Path) -> None:
     path = tmp_path / "new" / "key"
-    disk.create(path, b"one", mode=0o600)
+    files.create(path, b"one", mode=0o600)
     assert path.read_bytes() == b"one"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for taken in (path, tmp_path / "dangling"):
         if taken != path:
             taken.symlink_to("nowhere")
         with pytest.raises(FlamegateError, match="E_CANNOT_WRITE"):
-            disk.create(taken, b"two", mode=0o600)
+            files.create(taken, b"two", mode=0o600)
     assert path.read_bytes() == b"one"
     assert not (tmp_path / "nowhere").exists()
     assert [each.name for each in path.parent.iterdir()] == ["key"]

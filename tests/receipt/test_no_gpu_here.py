@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core import process
+from pytest_flamegate.observe.gpu_watch import Kernel
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.build import encode_evidence
-from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.compose import Subject, compose, encode_evidence
 from pytest_flamegate.receipt.types import Evidence, Receipt
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.device_nodes import Kernel
-from pytest_flamegate.workload.observation import Observation
 from tests.profile.profiles import profile, python
 from tests.receipt.factory import Triple
 from tests.receipt.gpu import seen
@@ -44,8 +43,8 @@ int nvmlDeviceGetCount_v2(u *count) { *count = 1; return 0; }
 ASKED = """\
 import json, sys
 import pynvml
-from pytest_flamegate.workload.device_watch import Watch
-from pytest_flamegate.workload.nvml import Nvml
+from pytest_flamegate.observe.gpu_watch import Watch
+from pytest_flamegate.observe.gpu_watch import Nvml
 pynvml.nvmlInit()
 nvml, watch = Nvml(), Watch()
 nvml.open(None)

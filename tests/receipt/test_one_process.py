@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.windows import of_one_process
 from tests.gate.factory import evidence
 from tests.receipt.factory import Triple, build
 

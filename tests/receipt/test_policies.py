@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt.policies import POLICY_NAMES, policy_for, policy_of_engine
 
 GPU, CPU, FALLBACK, AUXILIARY, OTHER = "gpu", "cpu", "fallback", "auxiliary", "other"

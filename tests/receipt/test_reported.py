@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.policies import policy_for
-from pytest_flamegate.receipt.reported import (
+from pytest_flamegate.receipt.metrics import (
     FIGURES,
     claimed_kernels,
     engine_kernels,
@@ -18,10 +18,10 @@ from pytest_flamegate.receipt.reported import (
     observed_as,
     of_engine,
     source_of,
+    value_of,
 )
+from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.types import KernelSighting, Metric
-from pytest_flamegate.workload.observation import Run
-from pytest_flamegate.workload.reported import Report
 from tests.receipt.factory import build
 
 RUN = build().evidence.runs[0]

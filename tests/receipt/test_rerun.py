@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.embedded.workloads import embedded_workloads
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt.codec import from_plain, to_plain
+from pytest_flamegate.child.embedded.workloads import embedded_workloads
+from pytest_flamegate.config.workload import Sampling, Thresholds, Workload, parse_injection
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import dumps, from_plain, loads, to_plain
+from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
-from pytest_flamegate.receipt.strict_json import dumps, loads
-from pytest_flamegate.workload.declare import read_file
-from pytest_flamegate.workload.injection import parse_injection
-from pytest_flamegate.workload.spec import Sampling, Thresholds, Workload
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 DECLARED = """
 [workloads.short]

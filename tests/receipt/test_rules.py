@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.text import Finding
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.findings import Finding
 from pytest_flamegate.receipt.rules import NOTICES, RULES
 from tests.receipt.documents import document, encoded
 

@@ -12,6 +12,7 @@ from tests.receipt.documents import INVALID, VALID
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 EXPECTED = {
     "f01_zero_tps_baseline": "E_TPS",
     "f02_failed_run_placeholder": "E_TPS",

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from pytest_flamegate.receipt import schema
-from pytest_flamegate.receipt.build import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.schema import Kind
-from pytest_flamegate.receipt.strict_json import dumps
+from pytest_flamegate.core import schema
+from pytest_flamegate.core.json import dumps
+from pytest_flamegate.core.schema import Kind
+from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
 from tests.receipt.documents import document
 from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

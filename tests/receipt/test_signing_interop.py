@@ -25,9 +25,9 @@ from securesystemslib.signer import (  # type: ignore[attr-defined]
     SSlibKey,
 )
 
-from pytest_flamegate.receipt import Grade, dsse, statement, verify_receipt
+from pytest_flamegate.receipt import Grade, attestation, verify_receipt
 from pytest_flamegate.receipt.keys import PrivateKey, generate, load_private, load_public
-from pytest_flamegate.receipt.signing import sign
+from pytest_flamegate.receipt.sign import sign
 from tests.receipt.forged_attestations import FILES
 from tests.receipt.signed import ALICE, BOB
 from tests.receipt.test_verify import NOW
@@ -51,7 +51,7 @@ def test_they_verify_ours() -> None:
 
 def test_we_verify_theirs() -> None:
     signers = [CryptoSigner.generate_ed25519() for _ in range(2)]
-    envelope = Envelope(statement.encode(FILES), dsse.PAYLOAD_TYPE, {})
+    envelope = Envelope(attestation.encode_statement(FILES), attestation.PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
     data = json.dumps(envelope.to_dict()).encode()
@@ -71,7 +71,7 @@ def test_we_verify_theirs() -> None:
 
 def test_we_add_a_signature_to_theirs_and_they_to_ours() -> None:
     signer = CryptoSigner.generate_ed25519()
-    envelope = Envelope(statement.encode(FILES), dsse.PAYLOAD_TYPE, {})
+    envelope = Envelope(attestation.encode_statement(FILES), attestation.PAYLOAD_TYPE, {})
     envelope.sign(signer)
     both = Envelope.from_dict(
         json.loads(sign(FILES, ALICE, json.dumps(envelope.to_dict()).encode()))
@@ -79,8 +79,8 @@ def test_we_add_a_signature_to_theirs_and_they_to_ours() -> None:
     assert len(both.verify([theirs(ALICE), signer.public_key], 2)) == 2
     ours = Envelope.from_dict(json.loads(sign(FILES, ALICE)))
     ours.sign(signer)
-    read = dsse.read(json.dumps(ours.to_dict()).encode())
-    assert isinstance(read, dsse.Envelope)
+    read = attestation.read(json.dumps(ours.to_dict()).encode())
+    assert isinstance(read, attestation.Envelope)
     assert [each.keyid for each in read.signatures] == [ALICE.public.keyid, signer.public_key.keyid]
 
 
@@ -96,7 +96,7 @@ def test_they_sign_with_our_key_file_and_we_with_theirs(tmp_path: Path) -> None:
 
 def test_both_encode_what_is_signed_alike() -> None:
     for payload_type, payload in (("", b""), ("\xe4\u20ac", b"\0 1"), ("a b", b"x" * 1000)):
-        assert Envelope(payload, payload_type, {}).pae() == dsse.pae(payload_type, payload)
+        assert Envelope(payload, payload_type, {}).pae() == attestation.pae(payload_type, payload)
 
 
 def test_a_key_has_the_same_name_there() -> None:
@@ -105,11 +105,11 @@ def test_a_key_has_the_same_name_there() -> None:
 
 
 def test_the_statement_is_one_for_in_toto() -> None:
-    message = Parse(statement.encode(FILES), Message())
+    message = Parse(attestation.encode_statement(FILES), Message())
     read = Statement.copy_from_pb(message)
     read.validate()
-    assert statement.STATEMENT_TYPE == STATEMENT_TYPE_URI
-    assert [each.name for each in message.subject] == list(statement.SUBJECTS)
+    assert attestation.STATEMENT_TYPE == STATEMENT_TYPE_URI
+    assert [each.name for each in message.subject] == list(attestation.SUBJECTS)
     assert all(len(each.digest["sha256"]) == 64 for each in message.subject)
     assert message.predicate["nonce"] == json.loads(FILES["evidence.json"])["nonce"]
 
@@ -117,7 +117,7 @@ def test_the_statement_is_one_for_in_toto() -> None:
 def test_the_type_of_the_predicate_is_a_uri() -> None:
     """A urn as in RFC 8141 and so a URI as in RFC 3986, in lower case as in-toto wants it."""
     urn = r"urn:[a-z0-9][a-z0-9-]{0,30}[a-z0-9]:[a-z0-9:._~-]+"
-    assert re.fullmatch(urn, statement.PREDICATE_TYPE)
-    parts = urlsplit(statement.PREDICATE_TYPE)
-    assert parts.geturl() == statement.PREDICATE_TYPE
+    assert re.fullmatch(urn, attestation.PREDICATE_TYPE)
+    parts = urlsplit(attestation.PREDICATE_TYPE)
+    assert parts.geturl() == attestation.PREDICATE_TYPE
     assert (parts.scheme, parts.netloc) == ("urn", "")

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pytest_flamegate.profile.difference import SPREAD
-from pytest_flamegate.receipt.spread import spread_of
+from pytest_flamegate.receipt.metrics import spread_of
 from pytest_flamegate.receipt.types import ProcessProfile
 
 SHARES = {"gemv": 0.6, "attn": 0.25, "norm": 0.1, "copy": 0.05}

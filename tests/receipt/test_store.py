@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.receipt import disk, locks, store
-from pytest_flamegate.receipt.locks import directory_lock
-from pytest_flamegate.receipt.shelves import Shelves
+from pytest_flamegate.core import files, locks
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.locks import directory_lock
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import Shelves
 from tests.receipt import crowd
 from tests.receipt.crash import NEW, OLD, SCENARIOS
 from tests.receipt.crowd import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +60,7 @@ def test_publish_leaves_nothing_of_the_run_before(tmp_path: Path) -> None:
 def test_publish_in_two_steps_where_one_is_not_to_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "exchange", lambda _one, _other: False)
+    monkeypatch.setattr(files, "exchange", lambda _one, _other: False)
     store.publish(tmp_path / "run", OLD)
     store.publish(tmp_path / "run", NEW)
     assert contents(tmp_path / "run") == NEW
@@ -71,12 +73,12 @@ def test_this_system_swaps_in_one_step(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if not disk.exchange(tmp_path / "a", tmp_path / "b"):
+    if not files.exchange(tmp_path / "a", tmp_path / "b"):
         pytest.skip("this file system cannot swap")
     assert (tmp_path / "a" / "b").exists()
     assert (tmp_path / "b" / "a").exists()
     with pytest.raises(FileNotFoundError):
-        disk.exchange(tmp_path / "a", tmp_path / "nowhere")
+        files.exchange(tmp_path / "a", tmp_path / "nowhere")
 
 
 def test_clear(tmp_path: Path) -> None:
@@ -100,9 +102,9 @@ def test_append_line(tmp_path: Path) -> None:
 def test_read_bounded(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 10)
-    assert store.read_bounded(path, 10) == b"x" * 10
+    assert files.read_bounded(path, 10) == b"x" * 10
     with pytest.raises(FlamegateError, match="E_TOO_LARGE"):
-        store.read_bounded(path, 9)
+        files.read_bounded(path, 9)
 
 
 def test_modes_follow_the_umask(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_plain_names(tmp_path: Path) -> None:
         lambda path: store.append_line(path, b"new"),
         lambda path: store.publish(path, NEW),
         lambda path: store.clear(path),
-        lambda path: store.lock(path, 1.0).__enter__(),
+        lambda path: locks.lock(path, 1.0).__enter__(),
     ],
     ids=["write_atomic", "append_line", "publish", "clear", "lock"],
 )
@@ -183,7 +185,7 @@ def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int = 0) -> None:
     """Let the system call ``os.<call>`` fail with ``number`` from its n-th use on."""
-    module: Any = disk if call == "exchange" else os
+    module: Any = files if call == "exchange" else os
     real, left = getattr(module, call), after
 
     def fail(*arguments: Any, **named: Any) -> Any:
@@ -285,7 +287,7 @@ def test_half_a_line_on_a_full_disk_is_taken_back(
         lambda path: store.append_line(path, b""),
         lambda path: store.publish(path, {}),
         lambda path: store.ensure_gitignore(path),
-        lambda path: store.lock(path, 1.0).__enter__(),
+        lambda path: locks.lock(path, 1.0).__enter__(),
     ],
     ids=["write_atomic", "append_line", "publish", "ensure_gitignore", "lock"],
 )
@@ -346,7 +348,7 @@ def test_what_the_disk_did_not_confirm_is_taken_back(
 ) -> None:
     """The last sync is of the directory whose entries were swapped."""
     if not swaps:
-        monkeypatch.setattr(disk, "exchange", lambda _one, _other: False)
+        monkeypatch.setattr(files, "exchange", lambda _one, _other: False)
     store.publish(tmp_path / "run", OLD)
     with monkeypatch.context() as patch:
         refusing(patch, "fsync", errno.EIO, after=len(NEW) + 1)
@@ -389,17 +391,17 @@ def test_new_directories_are_synced_before_anything_is_put_into_them(
 ) -> None:
     """A publish into a fresh place outlives a power cut only if every name above it does."""
     synced: list[Path] = []
-    monkeypatch.setattr(disk, "sync_directory", synced.append)
+    monkeypatch.setattr(files, "sync_directory", synced.append)
     (tmp_path / "a").mkdir()
-    disk.make_directory(tmp_path / "a" / "b" / "c")
+    files.make_directory(tmp_path / "a" / "b" / "c")
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     # Its maker may have been killed before he synced: an empty one is synced once more.
     synced.clear()
-    disk.make_directory(tmp_path / "a" / "b" / "c")
+    files.make_directory(tmp_path / "a" / "b" / "c")
     assert synced == [tmp_path / "a" / "b"]
     synced.clear()
     (tmp_path / "a" / "b" / "c" / "file").touch()
-    disk.make_directory(tmp_path / "a" / "b" / "c")
+    files.make_directory(tmp_path / "a" / "b" / "c")
     assert synced == []
 
 
@@ -458,19 +460,19 @@ def test_nobody_ever_sees_two_runs_mixed(tmp_path: Path) -> None:
 
 def test_a_held_lock_times_out_and_names_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
-    with store.lock(path, 1.0):
-        with pytest.raises(ToolError) as raised, store.lock(path, 0.05):
+    with locks.lock(path, 1.0):
+        with pytest.raises(ToolError) as raised, locks.lock(path, 0.05):
             pytest.fail("the lock was given twice")
         assert raised.value.code == "E_LOCK_TIMEOUT"
         assert f"process {os.getpid()}" in raised.value.what
-    with store.lock(path, 0.05):
+    with locks.lock(path, 0.05):
         assert path.exists()
 
 
 def test_what_fails_under_a_lock_keeps_its_own_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), store.lock(tmp_path / "lock", 1.0):
+    with pytest.raises(FileNotFoundError), locks.lock(tmp_path / "lock", 1.0):
         (tmp_path / "nowhere").read_bytes()
-    with store.lock(tmp_path / "lock", 0.05):
+    with locks.lock(tmp_path / "lock", 0.05):
         pass
 
 
@@ -548,7 +550,7 @@ def _without_hidden(files: dict[str, str] | None) -> dict[str, str] | None:
 def _swaps(place: Path) -> bool:
     for name in ("x", "y"):
         (place / name).mkdir()
-    swapped = disk.exchange(place / "x", place / "y")
+    swapped = files.exchange(place / "x", place / "y")
     for name in ("x", "y"):
         (place / name).rmdir()
     return swapped

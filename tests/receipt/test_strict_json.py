@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import json as json_
 import math
 import random
 import sys
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt import strict_json, verify_receipt
-from pytest_flamegate.receipt.findings import Refusal, shown
+from pytest_flamegate.core import json
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.receipt import verify_receipt
 from tests.receipt.documents import document
 
 REFUSED = [
@@ -45,7 +46,7 @@ REFUSED = [
     ("E_JSON_DEPTH", b"[" * 65 + b"]" * 65),
     ("E_JSON_DEPTH", b'{"a":' * 65 + b"1" + b"}" * 65),
     ("E_JSON_DEPTH", b"[" * 200_000 + b"]" * 200_000),
-    ("E_JSON_SIZE", b'"' + b"x" * strict_json.RECEIPT_MAX_BYTES + b'"'),
+    ("E_JSON_SIZE", b'"' + b"x" * json.RECEIPT_MAX_BYTES + b'"'),
 ]
 
 TAKEN: list[tuple[bytes, Any]] = [
@@ -66,20 +67,20 @@ TAKEN: list[tuple[bytes, Any]] = [
     ("code", "data"), REFUSED, ids=[f"{c}-{i}" for i, (c, _) in enumerate(REFUSED)]
 )
 def test_refused(code: str, data: bytes) -> None:
-    refusal = strict_json.parse(data)
+    refusal = json.parse(data)
     assert isinstance(refusal, Refusal)
     assert refusal.code == code
     assert refusal.message.isascii()
     assert refusal.message.isprintable()
     assert len(refusal.message) < 300
     with pytest.raises(ReceiptError) as raised:
-        strict_json.loads(data)
+        json.loads(data)
     assert raised.value.code == code
 
 
 @pytest.mark.parametrize(("data", "document"), TAKEN, ids=range(len(TAKEN)))
 def test_taken(data: bytes, document: Any) -> None:
-    found = strict_json.parse(data)
+    found = json.parse(data)
     assert not isinstance(found, Refusal)
     if document is not None:
         assert found == document
@@ -145,9 +146,7 @@ def test_odd_bytes_get_an_answer_whatever_python_allows(name: str, digits: int) 
     allowed = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(digits)
     try:
-        found = strict_json.parse(
-            data, max_bytes=2 * strict_json.MIB, max_containers=strict_json.RECEIPT_MAX_CONTAINERS
-        )
+        found = json.parse(data, max_bytes=2 * json.MIB, max_containers=json.RECEIPT_MAX_CONTAINERS)
     finally:
         sys.set_int_max_str_digits(allowed)
     assert isinstance(found, Refusal) is (code is not None)
@@ -181,12 +180,12 @@ def test_depth_by_brackets_is_depth() -> None:
     for _ in range(3000):
         document = value(source.randrange(7))
         depth = depth_of(document)
-        data = json.dumps(document).encode()
+        data = json_.dumps(document).encode()
         for most in (depth - 1, depth, depth + 1):
             if most >= 0:
-                refused = isinstance(strict_json.parse(data, max_depth=most), Refusal)
+                refused = isinstance(json.parse(data, max_depth=most), Refusal)
                 assert refused is (depth > most)
-                shallow = strict_json._is_surely_shallow(data, most)
+                shallow = json._is_surely_shallow(data, most)
                 assert not (shallow and depth > most)
                 sure += shallow
     assert sure > 1000
@@ -195,9 +194,9 @@ def test_depth_by_brackets_is_depth() -> None:
 def test_a_receipt_has_a_bounded_number_of_objects_and_lists() -> None:
     most = 3
     for data in (b"[[], {}]", b'{"a": [{}]}', b'[["[[[[{{{{"]]', b"[[],[1,2,3,4,5,6,7,8]]"):
-        assert not isinstance(strict_json.parse(data, max_containers=most), Refusal)
+        assert not isinstance(json.parse(data, max_containers=most), Refusal)
     for data in (b"[[],[],[]]", b'[["\\"[", {}, {}]]', b'{"a":{"b":{"c":[]}}}'):
-        refusal = strict_json.parse(data, max_containers=most)
+        refusal = json.parse(data, max_containers=most)
         assert isinstance(refusal, Refusal)
         assert refusal.code == "E_JSON_SIZE"
 
@@ -205,12 +204,12 @@ def test_a_receipt_has_a_bounded_number_of_objects_and_lists() -> None:
 def test_the_standard_parser_would_have_taken_them() -> None:
     """The refusals above are needed: Python's own parser lets these pass."""
     for data in (b'{"a": 1, "a": 2}', b"NaN", b"[1e999]", rb'{"a": "\ud800"}'):
-        json.loads(data)
+        json_.loads(data)
 
 
 def test_depth_does_not_depend_on_the_stack_left() -> None:
     def below(levels: int) -> object:
-        return strict_json.parse(b"[" * 900 + b"]" * 900) if not levels else below(levels - 1)
+        return json.parse(b"[" * 900 + b"]" * 900) if not levels else below(levels - 1)
 
     refusal = below(sys.getrecursionlimit() // 2)
     assert isinstance(refusal, Refusal)
@@ -218,9 +217,9 @@ def test_depth_does_not_depend_on_the_stack_left() -> None:
 
 
 def test_limits_are_parameters() -> None:
-    assert strict_json.parse(b"[[1]]", max_depth=2) == [[1]]
-    assert isinstance(strict_json.parse(b"[[1]]", max_depth=1), Refusal)
-    assert isinstance(strict_json.parse(b"[[1]]", max_bytes=4), Refusal)
+    assert json.parse(b"[[1]]", max_depth=2) == [[1]]
+    assert isinstance(json.parse(b"[[1]]", max_depth=1), Refusal)
+    assert isinstance(json.parse(b"[[1]]", max_bytes=4), Refusal)
 
 
 def test_dumps_is_stable_ascii_and_reads_back() -> None:
@@ -230,14 +229,14 @@ def test_dumps_is_stable_ascii_and_reads_back() -> None:
         "n": {"x": None, "y": [], "z": {}},
         "times": [[1, 2, 3], [4, 5, 6]],
     }
-    data = strict_json.dumps(document)
-    assert data == strict_json.dumps(document)
+    data = json.dumps(document)
+    assert data == json.dumps(document)
     assert data.isascii()
     assert data.endswith(b"}\n")
-    assert strict_json.parse(data) == document
-    assert list(json.loads(data)) == ["b", "a", "n", "times"]
+    assert json.parse(data) == document
+    assert list(json_.loads(data)) == ["b", "a", "n", "times"]
     assert b"    [1, 2, 3],\n" in data
-    assert json.loads(data) == document
+    assert json_.loads(data) == document
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_dumps_is_stable_ascii_and_reads_back() -> None:
 )
 def test_dumps_refuses_what_parse_would(document: object) -> None:
     with pytest.raises(ReceiptError) as raised:
-        strict_json.dumps(document)
+        json.dumps(document)
     assert raised.value.code == "E_CANNOT_ENCODE"
 
 
@@ -282,12 +281,12 @@ def test_shown_is_one_short_printable_line(value: object, text: str) -> None:
 @pytest.mark.parametrize("text", ["", ",", "a,b", '\\",', "\\\\", ',"'])
 def test_commas_are_counted_between_values_alone(text: str) -> None:
     for entries in (1, 11, 12):
-        data = json.dumps([{"a": text}, *[text] * (entries - 1)]).encode()
-        found = strict_json.parse(data, max_commas=10)
+        data = json_.dumps([{"a": text}, *[text] * (entries - 1)]).encode()
+        found = json.parse(data, max_commas=10)
         assert isinstance(found, Refusal) is (entries > 11)
         if isinstance(found, Refusal):
             assert found.code == "E_JSON_SIZE"
-    assert not isinstance(strict_json.parse(json.dumps([text] * 99).encode()), Refusal)
+    assert not isinstance(json.parse(json_.dumps([text] * 99).encode()), Refusal)
 
 
 HOSTILE: dict[str, dict[str, Any]] = {
@@ -301,11 +300,11 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_receipt_of_more_values_than_can_be_looked_through_is_refused(name: str) -> None:
-    data = json.dumps(document(**HOSTILE[name])).encode()
+    data = json_.dumps(document(**HOSTILE[name])).encode()
     answer = verify_receipt(data)
     assert [refusal.code for refusal in answer.refusals] == ["E_JSON_SIZE"]
 
 
 def test_ten_thousand_kernels_are_no_hostile_receipt() -> None:
-    data = json.dumps(document(kernels=[f"i2s_gemv_{n}" for n in range(10_000)])).encode()
+    data = json_.dumps(document(kernels=[f"i2s_gemv_{n}" for n in range(10_000)])).encode()
     assert verify_receipt(data).ok

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.receipt import Grade, Verification, schema, verify, verify_receipt
+from pytest_flamegate.core import schema
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.receipt import Grade, Verification, verify, verify_receipt
 from tests.receipt.documents import VALID, encoded
 from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 

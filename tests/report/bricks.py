@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_flamegate.bricks.table import table_of
+from pytest_flamegate.graph.table import table_of
 from pytest_flamegate.report.bricks import BricksShown
 from tests.bricks.factory import brick, passed
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.observe.observation import Block, Observation, Run
 from pytest_flamegate.profile.model import Frame, FrameKind, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import metrics
 from pytest_flamegate.receipt.types import (
@@ -15,10 +17,10 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
-from pytest_flamegate.workload.observation import Block, Interval, Observation, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 CATEGORIES = {
     "ternary_gemv": "matmul",

@@ -12,10 +12,16 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.bricks.record import Lane
-from pytest_flamegate.bricks.table import table_of, tabulate
+from pytest_flamegate.graph.table import table_of, tabulate
 from pytest_flamegate.report import ci
-from pytest_flamegate.report.brick_pages import bricks_markdown, bricks_section, bricks_summary
-from pytest_flamegate.report.bricks import BricksShown, bricks_lines, provenance
+from pytest_flamegate.report.bricks import (
+    BricksShown,
+    bricks_lines,
+    bricks_markdown,
+    bricks_section,
+    bricks_summary,
+    provenance,
+)
 from pytest_flamegate.report.markdown import flamegraph_markdown
 from pytest_flamegate.report.run_page import run_page
 from pytest_flamegate.report.terminal import Outcome

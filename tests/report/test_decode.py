@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from pytest_flamegate.profile import Stack
-from pytest_flamegate.profile.subtraction import Sequences, subtract
+from pytest_flamegate.profile.decode import Sequences, subtract
 from pytest_flamegate.report import flamegraph_markdown
-from pytest_flamegate.report.decode import TITLE, decode_picture, decode_section
+from pytest_flamegate.report.markdown import TITLE, decode_picture, decode_section
 from tests.report import factory
 
 PREFILL = (factory.python("main"), factory.python("prefill"))

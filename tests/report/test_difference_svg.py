@@ -9,10 +9,9 @@ from hypothesis import given, settings
 
 from pytest_flamegate.profile.difference import Difference, difference
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.report.difference_layout import difference_layout
-from pytest_flamegate.report.difference_palette import SHADES
-from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.sheet import INNER, MARGIN
+from pytest_flamegate.report.difference import SHADES
+from pytest_flamegate.report.difference_svg import difference_layout, difference_svg
+from pytest_flamegate.report.svg import INNER, MARGIN
 from tests.report import factory
 from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
 from tests.report.test_flamegraph_svg import NAMES, assert_well_formed, parse, texts

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from pytest_flamegate.profile.difference import Side, difference
-from pytest_flamegate.report.difference_text import difference_document, difference_text
+from pytest_flamegate.report.difference import difference_document, difference_text
 from tests.report import factory
 from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
 

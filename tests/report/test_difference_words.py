@@ -7,8 +7,7 @@ import pytest
 
 from pytest_flamegate.profile.difference import Side, difference
 from pytest_flamegate.profile.model import Stack
-from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.difference_words import (
+from pytest_flamegate.report.difference import (
     SHARES_ONLY,
     Scale,
     answer,
@@ -19,6 +18,7 @@ from pytest_flamegate.report.difference_words import (
     whole,
     z_words,
 )
+from pytest_flamegate.report.difference_svg import difference_svg
 from tests.report import factory
 from tests.report.differences import STACKS, compared, slowed
 

@@ -9,11 +9,12 @@ import pytest
 from pytest_flamegate.gate.comparability import Comparability, Difference
 from pytest_flamegate.gate.signals import Reason
 from pytest_flamegate.gate.verdict import Verdict, refused
-from pytest_flamegate.report.failure import failure_section
+from pytest_flamegate.report.terminal import failure_section
 from tests.report import factory, verdicts
 
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
+
 
 NODE = 'pytest "flamegate.toml::decode" --flamegate'
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.report.ci import step_summary
-from pytest_flamegate.report.families import TOP_FUNCTIONS, family_tables
-from pytest_flamegate.report.families_shown import family_lines
+from pytest_flamegate.report.families import family_lines
+from pytest_flamegate.report.sections import TOP_FUNCTIONS, family_tables
 from pytest_flamegate.report.terminal import Outcome, summary
 from tests.report import factory, verdicts
 

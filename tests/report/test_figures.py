@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_flamegate.report import figures
+from pytest_flamegate.report import text
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from pytest_flamegate.report import figures
     ],
 )
 def test_seconds_take_the_unit_that_reads_best(value: float, shown: str) -> None:
-    assert figures.seconds(value) == shown
+    assert text.seconds(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_seconds_take_the_unit_that_reads_best(value: float, shown: str) -> None
     ],
 )
 def test_shares(value: float, shown: str) -> None:
-    assert figures.share(value) == shown
+    assert text.share(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -59,24 +59,24 @@ def test_shares(value: float, shown: str) -> None:
     ],
 )
 def test_significant_digits(value: float, shown: str) -> None:
-    assert figures.significant(value) == shown
+    assert text.significant(value) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(6.2, "6.2"), (5.0, "5"), (-0.01, "0"), (1000.0, "1,000"), (60.0, "60")]
 )
 def test_tidy(value: float, shown: str) -> None:
-    assert figures.tidy(value) == shown
+    assert text.tidy(value) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(1383.4e-6, "1,383"), (62e-6, "62"), (9.87e-6, "9.9"), (0.0, "0")]
 )
 def test_micros(value: float, shown: str) -> None:
-    assert figures.micros(value) == shown
+    assert text.micros(value) == shown
 
 
 def test_plural() -> None:
-    assert figures.plural(1, "sample") == "1 sample"
-    assert figures.plural(1312, "sample") == "1,312 samples"
-    assert figures.plural(8, "process", "processes") == "8 processes"
+    assert text.plural(1, "sample") == "1 sample"
+    assert text.plural(1312, "sample") == "1,312 samples"
+    assert text.plural(8, "process", "processes") == "8 processes"

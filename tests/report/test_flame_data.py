@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile.hotspots import hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.report.figures import require_cost
-from pytest_flamegate.report.flame_data import PARTS, REST, flame_data
+from pytest_flamegate.report.flame_html import PARTS, REST, flame_data
+from pytest_flamegate.report.text import require_cost
 from tests.report import factory
 
 FRAMES = st.sampled_from([factory.python(name) for name in "abcde"])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.report import page
-from pytest_flamegate.report.flamegraph_html import flamegraph_html
+from pytest_flamegate.report import html
+from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.report import factory
 
 HANDLER = re.compile(r"\bon[a-z]+=|\bstyle=|javascript:")
@@ -67,12 +67,12 @@ def test_the_policy_lets_in_what_stands_there_and_nothing_else() -> None:
 def test_it_asks_for_nothing() -> None:
     text = draw()
     assert not re.search(r"https?:|//[a-z]|@import|url\(|fetch\(|XMLHttpRequest|eval\(", text)
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", page.script())
-    assert "localStorage" not in page.script()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", html.script())
+    assert "localStorage" not in html.script()
 
 
 def test_the_frame_of_the_page_is_small() -> None:
-    assert len(page.script().encode()) + len(page.style().encode()) <= 60_000
+    assert len(html.script().encode()) + len(html.style().encode()) <= 60_000
 
 
 def test_the_table_is_there_without_javascript() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.report.flamegraph_svg import flamegraph
-from pytest_flamegate.report.palette import PALETTE
-from pytest_flamegate.report.sheet import INNER, MARGIN, WIDTH
+from pytest_flamegate.report.flame import PALETTE
+from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.svg import INNER, MARGIN, WIDTH
 from tests.report import factory
 
 NAMES = st.one_of(

@@ -10,9 +10,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static, Tree
 
-from pytest_flamegate.bricks.graph import Brick, ExecutionGraph, critical_path, graph_of
+from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, graph_of
 from pytest_flamegate.report import graph_viewer
-from pytest_flamegate.report.graph_text import graph_text
+from pytest_flamegate.report.bricks import graph_text
 from pytest_flamegate.report.graph_viewer import Viewer
 from tests.bricks.graphs import attention, in_a_row
 

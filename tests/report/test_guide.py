@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.report.guide import GuideEntry, guide_readme
-from pytest_flamegate.report.palette import PALETTE
+from pytest_flamegate.report.flame import PALETTE
+from pytest_flamegate.report.markdown import GuideEntry, guide_readme
 from tests.report import factory
 
 

@@ -12,9 +12,8 @@ from markdown_it import MarkdownIt
 
 from pytest_flamegate.gate.signals import Reason
 from pytest_flamegate.report import ci
-from pytest_flamegate.report.failure import failure_section
 from pytest_flamegate.report.markdown import flamegraph_markdown
-from pytest_flamegate.report.terminal import Outcome, preamble, summary
+from pytest_flamegate.report.terminal import Outcome, failure_section, preamble, summary
 from tests.report import factory, verdicts
 
 EVIL = {

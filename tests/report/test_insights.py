@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pytest_flamegate.receipt.types import Evidence, Metric
-from pytest_flamegate.report.insights import (
+from pytest_flamegate.report.sections import (
     by_self_share,
     category_shares,
     insights,

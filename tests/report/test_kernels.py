@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.receipt.kernel_rates import kernel_rates
-from pytest_flamegate.report.families_shown import speed_cells
-from pytest_flamegate.report.kernels import call_cells, kernel_line
+from pytest_flamegate.receipt.metrics import kernel_rates
+from pytest_flamegate.report.families import speed_cells
+from pytest_flamegate.report.sections import call_cells, kernel_line
 from tests.receipt.test_kernel_rates import RATE, RECIPE
 from tests.report.factory import evidence
 

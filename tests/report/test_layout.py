@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.report.layout import Box, layout, self_shares
+from pytest_flamegate.report.flame import Box, layout, self_shares
 
 STACKS = st.dictionaries(
     st.lists(st.sampled_from("abcd"), max_size=6).map(lambda names: stack(*names)),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.types import Evidence
 
+
 HOSTILE = st.one_of(
     st.text(alphabet="`|\\*_[]()<>#+-.!~&=:1 a\n\x00\u202e'\"/", max_size=25),
     st.sampled_from(

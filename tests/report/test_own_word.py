@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.gate.reading import Told
+from pytest_flamegate.gate.document import Told
 from pytest_flamegate.receipt.types import Evidence, KernelSighting
 from pytest_flamegate.report.markdown import flamegraph_markdown
-from pytest_flamegate.report.own_word import observed, own_lines, own_rows
 from pytest_flamegate.report.run_page import Reported, run_page
-from pytest_flamegate.report.signals import metric_value
+from pytest_flamegate.report.sections import metric_value, observed, own_lines, own_rows
 from pytest_flamegate.report.terminal import Outcome, summary
 from tests.receipt.factory import build
 from tests.report import factory, verdicts

@@ -9,10 +9,10 @@ import re
 import pytest
 
 from pytest_flamegate.profile.difference import State
-from pytest_flamegate.report import page
-from pytest_flamegate.report.difference_palette import SHADES, kind
-from pytest_flamegate.report.palette import PALETTE, UNKNOWN, shades, tone
-from pytest_flamegate.report.theme import INK
+from pytest_flamegate.report import html
+from pytest_flamegate.report.difference import SHADES, kind
+from pytest_flamegate.report.flame import PALETTE, UNKNOWN, shades, tone
+from pytest_flamegate.report.svg import INK
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 SIGHT = {
@@ -98,7 +98,7 @@ def test_words_read_on_the_paper(paper: int) -> None:
 @pytest.mark.parametrize("paper", [0, 1])
 def test_words_read_on_the_callers_of_what_is_zoomed_to(paper: int) -> None:
     """The page draws them on their fill thinned by the paper, in the page's own ink."""
-    css = page.style()
+    css = html.style()
     (mixed,) = re.findall(
         r"\.above \{ background: color-mix\(in srgb, var\(--fill\) (\d+)%, var\(--paper\)\); "
         r"color: var\(--ink\) \}",

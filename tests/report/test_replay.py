@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.errors import UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
 from pytest_flamegate.report import verification_text
-from pytest_flamegate.report.replay import replay_document, replay_line
+from pytest_flamegate.report.terminal import replay_document, replay_line
 
 RATE = RateAgain("inside", 512.0, 498.0, 471.0, 1527.0, 480.0)
 

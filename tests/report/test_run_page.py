@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.gate import Reason, Verdict, refused
-from pytest_flamegate.gate.reading import Told
-from pytest_flamegate.report import provenance
-from pytest_flamegate.report.flamegraph_html import Drawn
+from pytest_flamegate.gate.document import Told
+from pytest_flamegate.observe.build import Program
+from pytest_flamegate.report import sections
+from pytest_flamegate.report.flame_html import Drawn
 from pytest_flamegate.report.run_page import Reported, run_page
-from pytest_flamegate.workload.program import Program
 from tests.report import factory, verdicts
 
 
@@ -61,8 +61,8 @@ def test_what_all_have_in_common_stands_on_top() -> None:
     for second in (first, later):
         shown = [reported(verdicts.no_baseline(), evidence=each) for each in (first, second)]
         top.append(re.findall(about, run_page(shown, title="run"))[0].split(" · "))
-    (revision,) = provenance.revision(first)
-    machine = ", ".join(provenance.hardware(first))
+    (revision,) = sections.revision(first)
+    machine = ", ".join(sections.hardware(first))
     assert top[0] == ["2 workloads", machine, revision, first.created, "flamegate 0.1.0"]
     assert top[1] == [
         "2 workloads", "2 different machines", "2 different revisions",

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.gate.signals import Reason
 from pytest_flamegate.gate.verdict import Verdict, refused
-from pytest_flamegate.receipt.findings import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
-from pytest_flamegate.receipt.verification import Verification
+from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report.terminal import (
     Outcome,
     colour_of,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_flamegate.gate.brick import BrickChange, Grown
-from pytest_flamegate.gate.brick_costs import BrickCost
-from pytest_flamegate.gate.cost import CostChange
-from pytest_flamegate.gate.hotspots import Hotspot
-from pytest_flamegate.gate.phases import PhaseChange
+from pytest_flamegate.config.workload import BrickBudget
+from pytest_flamegate.gate.bricks import BrickChange, BrickCost, Grown
+from pytest_flamegate.gate.hotspots import CostChange, Hotspot
+from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.shares import ShareChange
 from pytest_flamegate.gate.signals import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.workload.spec import BrickBudget
 
 
 def rate(decision: str = "regressed", **changes: float | None) -> Signal:

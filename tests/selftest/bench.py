@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.profile import Setup
-from pytest_flamegate.profile.pyspy import make
-from pytest_flamegate.progress import NoProgress
+from pytest_flamegate.profile.profilers.pyspy import make
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.sealing import Sealed
-from pytest_flamegate.selftest import Asked, Bench
-from pytest_flamegate.selftest.bench import Compared
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload.spec import Injection, Workload
+from pytest_flamegate.run.seal import Sealed
+from pytest_flamegate.run.selftest import Asked, Bench, Compared
 from tests.receipt.factory import Triple, build
 from tests.report.verdicts import rate
 

@@ -7,12 +7,12 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.machine_lock import DIRECTORY, machine_lock
-from pytest_flamegate.progress import NoProgress
-from pytest_flamegate.selftest import ask, open_bench
-from pytest_flamegate.settings import Settings
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.run.lock import DIRECTORY, machine_lock
+from pytest_flamegate.run.selftest import ask, open_bench
 
 PROGRAM = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
 

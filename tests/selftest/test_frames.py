@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.profile import Frame
-from pytest_flamegate.selftest.frames import below, means, share_of
+from pytest_flamegate.run.selftest import below, means, share_of
 
 
 def sealed(**stacks: int) -> Any:

@@ -8,17 +8,27 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import UndecidedError, UsageError
-from pytest_flamegate.knobs import COMPARE_BUDGET_S
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.profile import Frame
-from pytest_flamegate.selftest import CASES, Asked, Row, ask, exit_code_of, measured, try_all
-from pytest_flamegate.selftest import bench as bench_module
-from pytest_flamegate.selftest.bench import MORE, WHOLE, Bench, Compared
-from pytest_flamegate.workload.spec import Injection, Workload
+from pytest_flamegate.run import selftest, selftest_cases
+from pytest_flamegate.run.selftest import (
+    CASES,
+    MORE,
+    WHOLE,
+    Asked,
+    Bench,
+    Compared,
+    Row,
+    ask,
+    exit_code_of,
+    try_all,
+)
 from tests.report.verdicts import share
 from tests.selftest.bench import SLOWED, WORKLOAD, bench, verdict
 
-MEASURED = {each.name: each for each in CASES if each.check.__module__ == measured.__name__}
+MEASURED = {each.name: each for each in CASES if each.check.__module__ == selftest_cases.__name__}
 
 
 def profiled(**samples: int) -> Any:
@@ -158,7 +168,7 @@ def test_noise_is_given_more_time_once(
         def run(self) -> tuple[Any, Any, Any]:
             return HOT, HOT, verdict(verdicts[len(given) - 1])
 
-    monkeypatch.setattr(bench_module, "Comparison", Comparison)
+    monkeypatch.setattr(selftest, "Comparison", Comparison)
     assert getattr(bench(tmp_path), name).verdict.verdict == verdicts[-1]
     assert given == budgets
 
@@ -167,7 +177,7 @@ def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.Monkey
     def comparison(*_: Any) -> Any:
         raise UndecidedError("E_FEW_SAMPLES", "Too few.", "More.")
 
-    monkeypatch.setattr(bench_module, "Comparison", comparison)
+    monkeypatch.setattr(selftest, "Comparison", comparison)
     row = tried("slowed", bench(tmp_path))
     assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
 

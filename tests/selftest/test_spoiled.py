@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.gate import Reason, judge_pairs, refused
-from pytest_flamegate.selftest import CASES, spoiled, try_all
-from pytest_flamegate.selftest.bench import Compared
-from pytest_flamegate.selftest.case import Case
+from pytest_flamegate.run import selftest_cases
+from pytest_flamegate.run.selftest import CASES, Case, Compared, try_all
 from tests.selftest.bench import bench, honest, verdict
 
-SPOILED = [each for each in CASES if each.check.__module__ == spoiled.__name__]
+SPOILED = [each for each in CASES if each.check.__module__ == selftest_cases.__name__]
 JUDGES = ("judge", "judge_pairs", "verify_receipt", "seal")
 
 of_each = pytest.mark.parametrize("case", SPOILED, ids=lambda case: case.name)
@@ -64,7 +63,7 @@ def test_a_gate_that_does_not_close_is_found_out(
     made = honest(tmp_path)
     assert made.pair
     for name, broken in zip(JUDGES, (gullible, gullible, believing, gullible), strict=True):
-        monkeypatch.setattr(spoiled, name, broken)
+        monkeypatch.setattr(selftest_cases, name, broken)
     (row,) = try_all(made, [case])
     assert row.result == "differs", row
 
@@ -78,7 +77,7 @@ def test_a_gate_that_closes_for_another_reason_is_found_out(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("judge", "judge_pairs"):
-        monkeypatch.setattr(spoiled, name, crying_wolf)
+        monkeypatch.setattr(selftest_cases, name, crying_wolf)
     (row,) = try_all(honest(tmp_path), [case])
     assert row.result == "differs", row
     assert row.happened == "inconclusive, E_ALWAYS"

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.http_client import free_port
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.engines import engine
+from pytest_flamegate.observe.http import free_port
+from pytest_flamegate.observe.observer import Observer
 
 REPOSITORY = Path(__file__).parents[2]
 SERVER = (sys.executable, "-m", "tests.workload.servers", "{port}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_flamegate.workload.device_nodes import Kernel
+from pytest_flamegate.observe.gpu_watch import Kernel
 
 DRIVER = "550.54.15"
 MAJOR = 195

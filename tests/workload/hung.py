@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
 from tests.workload import trees
 
 _OF_THIS_RUN = "FLAMEGATE_TREES_OF"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.workload.determinism import KNOBS
+from pytest_flamegate.observe.environment import KNOBS
 
 
 def table() -> str:

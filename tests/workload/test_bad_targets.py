@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.observe.observer import Observer
 
 TARGET = """
 import os, subprocess, sys, threading, time

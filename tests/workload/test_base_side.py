@@ -9,16 +9,15 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.base_side import at_base, workload_at_base
-from pytest_flamegate.workload.build import build
-from pytest_flamegate.workload.checkout import Checkout, open_checkout
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Plan, Served, Streamed
-from pytest_flamegate.workload.served import ServedProcess
-from pytest_flamegate.workload.spec import Workload
-from pytest_flamegate.workload.streamed import answer
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Plan, Served, Streamed
+from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.streamed import answer
+from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
 from tests.workload.repositories import repository, write
 
 ENGINE = """
@@ -75,7 +74,7 @@ def plan_of(declared: Workload) -> Plan:
 def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
     assert isinstance(plan, Served)
     taken: list[tuple[str, ...]] = []
-    env = determinism.environment(declared)
+    env = environment.environment(declared)
     with ServedProcess(plan, declared, env, taken.append) as served:
         served.block(1)
     return taken[0]

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ReceiptError, ToolError, UsageError
-from pytest_flamegate.profile import importing
-from pytest_flamegate.profile.importing import unpacked
-from pytest_flamegate.workload import process, toml_file
-from pytest_flamegate.workload.engines.base import Streamed
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config import toml
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.engines.base import Streamed
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.profile.formats import reading
+from pytest_flamegate.profile.formats.reading import unpacked
 
 MIB = 1 << 20
 
@@ -42,9 +43,9 @@ def test_a_bomb_is_refused_early(tmp_path: Path) -> None:
 
 
 def test_what_is_packed_as_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "_SURELY_BYTES", 1 * MIB)
+    monkeypatch.setattr(reading, "_SURELY_BYTES", 1 * MIB)
     lines = b"".join(b"main;step_%d;kernel_%d %d\n" % (i, i % 97, i) for i in range(60_000))
-    assert len(lines) > importing._SURELY_BYTES
+    assert len(lines) > reading._SURELY_BYTES
     assert unpacked(gzip.compress(lines)) == lines
     assert unpacked(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
 
@@ -64,11 +65,11 @@ def test_a_file_that_was_cut_off(cut: int) -> None:
 
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "flamegate.toml"
-    path.write_bytes(b"#" * toml_file.MAX_BYTES)
-    assert len(toml_file.read_bytes(path)) == toml_file.MAX_BYTES
-    path.write_bytes(b"#" * (toml_file.MAX_BYTES + 1))
+    path.write_bytes(b"#" * toml.MAX_BYTES)
+    assert len(toml.read_bytes(path)) == toml.MAX_BYTES
+    path.write_bytes(b"#" * (toml.MAX_BYTES + 1))
     with pytest.raises(UsageError, match="E_BAD_TOML"):
-        toml_file.read_bytes(path)
+        toml.read_bytes(path)
 
 
 FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.declare import read_file
-from pytest_flamegate.workload.spec import BrickBudget, Thresholds
-from pytest_flamegate.workload.thresholds import thresholds
+from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.workload import BrickBudget, Thresholds
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.declare import read_file
 
 
 def of(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:

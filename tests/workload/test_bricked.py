@@ -12,16 +12,17 @@ import pytest
 
 from pytest_flamegate.bricks import brick, marks
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.bricks.telling import read
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import bricked, wire
-from pytest_flamegate.workload.bricked import of_one_token
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.bricks.wire import read
+from pytest_flamegate.child import bricked, wire
+from pytest_flamegate.child.bricked import of_one_token
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
 
 TOKENS = 3
 WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import build as building
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.build import build
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.observe import build as observe_build
+from pytest_flamegate.observe.build import build
 
 
 def workload(directory: Path, code: str) -> Workload:
@@ -87,10 +87,10 @@ def test_a_build_that_cannot_work(
 def test_a_build_that_never_ends_and_one_that_floods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(observe_build, "_TIMEOUT_S", 0.5)
     with pytest.raises(ToolError, match=r"E_BUILD_FAILED: .*timed out"):
         build(workload(tmp_path, "import time; time.sleep(600)"))
-    monkeypatch.setattr(building, "_TIMEOUT_S", 600)
+    monkeypatch.setattr(observe_build, "_TIMEOUT_S", 600)
     monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 1 << 16)
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
         build(workload(tmp_path, "while True: print('x' * 4096, flush=True)"))

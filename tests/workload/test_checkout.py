@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError
-from pytest_flamegate.workload import git as git_questions
-from pytest_flamegate.workload import process, worktrees
-from pytest_flamegate.workload.checkout import open_checkout
-from pytest_flamegate.workload.output import Result
-from pytest_flamegate.workload.revision import revision
+from pytest_flamegate.core import git as core_git
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.git import revision
+from pytest_flamegate.core.process import Result
+from pytest_flamegate.observe import worktree
+from pytest_flamegate.observe.worktree import open_checkout
 from tests.workload.repositories import git, repository, write
 
 
@@ -243,7 +244,7 @@ def test_the_variables_of_a_hook_do_not_confuse(
 
 def test_configuration_that_comes_in_variables_stays() -> None:
     kept = {"GIT_CONFIG_COUNT": "0", "GIT_SSH_COMMAND": "ssh -v", "HOME": "/h"}
-    assert git_questions.unbound({**kept, "GIT_DIR": ".git"}) == kept
+    assert core_git.unbound({**kept, "GIT_DIR": ".git"}) == kept
 
 
 def test_submodules_are_noted(project: Path, tmp_path: Path) -> None:
@@ -352,7 +353,7 @@ def test_an_interrupt_during_the_checkout_leaves_nothing(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pytest_flamegate.workload.checkout import open_checkout
+from pytest_flamegate.observe.worktree import open_checkout
 print(open_checkout(Path(sys.argv[1]), "HEAD").root, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -418,13 +419,13 @@ def test_what_others_use_stays(project: Path, temporary: Path, tmp_path: Path) -
 
 
 def test_a_reused_process_id_is_another_owner(temporary: Path, project: Path) -> None:
-    home = worktrees.make_home()
+    home = worktree.make_home()
     machine, pid, ticks, rest = home.name.removeprefix("flamegate-").split("-")
-    assert (int(pid), worktrees.sweep(project / ".git")) == (os.getpid(), ())
+    assert (int(pid), worktree.sweep(project / ".git")) == (os.getpid(), ())
     assert home.exists()
     earlier = home.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}")
     home.rename(earlier)
-    assert worktrees.sweep(project / ".git") == ()
+    assert worktree.sweep(project / ".git") == ()
     assert not earlier.exists()
 
 
@@ -436,6 +437,6 @@ def test_a_branch_may_be_checked_out_twice(project: Path) -> None:
 
 def test_a_failing_git_is_told_by_its_status(project: Path) -> None:
     result = Result(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
-    assert git_questions.last_words(result) == "git ended with status 3"
+    assert core_git.last_words(result) == "git ended with status 3"
     late = Result(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
-    assert "60 s" in git_questions.last_words(late)
+    assert "60 s" in core_git.last_words(late)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.workload import clocks
+from pytest_flamegate.core import clocks
 
 if TYPE_CHECKING:
     from pathlib import Path

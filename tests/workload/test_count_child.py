@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.workload import process, wire
-from pytest_flamegate.workload.output import Result
+from pytest_flamegate.child import wire
+from pytest_flamegate.core import process
+from pytest_flamegate.core.process import Result
 
 TARGET = """
 import os
@@ -28,7 +29,7 @@ def run(
 ) -> tuple[Result, list[Any]]:
     (directory / "target.py").write_text(TARGET)
     spec = {
-        "factory": "pytest_flamegate.workload.engines.python:load_engine",
+        "factory": "pytest_flamegate.child.python:load_engine",
         "target": f"target:{function}",
         "directory": str(directory),
         "prompt": prompt,
@@ -36,7 +37,7 @@ def run(
     }
     answer, told = directory / "answer", directory / "spec"
     told.write_text(json.dumps(spec))
-    module = "pytest_flamegate.workload.count_child"
+    module = "pytest_flamegate.child.count"
     done = process.run(
         [sys.executable, "-P", "-m", module, str(answer), str(told), str(tokens)],
         timeout_s=30.0,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload import engines
-from pytest_flamegate.workload.declare import _KINDS, find_file, line_of, read_file
-from pytest_flamegate.workload.engines.base import ENGINE_KEYS
+from pytest_flamegate import engines
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.base import ENGINE_KEYS
+from pytest_flamegate.engines.declare import _KINDS, find_file, line_of, read_file
 
 FULL = """\
 [workloads.decode-10tok]
@@ -250,7 +250,7 @@ def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_seed_in_two_places_keeps_the_environment(tmp_path: Path) -> None:
-    from pytest_flamegate.workload import determinism
+    from pytest_flamegate.observe import environment as determinism
 
     (workload,) = read_file(
         write(tmp_path, MINIMAL + 'engine = "command"\ncommand = ["x"]\nseed = 7\nthreads = 2\n')

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.workload.determinism import KNOBS, environment, requested
-from pytest_flamegate.workload.engines import ENGINES, engine
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines import ENGINES, engine
+from pytest_flamegate.observe.environment import KNOBS, environment, requested
+from pytest_flamegate.observe.observer import Observer
 from tests.workload.knobs_table import table
 
 

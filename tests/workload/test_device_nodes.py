@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.workload.device import Node
-from pytest_flamegate.workload.device_nodes import Kernel
+from pytest_flamegate.observe.gpu import Node
+from pytest_flamegate.observe.gpu_watch import Kernel
 from tests.workload.gpus import DRIVER, MAJOR, kernel
 
 CONTROL = {"nvidiactl": (MAJOR, 255)}

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.workload import clocks, process
-from pytest_flamegate.workload.device import DevicesSeen, Node, OnDevice
-from pytest_flamegate.workload.device_nodes import Kernel
-from pytest_flamegate.workload.device_watch import Watch
-from pytest_flamegate.workload.observation import Run
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.observe.gpu import DevicesSeen, Node, OnDevice
+from pytest_flamegate.observe.gpu_watch import Kernel, Watch
+from pytest_flamegate.observe.observation import Run
 from tests.receipt.factory import build
 from tests.workload.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
 from tests.workload.test_observer import command_workload, observer, python_workload

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import discover, search
-from pytest_flamegate.workload.discover import PLACES, find_model, find_tokenizer, glance
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Streamed
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Streamed
+from pytest_flamegate.models import discover
+from pytest_flamegate.models.discover import PLACES, find_model, find_tokenizer, glance
 from tests.workload.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
@@ -154,7 +154,7 @@ def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
 def test_too_much_to_look_through_is_no_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discover, "Search", lambda: search.Search(most=5))
+    monkeypatch.setattr(discover, "Search", lambda: discover.Search(most=5))
     touch(tmp_path / "models/a.gguf")
     for number in range(10):
         touch(tmp_path / f"models/{number}.txt")

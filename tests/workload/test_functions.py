@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.functions import find, label
+from pytest_flamegate.child.inject import find, label
+from pytest_flamegate.core.errors import UsageError
 from tests.workload.modules import module
 
 SOURCE = """

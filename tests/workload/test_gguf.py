@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.gguf import ModelHeader, TensorInfo, read_header
-from pytest_flamegate.workload.gguf_values import MAX_STRINGS, MAX_TEXT_BYTES, Unread
-from pytest_flamegate.workload.model_digest import model_sha256
-from pytest_flamegate.workload.model_reading import reading
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.models.facts import reading
+from pytest_flamegate.models.files import model_sha256
+from pytest_flamegate.models.gguf import (
+    MAX_STRINGS,
+    MAX_TEXT_BYTES,
+    ModelHeader,
+    TensorInfo,
+    Unread,
+    read_header,
+)
 from tests.workload.gguf_files import (
     ARRAY,
     BOOL,

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, UsageError
-from pytest_flamegate.workload.engines import engine, settled
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.hosting import MOST_ROUNDS, calibrated, kernel_rounds
-from pytest_flamegate.workload.served import ServedProcess
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.child.hosting import MOST_ROUNDS, calibrated, kernel_rounds
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.engines import engine, settled
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 TESTS = """\
 import os

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.workload.hub import hub_cache, hub_files
-from pytest_flamegate.workload.search import Search
+from pytest_flamegate.models.discover import Search, hub_cache, hub_files
 
 OLD, NEW = "0" * 40, "1" * 40
 VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.child import wire
+from pytest_flamegate.core import clocks
+from pytest_flamegate.core.process import readable
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe import served, streamed
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
-from pytest_flamegate.workload import clocks, served, streamed, wire
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.paired import PairObserver
-from pytest_flamegate.workload.readable import readable
 from tests.workload.test_observer import command_workload, observer, python_workload
 
 TOKEN_S = 0.002

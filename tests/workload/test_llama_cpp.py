@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.workload.engines import engine, llama_cpp
-from pytest_flamegate.workload.engines.base import Choosy, Served
-from pytest_flamegate.workload.llama.sequences import Ledger
-from pytest_flamegate.workload.llama.xllamacpp import Served as Asked
-from pytest_flamegate.workload.spec import Sampling, Workload
+from pytest_flamegate.child.llama_cpp import Ledger
+from pytest_flamegate.child.llama_cpp import Served as Asked
+from pytest_flamegate.config.workload import Sampling, Workload
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.engines import engine, llama_cpp
+from pytest_flamegate.engines.base import Choosy, Served
 
 GGUF = Path("model.gguf")
 PLAIN = Sampling()
@@ -210,7 +210,7 @@ def test_one_sequence_of_a_block_is_told_about() -> None:
 
 
 def test_facts_are_the_librarys_own_words() -> None:
-    from pytest_flamegate.workload.llama.xllamacpp import facts
+    from pytest_flamegate.child.llama_cpp import facts_xllamacpp as facts
 
     library: Any = SimpleNamespace(
         __version__="2026.1",

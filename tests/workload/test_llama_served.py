@@ -9,14 +9,14 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from pytest_flamegate.embedded import MODEL_PATH, WORKLOADS
-from pytest_flamegate.embedded.transformer import Transformer, load
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.llama_cpp import MODULES
-from pytest_flamegate.workload.observation import Observation
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS
+from pytest_flamegate.child.embedded.transformer import Transformer, load
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.llama_cpp import MODULES
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.observe.observer import Observer
 from tests.tools import require
 from tests.workload.fake_llama import TALKS
 

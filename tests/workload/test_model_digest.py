@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import digest_cache, file_system, model_digest
-from pytest_flamegate.workload.model_digest import model_sha256
-from pytest_flamegate.workload.model_files import require_unchanged, stamp, stamps
+from pytest_flamegate.core import cache as core_cache
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.models import files
+from pytest_flamegate.models.files import model_sha256, require_unchanged, stamp, stamps
 
 SIZE = 4096
 OLD_NS = 1_700_000_000_000_000_000
@@ -25,9 +25,9 @@ OLD_NS = 1_700_000_000_000_000_000
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep everything here, at once, on whatever file system."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(model_digest, "WORTH_KEEPING_BYTES", 0)
-    monkeypatch.setattr(model_digest, "_SETTLED_NS", -(10**18))
-    monkeypatch.setattr(model_digest, "tells_of_writes", lambda _: True)
+    monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(files, "tells_of_writes", lambda _: True)
     return tmp_path / "cache/pytest-flamegate/model-sha256-1"
 
 
@@ -59,7 +59,7 @@ def test_it_is_read_once(model: Path, cache: Path, monkeypatch: pytest.MonkeyPat
     first = model_sha256(model)
     assert first == sha256(model)
     assert first in cache.read_text()
-    monkeypatch.setattr(model_digest, "_read", None)
+    monkeypatch.setattr(files, "_read", None)
     assert model_sha256(model) == first
 
 
@@ -131,8 +131,8 @@ def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path],
 
 def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None:
     """The kernel notes only the first write to a mapped page, until it is on the disk."""
-    if not file_system.tells_of_writes(model):
-        pytest.skip(f"{file_system.type_of(model)} does not tell of such writes: nothing is kept")
+    if not core_cache.tells_of_writes(model):
+        pytest.skip(f"{core_cache.type_of(model)} does not tell of such writes: nothing is kept")
     with model.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         data[:1] = b"b"
         first = model_sha256(model)
@@ -144,11 +144,11 @@ def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None
 
 def test_what_lies_in_memory_is_not_kept(tmp_path: Path) -> None:
     shared = Path("/dev/shm")
-    if file_system.type_of(shared) != "tmpfs":
+    if core_cache.type_of(shared) != "tmpfs":
         pytest.skip("no tmpfs here")
-    assert not file_system.tells_of_writes(shared / "model.gguf")
+    assert not core_cache.tells_of_writes(shared / "model.gguf")
     (tmp_path / "link").symlink_to(shared)
-    assert file_system.type_of(tmp_path / "link/model.gguf") == "tmpfs"
+    assert core_cache.type_of(tmp_path / "link/model.gguf") == "tmpfs"
 
 
 def test_mounts_are_read_as_the_kernel_writes_them(
@@ -163,18 +163,18 @@ def test_mounts_are_read_as_the_kernel_writes_them(
         f"29 27 0:6 / {tmp_path}/twice rw - tmpfs none rw\n"
         f"30 27 0:7 / {tmp_path}/twice rw - xfs none rw\n"
     )
-    monkeypatch.setattr(file_system, "_MOUNTS", mounts)
-    told = {name: file_system.type_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")}
+    monkeypatch.setattr(core_cache, "_MOUNTS", mounts)
+    told = {name: core_cache.type_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")}
     assert told == {"a b/c": "tmpfs", "a bc": "ext4", "twice": "xfs", "x": "ext4"}
-    monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "none")
-    assert file_system.type_of(tmp_path) is None
-    assert not file_system.tells_of_writes(tmp_path)
+    monkeypatch.setattr(core_cache, "_MOUNTS", tmp_path / "none")
+    assert core_cache.type_of(tmp_path) is None
+    assert not core_cache.tells_of_writes(tmp_path)
 
 
 def test_a_file_of_just_now_is_not_kept(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_digest, "_SETTLED_NS", 3_600_000_000_000)
+    monkeypatch.setattr(files, "_SETTLED_NS", 3_600_000_000_000)
     assert model_sha256(model) == sha256(model)
     assert not cache.exists()
 
@@ -184,16 +184,16 @@ def test_what_is_not_kept_makes_no_directory(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     if kind == "small":
-        monkeypatch.setattr(model_digest, "WORTH_KEEPING_BYTES", SIZE + 1)
+        monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", SIZE + 1)
     else:
-        monkeypatch.setattr(model_digest, "tells_of_writes", lambda _: False)
+        monkeypatch.setattr(files, "tells_of_writes", lambda _: False)
     assert model_sha256(model) == sha256(model)
     assert not cache.parent.exists()
 
 
 def planted(model: Path, cache: Path) -> str:
     """Keep a wrong digest for ``model`` as it stands."""
-    digest_cache.keep([stamp(model)], "0" * 64)
+    files.keep([stamp(model)], "0" * 64)
     assert model_sha256(model) == "0" * 64
     return cache.read_text()
 
@@ -279,11 +279,11 @@ def test_the_latest_are_kept(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x"
     for number in range(300):
         path.write_bytes(b"x" * number)
-        digest_cache.keep([stamp(path)], f"{number:064x}")
+        files.keep([stamp(path)], f"{number:064x}")
     lines = cache.read_text().splitlines()
     assert len(lines) == 256
     assert lines[-1].endswith(f"{299:064x}")
-    assert digest_cache.find([stamp(path)]) == f"{299:064x}"
+    assert files.find([stamp(path)]) == f"{299:064x}"
 
 
 def test_many_at_once_leave_a_whole_file(tmp_path: Path, cache: Path) -> None:
@@ -323,14 +323,14 @@ def test_a_split_model_is_its_parts_in_order(tmp_path: Path, cache: Path) -> Non
 def test_a_file_that_changes_while_it_is_read_is_refused(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = model_digest._read
+    known = files._read
 
     def read_and_write(path: Path, digest: hashlib._Hash) -> object:
         found = known(path, digest)
         path.write_bytes(b"b" * (SIZE + 1))
         return found
 
-    monkeypatch.setattr(model_digest, "_read", read_and_write)
+    monkeypatch.setattr(files, "_read", read_and_write)
     with pytest.raises(ToolError, match="while it was read") as refused:
         model_sha256(model)
     assert refused.value.code == "E_MODEL_CHANGED"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.engines.embedded import SHIPPED_MODEL
-from pytest_flamegate.workload.gguf import read_header
-from pytest_flamegate.workload.model_reading import read_model
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.models.facts import read_model
+from pytest_flamegate.models.gguf import read_header
 from tests.workload.gguf_files import (
     ARRAY,
     BOOL,

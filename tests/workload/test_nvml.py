@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.workload.device import Device
-from pytest_flamegate.workload.nvml import Nvml
+from pytest_flamegate.observe.gpu import Device
+from pytest_flamegate.observe.gpu_watch import Nvml
 from tests.workload.gpus import DRIVER, GIB, FakeNvml, Gpu, nvml_error
 
 ERRORS = (

@@ -1,6 +1,8 @@
+from __future__ import annotations
+
 import pytest
 
-from pytest_flamegate.workload.observation import Interval
+from pytest_flamegate.core.clocks import Interval
 
 # Wall, CPU and run delay in, quiet time out.
 QUIET = [

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload.digest import token_digest
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observer import Observer
 
 TARGET = """
 import os, sys, time

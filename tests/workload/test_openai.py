@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError, UsageError
-from pytest_flamegate.profile.instructions import count
-from pytest_flamegate.workload import clocks, listeners, tree
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Endpoint
-from pytest_flamegate.workload.retelling import retell
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import clocks, listeners, process
+from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Endpoint
+from pytest_flamegate.observe.one_token import retell
+from pytest_flamegate.profile.profilers.instructions import count
 from tests.workload.endpoints import SERVER, observer, running, workload
 
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
@@ -36,7 +36,7 @@ def test_each_piece_of_the_stream_is_a_token() -> None:
         assert sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
     assert run.reported[-1].source == "openai:usage"
     assert run.reported[-1].figures == {"tokens": 6, "prompt_tokens": 3}
-    assert not tree.lives(run.pid)
+    assert not process.lives(run.pid)
 
 
 def test_a_chat_gives_the_same_tokens() -> None:
@@ -70,7 +70,7 @@ def test_work_in_another_process_of_the_server_is_not_missed_in_silence() -> Non
     run = seen.timed(0.3)
     # Who used more in the first answer is clocked; what the other one uses is said.
     assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
-    assert not tree.lives(run.pid)
+    assert not process.lives(run.pid)
 
 
 def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
@@ -83,7 +83,7 @@ def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
         assert first.started_ticks == second.started_ticks == clocks.started_ticks(first.pid)
         assert first.load_ns is None
         assert first.blocks != second.blocks
-        assert tree.lives(first.pid)
+        assert process.lives(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
         assert engine("openai").sees_python(found)
 
@@ -200,7 +200,7 @@ def declared_with(**request: object) -> Workload:
 
 
 def test_further_fields_of_a_request_win() -> None:
-    from pytest_flamegate.workload.completions import request
+    from pytest_flamegate.observe.http import request
 
     declared = declared_with(temperature=0.5, stop=("a", "b"))
     plan = engine("openai").plan(declared, None)

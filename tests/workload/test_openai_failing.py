@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload import tree
-from pytest_flamegate.workload.http_client import free_port
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.observe.http import free_port
 from tests.workload.endpoints import observer, running, workload
 
 
@@ -23,7 +23,7 @@ def refusal(of: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
         seen.timed(0.05)
     assert seen.runs == ()
-    assert seen.served_pid is None or not tree.lives(seen.served_pid)
+    assert seen.served_pid is None or not process.lives(seen.served_pid)
     return caught.value
 
 
@@ -78,13 +78,13 @@ def test_a_server_that_will_not_go_is_ended(way: str) -> None:
     seen.timed(0.05)
     first = seen.served_pid
     assert first is not None
-    assert not tree.lives(first)
+    assert not process.lives(first)
     seen.timed(0.05)
     assert seen.served_pid != first
 
 
 def test_a_port_that_another_took_first_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_flamegate.workload import server
+    from pytest_flamegate.observe import endpoint as server
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -96,7 +96,7 @@ def test_a_port_that_another_took_first_is_tried_again(monkeypatch: pytest.Monke
 
 
 def test_a_port_that_is_always_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_flamegate.workload import server
+    from pytest_flamegate.observe import endpoint as server
 
     with running() as url:
         port = int(url.rpartition(":")[2])
@@ -125,7 +125,9 @@ def test_a_server_without_tls_is_no_https_server() -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    mine = {pid for pid in tree.below(os.getpid()) if b"tests.workload.servers" in command(pid)}
+    mine = {
+        pid for pid in process.descendants(os.getpid()) if b"tests.workload.servers" in command(pid)
+    }
     assert not mine
 
 

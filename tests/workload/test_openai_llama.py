@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.machine_lock import DIRECTORY
-from pytest_flamegate.profile import Setup, perf
-from pytest_flamegate.workload import process, tree
-from pytest_flamegate.workload.http_client import free_port
+from pytest_flamegate.core import process
+from pytest_flamegate.observe.http import free_port
+from pytest_flamegate.profile import Setup
+from pytest_flamegate.profile.profilers import perf
+from pytest_flamegate.run.lock import DIRECTORY
 from tests.tools import require, smollm2
 
 EMBEDDED = Path(pytest_flamegate.__file__).parent / "embedded" / "model.gguf"
@@ -32,7 +33,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
     probe = perf.make(Setup(python_engine=False)).probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     yield tmp_path
-    left = [pid for pid in tree.below(os.getpid()) if str(SCRIPT).encode() in command(pid)]
+    left = [pid for pid in process.descendants(os.getpid()) if str(SCRIPT).encode() in command(pid)]
     assert left == []
 
 
@@ -94,7 +95,7 @@ def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
     assert len(found["tokens"]) == 16
     assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
     for each in found["runs"]:
-        assert not tree.lives(each["pid"])
+        assert not process.lives(each["pid"])
         told = {report["source"]: report["figures"] for report in each["reported"]}
         assert told["llama.cpp:timings"]["tokens"] == 16
         assert told["llama.cpp:timings"]["prompt_tokens"] > 1
@@ -118,6 +119,6 @@ def test_a_server_that_runs_already(project: Path) -> None:
         url = f"http://127.0.0.1:{port}"
         found = run(project, smollm2(), "Once upon a time", 16, url=url, frames="native")
         assert {each["pid"] for each in found["runs"]} == {child.pid}
-        assert tree.lives(child.pid)
+        assert process.lives(child.pid)
     finally:
         child.end()

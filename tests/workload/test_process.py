@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import process
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
 
 # A parent that ignores SIGTERM, with a child in a new session that ignores it too, and an orphan.
 TREE = """

@@ -9,12 +9,11 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import process
-from pytest_flamegate.workload.build import Build, build
-from pytest_flamegate.workload.engines.base import Served, Streamed
-from pytest_flamegate.workload.program import Look, find, look_at
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.base import Served, Streamed
+from pytest_flamegate.observe.build import Build, Look, build, find, look_at
 
 ECHO = '#!/bin/sh\necho "$0"\n'
 

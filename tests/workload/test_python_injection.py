@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
+from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.observation import Observation
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Injection, Workload
 
 # Each call takes 200 µs of CPU time, however fast the machine is just now.
 TOY = """

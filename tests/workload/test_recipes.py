@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.workload.declare import read_file
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.engines.python import load_engine
-from pytest_flamegate.workload.observer import Observer
+from pytest_flamegate.child.python import load_engine
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines.declare import read_file
+from pytest_flamegate.observe.observer import Observer
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())

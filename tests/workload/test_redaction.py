@@ -8,11 +8,10 @@ import time
 
 import pytest
 
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.redact import CODE, REDACTED, Redactor, redacted, sounds_secret
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.workload import determinism
-from pytest_flamegate.workload.redaction import CODE, REDACTED, Redactor, redacted
-from pytest_flamegate.workload.secret_forms import sounds_secret
-from pytest_flamegate.workload.spec import Workload
 
 NAMES = {
     "OPENAI_API_KEY": True,
@@ -166,10 +165,10 @@ def test_a_secret_is_given_and_not_told() -> None:
     command = ("serve", "--api-key=hush", "--token", "hush")
     workload = Workload("w", "python", "x", 1, "flamegate.toml", env=env, command=command)
     told = {"HF_TOKEN": REDACTED, "MODE": "fast", "OPTIONS": "--password redacted"}
-    given = determinism.environment(workload)
+    given = environment.environment(workload)
     assert {name: given[name] for name in env} == env
     assert recipe(workload)["env"] == told
-    requested = determinism.requested(workload)
+    requested = environment.requested(workload)
     assert {name: requested[name] for name in env} == told
     assert "hush" not in str(Redactor().clean(recipe(workload)))
 
@@ -193,7 +192,7 @@ def test_only_names_that_may_change_its_speed_are_told_of_a_process() -> None:
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = determinism.effective(process.pid, {"HF_TOKEN": "", "MODE": ""})
+        found = environment.effective(process.pid, {"HF_TOKEN": "", "MODE": ""})
         process.kill()
     assert found == {
         "HF_TOKEN": REDACTED,

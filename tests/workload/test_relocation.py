@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.workload.sides import Sides
+from pytest_flamegate.child.sides import Sides
 from tests.workload.repositories import write
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -19,8 +19,8 @@ SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 CHILD = """
 import json, sys
 from pathlib import Path
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload.relocation import check_side, relocate
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.child.relocation import check_side, relocate
 project, checkout, before, after = sys.argv[1:]
 exec(before)
 told = {}
@@ -279,15 +279,15 @@ def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
     assert sides.moved(package / "workload/child.py") is None
     assert sides.moved(package / "embedded_not.py") is None
     assert sides.moved(package / "embedded/kernels.py") == (
-        tmp_path.resolve() / "pytest_flamegate/embedded/kernels.py"
+        tmp_path.resolve() / "pytest_flamegate/child/embedded/kernels.py"
     )
 
 
 def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
-    write(trees.checkout, {"pytest_flamegate/embedded/__init__.py": "side = 'checkout'"})
+    write(trees.checkout, {"pytest_flamegate/child/embedded/__init__.py": "side = 'checkout'"})
     told = trees.run(
-        "import pytest_flamegate.embedded as e, pytest_flamegate.workload.gguf as g\n"
+        "import pytest_flamegate.child.embedded as e, pytest_flamegate.models.gguf as g\n"
         "told.update(side=e.side, tool=g.__file__)",
         project=package.parent,
     )

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.reported import Report, read_facts, read_report
-from pytest_flamegate.workload.sources.base import told as told_by
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.figures import Report, read_facts, read_report
+from pytest_flamegate.engines.figures import told as told_by
 
 
 def test_a_report_is_read() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.engines.base import Served, Streamed
-from pytest_flamegate.workload.retelling import retell, retold
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served, Streamed
+from pytest_flamegate.observe.one_token import retell, retold
 
 
 def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[Streamed, Workload]:

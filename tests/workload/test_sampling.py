@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.declare import read_file
-from pytest_flamegate.workload.sampling import is_call_graph
-from pytest_flamegate.workload.spec import Sampling
+from pytest_flamegate.config.thresholds import is_call_graph
+from pytest_flamegate.config.workload import Sampling
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.declare import read_file
 
 WORKLOAD = '[workloads.w]\nprompt = "2+2="\nmax_tokens = 1\n'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.workload.search import Search
+from pytest_flamegate.models.discover import Search
 
 
 def touch(path: Path) -> Path:

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload import process, served, wire
-from pytest_flamegate.workload.engines.base import Served
-from pytest_flamegate.workload.served import ServedProcess
-from pytest_flamegate.workload.spec import Workload
+from pytest_flamegate.child import wire
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe import served
+from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload import slowing, wrapping
-from pytest_flamegate.workload.charging import Terms
-from pytest_flamegate.workload.slowing import Slowed, slow
+from pytest_flamegate.child import inject
+from pytest_flamegate.child.inject import Slowed, Terms, slow
+from pytest_flamegate.core.errors import UsageError
 from tests.workload.modules import module
 
 NOW_NS, CPU_NS, STEP_NS = 80, 600, 5_000
@@ -56,12 +55,12 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     for name, value in (("now", machine.now), ("cpu", machine.cpu), ("steps", machine)):
-        monkeypatch.setitem(wrapping.MACHINE, name, value)
+        monkeypatch.setitem(inject.MACHINE, name, value)
 
     def calibrated(function: FunctionType, share: float) -> Terms:
         return Terms(share, NOW_NS, 2 * NOW_NS, 0.0, 0.0, CPU_NS, min(8 * CPU_NS / share, 1e6))
 
-    monkeypatch.setattr(slowing, "calibrated", calibrated)
+    monkeypatch.setattr(inject, "calibrated", calibrated)
     return machine
 
 
@@ -416,7 +415,7 @@ def test_the_spinning_is_in_the_functions_own_frame(
             spun.append(sys._getframe(1).f_code.co_name)
             return iter(machine)
 
-    monkeypatch.setitem(wrapping.MACHINE, "steps", Steps())
+    monkeypatch.setitem(inject.MACHINE, "steps", Steps())
     slow("hot", 10, [toy])
     toy.hot()
     assert set(spun) == {"hot"}

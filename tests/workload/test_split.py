@@ -1,8 +1,10 @@
+from __future__ import annotations
+
 import time
 
 import pytest
 
-from pytest_flamegate.workload.split import LONGEST_TOKEN_BYTES, Splitter
+from pytest_flamegate.observe.streamed import LONGEST_TOKEN_BYTES, Splitter
 
 # Unit, pieces as they come in, tokens, and the index of the piece each began in.
 CUTS = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.workload.sse import LINE_LIMIT_BYTES, EndlessError, Parser
+from pytest_flamegate.observe.http import LINE_LIMIT_BYTES, EndlessError, Parser
 
 STREAM = (
     b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: \xc3\xa9\n\nid: 1\n\n"

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.errors import UsageError
-from pytest_flamegate.workload.spec import Thresholds
-from pytest_flamegate.workload.thresholds import hotspots_of, thresholds
+from pytest_flamegate.config.thresholds import hotspots_of, thresholds
+from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.core.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.engines import engine
-from pytest_flamegate.workload.observation import Observation
-from pytest_flamegate.workload.observer import Observer
-from pytest_flamegate.workload.spec import Workload
-from pytest_flamegate.workload.tokens import plain_token, tokens_of
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.tokens import plain_token, tokens_of
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.observe.observer import Observer
 
 
 class Tensor:

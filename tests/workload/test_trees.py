@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.workload import process, tree
+from pytest_flamegate.core import process
 from tests.workload.hung import hang
 from tests.workload.trees import SHAPES
 
@@ -60,7 +60,7 @@ def test_one_that_handles_sigterm_ends_cleanly(
 
 
 def stops(pid: int) -> bool:
-    return tree._stat(pid)[0] == b"T"
+    return process._stat(pid)[0] == b"T"
 
 
 def test_what_others_wait_for_is_left_to_them() -> None:
@@ -71,7 +71,7 @@ def test_what_others_wait_for_is_left_to_them() -> None:
     other = process.start([sys.executable, "-c", "raise SystemExit(9)"])
     deadline = time.monotonic() + 60
     for pid in (theirs.pid, before.pid, other.pid):
-        while tree.lives(pid) and time.monotonic() < deadline:
+        while process.lives(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
     child.end()
     assert (theirs.wait(60), before.wait(60), other.wait(60)) == (7, 8, 9)
@@ -90,9 +90,9 @@ def test_what_is_known_of_a_process_and_a_signal() -> None:
     )
     while held.stdout_bytes() != b"ready\n":
         time.sleep(0.01)
-    assert tree.ignores(held.pid, signal.SIGTERM)
-    assert not tree.ignores(held.pid, signal.SIGUSR2)
-    assert tree.members(held.pid, "none") == {held.pid}
+    assert process.ignores(held.pid, signal.SIGTERM)
+    assert not process.ignores(held.pid, signal.SIGUSR2)
+    assert process.members(held.pid, "none") == {held.pid}
     held.end()
-    assert not tree.ignores(held.pid, signal.SIGTERM)
-    assert not tree.lives(held.pid)
+    assert not process.ignores(held.pid, signal.SIGTERM)
+    assert not process.lives(held.pid)

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.workload import wire
+from pytest_flamegate.child import wire
 
 
 @given(

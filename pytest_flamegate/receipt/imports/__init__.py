@@ -5,14 +5,18 @@ kernels, and no foreign result tells that. So each is a document of its own, ``i
 1.0.0, of grade SELF_REPORTED for good. A new format is one module and one line in ``FORMATS``.
 """
 
+from __future__ import annotations
+
 from pytest_flamegate.receipt.imports.document import (
+    FORMATS,
+    Format,
     Source,
     decode_imported,
     encode_imported,
+    format_of,
     is_imported,
 )
-from pytest_flamegate.receipt.imports.formats import FORMATS, Format, format_of
-from pytest_flamegate.receipt.imports.types import Imported, ImportedMetric, LeftOut
+from pytest_flamegate.receipt.imports.reading import Imported, ImportedMetric, LeftOut
 
 __all__ = [
     "FORMATS",

@@ -13,28 +13,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt.findings import shown
-from pytest_flamegate.receipt.imports.gathering import (
-    Gatherer,
-    object_in,
-    requests,
-    settings_of,
-    text,
-    whole,
-)
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import shown
 from pytest_flamegate.receipt.imports.reading import (
+    Gatherer,
     csv_rows,
     delimiter_of,
     documents,
     first_line,
+    object_in,
+    requests,
     says,
+    settings_of,
+    text,
+    whole,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.imports.types import Imported, Setting, Statistic
+    from pytest_flamegate.receipt.imports.reading import Imported, Setting, Statistic
+
 
 _TIMES = {
     "time_to_first_token": ("time_to_first_token_ms", "first-token-request"),

@@ -12,23 +12,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ReceiptError
-from pytest_flamegate.receipt.imports.gathering import (
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.receipt.imports.reading import (
     MAX_TEXT,
     Gatherer,
+    documents,
     malformed,
     object_in,
+    plain_name,
     requests,
+    says,
     settings_of,
     text,
+    unique,
     whole,
 )
-from pytest_flamegate.receipt.imports.reading import documents, plain_name, says, unique
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.imports.types import Imported, Setting, Statistic
+    from pytest_flamegate.receipt.imports.reading import Imported, Setting, Statistic
+
 
 TOOL = "GuideLLM"
 _TIMES = (

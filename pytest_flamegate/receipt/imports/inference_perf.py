@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.receipt.imports.gathering import (
+from pytest_flamegate.receipt.imports.reading import (
     Gatherer,
+    documents,
     object_in,
     requests,
+    says,
     settings_of,
 )
-from pytest_flamegate.receipt.imports.reading import documents, says
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt.imports.types import Imported, Setting, Statistic
+    from pytest_flamegate.receipt.imports.reading import Imported, Setting, Statistic
+
 
 TOOL = "inference-perf"
 _TIMES = {

@@ -15,31 +15,30 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.errors import ReceiptError, UndecidedError
-from pytest_flamegate.receipt.imports.gathering import (
-    Gatherer,
-    malformed,
-    number,
-    object_in,
-    settings_of,
-    text,
-    whole,
-)
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.receipt.imports.reading import (
+    Gatherer,
     csv_rows,
     decoded,
     delimiter_of,
     documents,
     first_line,
+    malformed,
+    number,
+    object_in,
     says,
+    settings_of,
     table,
+    text,
     unique,
+    whole,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_flamegate.receipt.imports.types import Imported
+    from pytest_flamegate.receipt.imports.reading import Imported
+
 
 TOOL = "llama-bench"
 _SETTINGS = (

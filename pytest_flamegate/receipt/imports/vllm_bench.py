@@ -13,20 +13,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.receipt.imports.gathering import (
+from pytest_flamegate.receipt.imports.reading import (
     Gatherer,
+    documents,
     malformed,
     object_in,
     requests,
+    says,
     settings_of,
     text,
+    unique,
 )
-from pytest_flamegate.receipt.imports.reading import documents, says, unique
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.imports.types import Imported, Statistic
+    from pytest_flamegate.receipt.imports.reading import Imported, Statistic
+
 
 TOOL = "vLLM bench"
 _TIMES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.bricks.record import BrickTotals
-from pytest_flamegate.bricks.traces import Ingested
+from pytest_flamegate.graph.traces import Ingested
 from tests.profile.profiles import DATA as PROFILES
 
 DATA = Path(__file__).parent / "data"

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks.traces import nesting, read_trace
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.graph import traces
+from pytest_flamegate.graph.traces import read_trace
 from tests.bricks.traces import made
 from tests.bricks.traces.made import chrome, event, named, torch
 from tests.profile.test_traces import SELF_US
@@ -177,12 +178,12 @@ def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
 
 def test_no_more_is_kept_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_trace(made.VIZTRACER)
-    monkeypatch.setattr(nesting, "MAX_CALLS", 20)
+    monkeypatch.setattr(traces, "MAX_CALLS", 20)
     found = read_trace(made.VIZTRACER)
     assert found.calls == ()
     assert found.totals == whole.totals
     assert any("only the totals" in note for note in found.notes)
-    monkeypatch.setattr(nesting, "MAX_NAMES", 3)
+    monkeypatch.setattr(traces, "MAX_NAMES", 3)
     with pytest.raises(ReceiptError, match=r"E_TRACE.*3 different names"):
         read_trace(made.VIZTRACER)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.bricks.traces import read_trace
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.graph.traces import read_trace
 from tests.bricks.traces import made
 from tests.bricks.traces.made import named
 

@@ -10,8 +10,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from pytest_flamegate.bricks.record import BrickPass
-from pytest_flamegate.bricks.traces import Ingested, read_trace, reading
-from pytest_flamegate.errors import ReceiptError, UndecidedError
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError
+from pytest_flamegate.graph import traces
+from pytest_flamegate.graph.traces import Ingested, read_trace
 from tests.bricks.traces import made
 
 FILES = {
@@ -96,7 +97,7 @@ def test_what_is_no_trace_is_refused_by_name(data: bytes) -> None:
 
 
 def test_a_trace_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_BYTES", 1000)
+    monkeypatch.setattr(traces, "MAX_BYTES", 1000)
     with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
         read_trace(made.TORCH)
     with pytest.raises(ReceiptError, match=r"E_TOO_LARGE"):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.bricks.graph import critical_path, graph_of
-from pytest_flamegate.bricks.graph_nodes import Kernel, Transfer
-from pytest_flamegate.bricks.traces import read_trace
-from pytest_flamegate.errors import FlamegateError, UndecidedError
-from pytest_flamegate.opening_graph import open_graph
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.graph import Kernel, Transfer, graph_of
+from pytest_flamegate.graph.traces import read_trace
+from pytest_flamegate.run.open_bricks import open_graph
 from tests.bricks.traces import made
 from tests.bricks.traces.made import event, torch
 from tests.bricks.traces.test_chrome import KERNEL, LAUNCH, on_gpu

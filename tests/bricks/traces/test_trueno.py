@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks.traces import read_trace
-from pytest_flamegate.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.graph.traces import read_trace
 from tests.bricks.traces import made
 from tests.bricks.traces.made import brick, named, trueno
 

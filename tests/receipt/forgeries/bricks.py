@@ -7,8 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pytest_flamegate.bricks.durations import bucket
-from pytest_flamegate.bricks.names import category_of
+from pytest_flamegate.bricks.record import bucket, category_of
 from tests.receipt.forgeries.book import ALL, EMBEDDED, SERVED, Book
 from tests.receipt.forgeries.draft import Draft
 

@@ -16,14 +16,14 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from pytest_flamegate.errors import ToolError
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile import hotspots, unfold
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt.codec import from_plain, to_plain
 from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct, value_of
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.workload.digest import token_digest
-from pytest_flamegate.workload.observation import Observation
 from tests.receipt.documents import DATA
 
 PRODUCED = DATA / "produced"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from pytest_flamegate.receipt.codec import from_plain, to_plain
-from pytest_flamegate.receipt.reported import engine_kernels
+from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.receipt.metrics import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import LONG, Book
 from tests.receipt.forgeries.draft import Draft

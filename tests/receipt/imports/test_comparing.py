@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.receipt.imports.comparing import compare, seen_figures
+from pytest_flamegate.receipt.imports.document import compare, seen_figures
 from pytest_flamegate.receipt.types import Metric
 from tests.receipt.imports.test_formats import read, text
 

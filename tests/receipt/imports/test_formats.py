@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt.formulas import MEANINGS
 from pytest_flamegate.receipt.imports import (
     FORMATS,

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.errors import ToolError
-from pytest_flamegate.workload.sources.agreement import Observed, check
-from pytest_flamegate.workload.sources.base import Told, told
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.figures import Observed, Told, check, told
 
 SECOND = 1_000_000_000
 

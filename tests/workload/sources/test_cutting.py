@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import FlamegateError
-from pytest_flamegate.workload import own_lines
-from pytest_flamegate.workload.cutting import TAIL_BYTES, Cutter
-from pytest_flamegate.workload.engines.base import Streamed
-from pytest_flamegate.workload.own_lines import OwnLines
-from pytest_flamegate.workload.sources import Hearing
-from pytest_flamegate.workload.sources.timing import Timing
-from pytest_flamegate.workload.tokenized import Tokenized, load
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines.base import Streamed
+from pytest_flamegate.engines.figure_sources import Hearing, Timing
+from pytest_flamegate.engines.tokens import Tokenized, load
+from pytest_flamegate.observe import streamed
+from pytest_flamegate.observe.streamed import TAIL_BYTES, Cutter, OwnLines
 from tests.tools import require
 
 PLAIN: dict[str, Any] = {"version": "1.0", "normalizer": None, "decoder": None, "added_tokens": []}
@@ -154,7 +152,7 @@ def test_own_lines_are_taken_out(
 
 
 def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_lines, "LONGEST_TAKEN_BYTES", 100)
+    monkeypatch.setattr(streamed, "LONGEST_TAKEN_BYTES", 100)
     lines: OwnLines[int] = OwnLines([b"timing:"])
     lines.feed(b"timing:" + b"x" * 50, 0)
     assert not lines.overflows

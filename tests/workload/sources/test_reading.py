@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.errors import ToolError, UsageError
-from pytest_flamegate.workload.sources import Hearing, receipt
-from pytest_flamegate.workload.sources.base import Heard, Source
-from pytest_flamegate.workload.sources.llama_cpp import LlamaCpp
-from pytest_flamegate.workload.sources.pattern import Pattern, check
-from pytest_flamegate.workload.sources.quant_dispatch import QuantDispatch
-from pytest_flamegate.workload.sources.receipt import Receipt
-from pytest_flamegate.workload.sources.timing import Timing
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.engines import figure_sources
+from pytest_flamegate.engines.figure_sources import (
+    Hearing,
+    LlamaCpp,
+    Pattern,
+    QuantDispatch,
+    Receipt,
+    Timing,
+    check,
+)
+from pytest_flamegate.engines.figures import Heard, Source
 
 
 def figures(source: Source, *lines: str) -> dict[str, float] | None:
@@ -153,7 +157,7 @@ BAD_RECEIPTS = [
     (b"[]", "E_BAD_SOURCE"),
     (b"[" * 100_000, "E_BAD_SOURCE"),
     (b'{"a": 1, "a": 1}', "E_BAD_SOURCE"),
-    (b" " * (receipt.MOST_BYTES + 1), "E_BAD_SOURCE"),
+    (b" " * (figure_sources.MOST_BYTES + 1), "E_BAD_SOURCE"),
     (json.dumps(document(schema_version="2.0.0")).encode(), "E_BAD_SOURCE"),
     (json.dumps(document(compute_path="mock")).encode(), "E_BAD_SOURCE"),
     (json.dumps(document(kernels="i2s_gemv")).encode(), "E_BAD_SOURCE"),
@@ -177,18 +181,18 @@ def test_a_receipt_that_cannot_be_is_refused(data: bytes, expected: str) -> None
 
 def test_a_receipt_counts_only_if_it_was_written_since(tmp_path: Path) -> None:
     path = tmp_path / "inference.json"
-    assert receipt.stamp(path) is None
+    assert figure_sources.stamp(path) is None
     path.write_text("{}")
-    assert receipt.written(path, None) == b"{}"
-    before = receipt.stamp(path)
-    assert receipt.written(path, before) is None
+    assert figure_sources.written(path, None) == b"{}"
+    before = figure_sources.stamp(path)
+    assert figure_sources.written(path, before) is None
     older = tmp_path / "older.json"
     older.write_text("{ }")
     os.utime(older, ns=(1, 1))
     older.replace(path)
-    assert receipt.written(path, before) is None
+    assert figure_sources.written(path, before) is None
     path.unlink()
-    assert receipt.written(path, before) is None
+    assert figure_sources.written(path, before) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory"])
@@ -196,7 +200,7 @@ def test_what_is_no_file_is_no_receipt(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "inference.json"
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     with pytest.raises(ToolError) as refused:
-        receipt.written(path, None)
+        figure_sources.written(path, None)
     assert refused.value.code == "E_BAD_SOURCE"
 
 
@@ -204,9 +208,9 @@ def test_a_receipt_is_read_no_further_than_it_may_be_long(tmp_path: Path) -> Non
     path = tmp_path / "inference.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    data = receipt.written(path, None)
+    data = figure_sources.written(path, None)
     assert data is not None
-    assert len(data) == receipt.MOST_BYTES + 1
+    assert len(data) == figure_sources.MOST_BYTES + 1
 
 
 RATE = r"(?P<tokens_per_second>\S+) tok/s( of (?P<tokens>\d+))?"
@@ -228,7 +232,7 @@ def test_a_matched_figure_that_cannot_be_is_refused(said: str) -> None:
 
 
 def test_a_pattern_that_backtracks_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flamegate.workload.sources.pattern.SEARCH_S", 1.0)
+    monkeypatch.setattr("pytest_flamegate.engines.figure_sources.SEARCH_S", 1.0)
     forever = Pattern(r"(?P<tokens>(a+)+)$")
     assert code(forever, Heard(stderr="a" * 60 + "b")) == "E_BAD_SOURCE"
 

@@ -1,0 +1,281 @@
+"""Imports of the base side: what would come from the project comes from its checkout.
+
+It runs inside the measured child process. However the project is on the import path
+(a source directory, an editable install of any kind, a plain script), nothing has to
+be installed a second time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    ExtensionFileLoader,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.child.sides import Sides
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.paths import real
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+
+_FILE_LOADERS = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
+_LAYOUTS = ("", "src", "python", "lib")
+"""Where a repository keeps its packages."""
+_LINKS = "/build/__editable__."
+
+
+def relocate(project: Path, checkout: Path) -> None:
+    """Import from ``checkout`` from now on what would be imported from ``project``.
+
+    ``ToolError`` ``E_WRONG_SIDE`` where something of the project is already imported.
+    """
+    sides = Sides.of(project, checkout)
+    _refuse_strays(sides)
+    sys.path[:] = [_moved(entry, sides) for entry in sys.path]
+    sys.meta_path.insert(0, Relocator(sides))
+    _tell_children(sides)
+
+
+def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> None:
+    """Raise where the base side did not load the base's code.
+
+    ``ToolError``: ``E_WRONG_SIDE`` names a module of the project itself, ``E_SAME_CODE``
+    says that no module came from the checkout, unless ``own_model`` says that the two sides
+    load different models.
+    A refusal of the relocation that the engine swallowed is raised again.
+    """
+    for finder in sys.meta_path:
+        if isinstance(finder, Relocator) and finder.refusal is not None:
+            raise finder.refusal
+    sides = Sides.of(project, checkout)
+    _refuse_strays(sides)
+    if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
+        raise ToolError(
+            "E_SAME_CODE",
+            f"Nothing was imported from the checkout {sides.checkout}, and no model of it "
+            "differs: both sides would run the same installed code.",
+            "Install the project with pip install -e ., or measure a target that it holds.",
+        )
+
+
+class Relocator(MetaPathFinder):
+    """Asks the finders behind it, and moves what they find in the project to the checkout."""
+
+    def __init__(self, sides: Sides) -> None:
+        self.refusal: ToolError | None = None
+        self._sides = sides
+        self._roots: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of ``fullname`` on this side.
+
+        Raises ``ModuleNotFoundError`` for what stands in the project only, and
+        ``ToolError`` ``E_BASE_NOT_BUILT`` where that is a compiled module.
+        """
+        spec = self._behind(fullname, path, target)
+        if spec is None:
+            return self._not_in_the_project(fullname, path)
+        if spec.origin is not None and _is_absolute(spec.origin):
+            return self._module(spec, Path(spec.origin), top_level=path is None)
+        if spec.loader is None and spec.submodule_search_locations is not None:
+            return self._namespace(spec, [str(each) for each in spec.submodule_search_locations])
+        return spec
+
+    def _behind(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        finders = list(sys.meta_path)
+        for finder in finders[finders.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find else None
+            if spec is not None:
+                return spec
+        return None
+
+    def _module(self, spec: ModuleSpec, origin: Path, *, top_level: bool) -> ModuleSpec:
+        moved = self._sides.moved(origin)
+        if moved is None:
+            if top_level:
+                self._refuse_installed_copy(spec.name, origin)
+            self._refuse_uncompiled(spec.name, origin)
+            return spec
+        above = 2 if spec.submodule_search_locations is not None else 1
+        root = str(moved.parents[above - 1])
+        if top_level and root not in self._roots:
+            self._roots.append(root)
+        linked = self._sides.moved(real(origin))
+        for file in (moved, linked):
+            if file is not None and file.is_file():
+                return self._file(spec, file)
+        # A module may have become a package since, or the other way round.
+        found = PathFinder.find_spec(spec.name, [root])
+        if found is not None and found.origin is not None:
+            self._refuse_uncompiled(spec.name, Path(found.origin))
+            return found
+        if isinstance(spec.loader, ExtensionFileLoader):
+            raise self._not_built(spec.name, origin)
+        raise ModuleNotFoundError(
+            f"No module named {spec.name!r} (it stands at {origin} and not at the revision)",
+            name=spec.name,
+        )
+
+    def _file(self, spec: ModuleSpec, moved: Path) -> ModuleSpec:
+        """Return ``spec`` for the file ``moved``, with a loader of the same kind."""
+        kind = type(spec.loader)
+        locations = spec.submodule_search_locations
+        if locations is not None:
+            locations = self._locations(locations) or [str(moved.parent)]
+        try:
+            if not issubclass(kind, _FILE_LOADERS):
+                raise TypeError(kind)
+            found = spec_from_file_location(
+                spec.name,
+                moved,
+                loader=kind(spec.name, str(moved)),
+                submodule_search_locations=locations,
+            )
+        except TypeError:
+            raise self._refused(
+                "E_CANNOT_RELOCATE",
+                f"The module {spec.name!r} is loaded by {kind.__qualname__}, "
+                "which cannot be pointed at the checkout.",
+                'Measure it as a program of its own: engine = "command".',
+            ) from None
+        assert found is not None
+        return found
+
+    def _namespace(self, spec: ModuleSpec, locations: list[str]) -> ModuleSpec:
+        """Move the portions of a namespace package; one without any left is not there."""
+        moved = self._locations(locations)
+        if moved == locations:
+            return spec
+        if not any(map(os.path.isdir, moved)):
+            raise ModuleNotFoundError(
+                f"No module named {spec.name!r} (it stands at {locations[0]} "
+                "and not at the revision)",
+                name=spec.name,
+            )
+        spec.submodule_search_locations = moved
+        return spec
+
+    def _locations(self, locations: Sequence[str]) -> list[str]:
+        """Return ``locations`` on this side, without those that the revision does not have."""
+        moved = ((each, _moved(each, self._sides)) for each in locations)
+        return [new for old, new in moved if new == old or os.path.isdir(new)]  # noqa: PTH112
+
+    def _not_in_the_project(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """Return what only the revision has; refuse what only the project has built."""
+        back = self._sides.swapped()
+        entries = [each for each in (sys.path if path is None else path) if isinstance(each, str)]
+        there = [str(old) for each in entries if (old := _counterpart(Path(each), back))]
+        found = PathFinder.find_spec(fullname, there) if there else None
+        if found is not None and isinstance(found.loader, ExtensionFileLoader):
+            raise self._not_built(fullname, Path(str(found.origin)))
+        if path is None and self._roots:
+            # An editable install by names knows no name that is gone since.
+            return PathFinder.find_spec(fullname, self._roots)
+        return None
+
+    def _refuse_uncompiled(self, fullname: str, origin: Path) -> None:
+        """Refuse source that the project runs compiled: the two sides would not be the same."""
+        if origin.suffix != ".py":
+            return
+        old = _counterpart(origin, self._sides.swapped())
+        if old is None or old == origin or not old.is_file():
+            return
+        for suffix in EXTENSION_SUFFIXES:
+            if (built := old.with_name(old.stem + suffix)).is_file():
+                raise self._not_built(fullname, built)
+
+    def _refuse_installed_copy(self, fullname: str, origin: Path) -> None:
+        """Refuse a copy of the project's own package that was installed for good."""
+        if self._sides.in_checkout(origin) or "site-packages" not in origin.parts:
+            return
+        for layout in _LAYOUTS:
+            source = self._sides.checkout / layout / fullname / "__init__.py"
+            if source.is_file():
+                raise self._refused(
+                    "E_INSTALLED_COPY",
+                    f"{fullname} is imported from {origin.parent}, although the revision holds "
+                    f"{source.relative_to(self._sides.checkout)}: both sides would run "
+                    "the same installed code.",
+                    "Install the project with pip install -e . instead.",
+                )
+
+    def _not_built(self, fullname: str, built: Path) -> ToolError:
+        return self._refused(
+            "E_BASE_NOT_BUILT",
+            f"The compiled module {fullname!r} stands at {built}, and at the revision "
+            f"(checked out at {self._sides.checkout}) nothing has built it.",
+            'Give the workload a build, such as build = ["python", "setup.py", "build_ext", '
+            '"--inplace"].',
+        )
+
+    def _refused(self, code: str, what: str, todo: str) -> ToolError:
+        """Keep the refusal: an engine may swallow it and go on without the module."""
+        self.refusal = self.refusal or ToolError(code, what, todo)
+        return self.refusal
+
+
+def _tell_children(sides: Sides) -> None:
+    """Let a Python that the engine starts import this side: it has the path, not the finder."""
+    ours = [each for each in sys.path if _is_absolute(each) and sides.in_checkout(Path(each))]
+    if ours and sides.project != sides.checkout:
+        theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        others = [each for each in (_moved(each, sides) for each in theirs) if each not in ours]
+        os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
+
+
+def _moved(entry: str, sides: Sides) -> str:
+    """Return the counterpart of an entry of a search path.
+
+    What is no directory's name stays, and so does a tree of links, as setuptools makes it
+    for a strict editable install: what it leads to is moved.
+    """
+    if not _is_absolute(entry) or _LINKS in entry:
+        return entry
+    moved = sides.moved(Path(entry))
+    return entry if moved is None else str(moved)
+
+
+def _is_absolute(entry: object) -> bool:
+    return isinstance(entry, str) and os.path.isabs(entry)  # noqa: PTH117
+
+
+def _counterpart(path: Path, sides: Sides) -> Path | None:
+    return sides.moved(path) if path.is_absolute() else None
+
+
+def _loaded() -> list[tuple[str, Path]]:
+    """Return the imported modules that have a file, by name."""
+    files = ((name, getattr(module, "__file__", None)) for name, module in sys.modules.items())
+    return [(name, Path(file)) for name, file in files if isinstance(file, str)]
+
+
+def _refuse_strays(sides: Sides) -> None:
+    if sides.project == sides.checkout:
+        return
+    for name, file in _loaded():
+        if name != "__main__" and sides.holds(file):
+            raise ToolError(
+                "E_WRONG_SIDE",
+                f"The base side loaded {name} from {file}, the working tree: "
+                "the working tree would be compared with itself.",
+                "Something imports the project as Python starts (a .pth file, sitecustomize, "
+                "PYTHONSTARTUP); take it out of this environment.",
+            )

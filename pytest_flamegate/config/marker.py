@@ -1,0 +1,54 @@
+"""Which tests are gate tests. Imported where nothing is gated too, so kept light."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+
+NAME = "flamegate"
+"""The name of the marker, and of the fixture."""
+HOSTED = "flamegate-hosted"
+"""The plugin in a process that runs pytest on one test, whose benchmark is being measured."""
+BENCHMARK = "benchmark"
+"""pytest-benchmark's fixture."""
+EMBEDDED = "embedded"
+"""The argument that selects the embedded workloads."""
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """Whether ``item`` is a gate test."""
+    return item.get_closest_marker(NAME) is not None
+
+
+def takes_fixture(item: pytest.Item) -> bool:
+    """Whether ``item`` has the fixture ``flamegate``, in its arguments or through others."""
+    return NAME in getattr(item, "fixturenames", ())
+
+
+def is_kernel_benchmark(item: pytest.Item) -> bool:
+    """Whether ``item`` is a gate test whose workload is what it benchmarks."""
+    return (
+        is_marked(item)
+        and BENCHMARK in getattr(item, "fixturenames", ())
+        and not takes_fixture(item)
+        and not any("workload" in marker.kwargs for marker in item.iter_markers(NAME))
+    )
+
+
+def embedded_arguments(arguments: Iterable[str], directory: Path) -> list[str]:
+    """Return the arguments that select embedded workloads: ``embedded`` and ``embedded::NAME``.
+
+    ``embedded`` alone is a path if ``directory`` holds a file or directory of that name.
+    """
+    is_path = Path(directory, EMBEDDED).exists()
+    return [
+        argument
+        for argument in arguments
+        if argument.startswith(f"{EMBEDDED}::") or (argument == EMBEDDED and not is_path)
+    ]

@@ -1,0 +1,166 @@
+"""The clocks and counters of another process, read from outside.
+
+They are exact while the process stands still, as a served one does between blocks.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What one process spent between two looks at its clocks.
+
+    A served process stands still at both. ``run_delay_ns`` is the time it was runnable
+    and did not run (None where the kernel does not tell).
+    """
+
+    wall_ns: int
+    cpu_ns: int
+    run_delay_ns: int | None
+
+    @property
+    def quiet_ns(self) -> int:
+        """The quiet clock: wall time less the time spent waiting for a CPU, else CPU time.
+
+        Where several threads compute at once their waits overlap, and nothing tells how
+        far: then it is wall time, so that work which stops being parallel is seen.
+        """
+        if self.run_delay_ns is None:
+            return self.cpu_ns
+        return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
+
+
+def total(intervals: Sequence[Interval]) -> Interval:
+    """Return what several intervals spent together."""
+    delays = [each.run_delay_ns for each in intervals]
+    known = [delay for delay in delays if delay is not None]
+    return Interval(
+        sum(each.wall_ns for each in intervals),
+        sum(each.cpu_ns for each in intervals),
+        sum(known) if len(known) == len(delays) else None,
+    )
+
+
+_LINUX = sys.platform == "linux"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a process: monotonic time, its CPU time and its run delay, all in ns."""
+
+    at_ns: int
+    cpu_ns: int
+    run_delay_ns: int | None
+
+    def until(self, later: Reading) -> Interval:
+        """Return what was spent between this reading and a later one."""
+        delay = None
+        if self.run_delay_ns is not None and later.run_delay_ns is not None:
+            delay = max(0, later.run_delay_ns - self.run_delay_ns)
+        return Interval(later.at_ns - self.at_ns, later.cpu_ns - self.cpu_ns, delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Peak memory, bytes read, threads and context switches of a process; None where not told."""
+
+    peak_rss_bytes: int | None = None
+    read_bytes: int | None = None
+    threads: int | None = None
+    voluntary_switches: int | None = None
+    involuntary_switches: int | None = None
+
+
+def read(pid: int) -> Reading:
+    """Read the clocks of ``pid`` (all its threads). Raises ``ProcessLookupError`` once it ended."""
+    return Reading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
+
+
+def counters(pid: int) -> Counters:
+    """Read the counters of ``pid``; what the platform does not tell is None."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            switches = process.num_ctx_switches()
+            status = Path(f"/proc/{pid}/status").read_text() if _LINUX else ""
+            return Counters(
+                peak_rss_bytes=_field(status, "VmHWM:") if _LINUX else process.memory_info().rss,
+                read_bytes=process.io_counters().read_chars if _LINUX else None,
+                threads=process.num_threads(),
+                voluntary_switches=switches.voluntary,
+                involuntary_switches=switches.involuntary,
+            )
+    except (psutil.Error, OSError):
+        return Counters()
+
+
+def utc_now() -> str:
+    """Return the time of day in RFC 3339, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def started_ticks(pid: int) -> int | None:
+    """Return the start time of ``pid`` in clock ticks since boot (Linux), else None.
+
+    Some sandboxes tell 0 of every process, which is no start of any that is measured.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The second field is the program's name in parentheses and may hold anything.
+    return int(stat.rpartition(")")[2].split()[19]) or None
+
+
+def cpu_pressure_pct() -> float | None:
+    """Return the share of the last 10 s in which some task waited for a CPU, in percent."""
+    try:
+        line = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+        return float(line.split()[1].removeprefix("avg10="))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _cpu_ns(pid: int) -> int:
+    if not _LINUX:
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            raise ProcessLookupError(pid) from None
+        return int((times.user + times.system) * 1e9)
+    # The clock id of another process's CPU time, as clock_getcpuclockid(3) makes it.
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except OSError:
+        raise ProcessLookupError(pid) from None
+
+
+def _run_delay_ns(pid: int) -> int | None:
+    if not _LINUX:
+        return None
+    total = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total
+
+
+def _field(status: str, name: str) -> int | None:
+    for line in status.splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,183 @@
+"""Names from outside, made safe once: escaped, bounded, and never ambiguous afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+NAME_BYTES = 128
+"""A kernel id in a receipt may hold as many bytes; a frame can be claimed as one."""
+
+INVISIBLE = frozenset(
+    chr(point)
+    for first, last in (
+        (0x034F, 0x034F),
+        (0x115F, 0x1160),
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2800, 0x2800),
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),
+        (0xFFA0, 0xFFA0),
+        (0xE0100, 0xE01EF),
+    )
+    for point in range(first, last + 1)
+)
+"""Printable to Python and yet invisible on a screen: fillers, joiners, variation selectors."""
+
+
+def decode(raw: bytes) -> str:
+    """Decode UTF-8; a byte that is not becomes a lone surrogate, which ``escape`` shows."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def is_clean(text: str) -> bool:
+    """Whether ``text`` is free of ``;`` and of control, bidi and invisible characters."""
+    if text.isascii():
+        return text.isprintable() and ";" not in text
+    return text.isprintable() and ";" not in text and INVISIBLE.isdisjoint(text)
+
+
+@lru_cache(maxsize=16384)
+def escape(text: str, limit_bytes: int = NAME_BYTES) -> str:
+    r"""Return ``text`` with every unsafe character and backslash as ``\xNN`` or ``\uNNNN``.
+
+    The result holds at most ``limit_bytes`` bytes of UTF-8; a longer one is cut and
+    ends in ``~`` and eight digits of the sha256 of the whole, so that two long names
+    stay two names.
+    """
+    if is_clean(text) and "\\" not in text:
+        units = list(text)
+    else:
+        units = [_unit(character) for character in text]
+    whole = "".join(units)
+    encoded = whole.encode()
+    if len(encoded) <= limit_bytes:
+        return whole
+    tail = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    room, kept = limit_bytes - len(tail), []
+    for unit in units:
+        room -= len(unit.encode())
+        if room < 0:
+            break
+        kept.append(unit)
+    return "".join(kept) + tail
+
+
+@lru_cache(maxsize=4096)
+def _unit(character: str) -> str:
+    # Kept: as many strings as a hostile name has characters would be fifty times its size.
+    if character != "\\" and is_clean(character):
+        return character
+    return escaped_character(character)
+
+
+def escaped_character(character: str) -> str:
+    r"""Return one character as ``\xNN``, ``\uNNNN`` or ``\UNNNNNNNN``."""
+    point = ord(character)
+    if point < 0x100:
+        return f"\\x{point:02x}"
+    if point < 0x10000:
+        return f"\\u{point:04x}"
+    return f"\\U{point:08x}"
+
+
+_BIDI_AND_BREAKS = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
+    chr(code)
+    for first, last in ((0x202A, 0x202E), (0x2066, 0x2069))
+    for code in range(first, last + 1)
+}
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+
+
+def hidden_in_name(name: str) -> str | None:
+    """Return what a name hides, in words, or None: control, invisible, edge space."""
+    if name.isascii() and name.isprintable() and name.strip() == name:
+        return None
+    for character in name:
+        if _is_hidden(character):
+            return f"the character U+{ord(character):04X}"
+    return "a space at its edge" if name.strip() != name else None
+
+
+def steering_in_text(text: str) -> str | None:
+    """Return what a text could do to a terminal or to the reading order, or None."""
+    if text.isascii() and text.isprintable():
+        return None
+    for character in text:
+        if unicodedata.category(character) == "Cc" or character in _BIDI_AND_BREAKS:
+            return f"the character U+{ord(character):04X}"
+    return None
+
+
+def _is_hidden(character: str) -> bool:
+    category = unicodedata.category(character)
+    if category in _HIDDEN_CATEGORIES:
+        return True
+    if category == "Zs":
+        return character != " "
+    return character in INVISIBLE
+
+
+_SHOWN_CHARACTERS = 80
+_ESCAPED_CHARACTERS = 250
+_LINE_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A stable code, one sentence of what was found and one of what to do about it."""
+
+    code: str
+    message: str
+    todo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Finding):
+    """A reason to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice(Finding):
+    """Something to know that is no reason to refuse; its code starts with ``W_``."""
+
+
+def one_line(message: str) -> str:
+    """Return ``message`` as one line of printable ASCII of bounded length.
+
+    Names of fields are foreign text too, and a sentence may quote them.
+    """
+    if not (message.isascii() and message.isprintable()):
+        message = message.encode("unicode_escape").decode("ascii")
+    if len(message) > _LINE_CHARACTERS:
+        message = f"{message[:_LINE_CHARACTERS]}..."
+    return message
+
+
+def shown(value: object) -> str:
+    """Return ``value`` as one short line of printable ASCII, safe for terminals and logs.
+
+    What stands in a receipt is foreign text: it may hold terminal escapes, line breaks
+    or a megabyte.
+    """
+    if isinstance(value, str):
+        text = _quoted(value, _SHOWN_CHARACTERS)
+        # An emoji is one character, and twelve as two escapes.
+        return text if len(text) <= _ESCAPED_CHARACTERS else _quoted(value, _SHOWN_CHARACTERS // 4)
+    if value is None or isinstance(value, (bool, int, float)):
+        text = json.dumps(value)
+        return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} fields"
+    return f"a {type(value).__name__}"
+
+
+def _quoted(text: str, most: int) -> str:
+    cut = text if len(text) <= most else text[:most] + "..."
+    return json.dumps(cut).replace("\x7f", "\\u007f")

@@ -1,0 +1,56 @@
+"""One file an engine: how a workload becomes a process that can be observed.
+
+A new engine is one file here and one line in ``ENGINES``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.config import workload
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines import benchmark, command, embedded, llama_cpp, openai, python
+from pytest_flamegate.engines.base import Settling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.base import Engine
+
+
+ENGINES: dict[str, Engine] = {
+    "embedded": embedded.Embedded(),
+    "command": command.Command(),
+    "openai": openai.OpenAI(),
+    workload.NAME: benchmark.Benchmark(),
+    "python": python.Python(),
+    "llama-cpp": llama_cpp.LlamaCpp(),
+}
+
+
+OPTIONS: dict[str, tuple[type, ...]] = {
+    key: kinds for each in ENGINES.values() for key, kinds in each.options.items()
+}
+"""The keys that one engine alone understands, with the types of their values."""
+
+
+def engine(name: str) -> Engine:
+    """Return the engine called ``name``; ``UsageError`` ``E_UNKNOWN_ENGINE`` if there is none."""
+    try:
+        return ENGINES[name]
+    except KeyError:
+        raise UsageError(
+            "E_UNKNOWN_ENGINE",
+            f"There is no engine {name!r}.",
+            f"Use one of: {', '.join(ENGINES)}.",
+        ) from None
+
+
+def settled(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
+    """Return ``workload`` as it is measured: an engine may have to find out how.
+
+    ``known`` is the recipe of what it will be compared with, where there is one.
+    """
+    chosen = engine(workload.engine)
+    return chosen.settle(workload, known) if isinstance(chosen, Settling) else workload

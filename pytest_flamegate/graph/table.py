@@ -1,0 +1,214 @@
+"""The table of bricks: all calls of a brick as one row, the costliest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pytest_flamegate.bricks.record import CATEGORIES, Provenance, counts_of, quantile_ns
+from pytest_flamegate.core.errors import UndecidedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Category, Sync
+
+
+TOP = 20
+_STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
+"""From what was measured to what was derived: a sum is worth what its weakest part is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All calls of one brick, in every layer. Times are nanoseconds.
+
+    ``total_ns`` is inclusive and counts recursion once, ``self_ns`` is without the bricks within;
+    ``avg_ns`` (``total_ns`` a call), least, most and quantiles are of single calls, inclusive;
+    quantiles are None where calls are known by their sum alone. ``share`` is that of own time in
+    the table's whole, 0 to 1. ``per_token_ns`` is own time and ``calls_per_token`` calls for each
+    token, None where no token is known. ``latency_ns`` is of work that overlapped: no time spent.
+    """
+
+    name: str
+    category: Category
+    calls: int
+    total_ns: int
+    self_ns: int
+    avg_ns: float
+    min_ns: int
+    max_ns: int
+    median_ns: int | None
+    p95_ns: int | None
+    share: float
+    elements: int
+    bytes: int
+    per_token_ns: float | None
+    calls_per_token: float | None
+    provenance: Provenance
+    latency_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several bricks together: their own time in nanoseconds, and its share, 0 to 1."""
+
+    name: str
+    bricks: int
+    calls: int
+    self_ns: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The costliest bricks, the others as ``rest``, and all of them by category.
+
+    Rows and rest, and likewise categories, add up to ``self_ns``. Shares are of ``wall_ns``
+    (``whole`` is ``wall``), so that what was in no brick is what is left of 1; they are of
+    ``self_ns`` where the wall time of what is shown is not known or where several lanes ran
+    side by side and spent more than it. ``coverage`` is the part of the wall time that the
+    busiest lane spent in bricks, None where no lane is known.
+    """
+
+    rows: tuple[Row, ...]
+    rest: Group | None
+    categories: tuple[Group, ...]
+    self_ns: int
+    wall_ns: int
+    whole: Literal["wall", "self"]
+    calls: int
+    provenance: Provenance
+    processes: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    coverage: float | None = None
+    lanes: int = 0
+    syncs: tuple[Sync, ...] = ()
+    unended: int = 0
+
+
+def table_of(passes: Sequence[BrickPass], *, top: int = TOP) -> Table:
+    """Return the ``top`` costliest bricks of all ``passes`` together.
+
+    Raises ``UndecidedError`` ``E_NO_BRICKS`` where no brick was clocked.
+    """
+    return tabulate(
+        [each for one in passes for each in one.totals],
+        wall_ns=sum(one.wall_ns for one in passes),
+        top=top,
+        processes=len(passes),
+        sequences=sum(one.sequences for one in passes),
+        tokens=sum(one.tokens for one in passes),
+        coverage=_coverage(passes),
+        lanes=max((len(one.lanes) for one in passes), default=0),
+        syncs=tuple(sorted({one.sync for one in passes})),
+        unended=sum(one.unended for one in passes),
+    )
+
+
+def tabulate(
+    totals: Iterable[BrickTotals],
+    *,
+    wall_ns: int,
+    top: int = TOP,
+    tokens: int = 0,
+    processes: int = 0,
+    sequences: int = 0,
+    coverage: float | None = None,
+    lanes: int = 0,
+    syncs: tuple[Sync, ...] = (),
+    unended: int = 0,
+) -> Table:
+    """Return the table of any ``totals``; ``wall_ns`` and ``tokens`` are 0 where not known.
+
+    Raises as ``table_of`` does.
+    """
+    found: dict[tuple[str, Category], list[BrickTotals]] = {}
+    for each in totals:
+        if each.calls > 0:
+            found.setdefault((each.name, each.category), []).append(each)
+    self_ns = sum(each.self_ns for group in found.values() for each in group)
+    if not self_ns and not any(each.latency_ns for group in found.values() for each in group):
+        raise UndecidedError(
+            "E_NO_BRICKS",
+            "No brick was clocked.",
+            "Mark the engine's parts (with brick(...):), and check that it runs them.",
+        )
+    whole: Literal["wall", "self"] = "wall" if wall_ns >= self_ns else "self"
+    whole_ns = max(wall_ns, self_ns, 1)
+    rows = [_row(group, whole_ns, tokens) for group in found.values()]
+    rows.sort(key=lambda row: (-row.self_ns, -row.total_ns, row.name, row.category))
+    by_category = [
+        _group(name, [row for row in rows if row.category == name], whole_ns) for name in CATEGORIES
+    ]
+    return Table(
+        rows=tuple(rows[:top]),
+        rest=_group("the others", rows[top:], whole_ns) if rows[top:] else None,
+        categories=tuple(
+            sorted((each for each in by_category if each.bricks), key=lambda each: -each.self_ns)
+        ),
+        self_ns=self_ns,
+        wall_ns=wall_ns,
+        whole=whole,
+        calls=sum(row.calls for row in rows),
+        provenance=_weakest(row.provenance for row in rows),
+        processes=processes,
+        sequences=sequences,
+        tokens=tokens,
+        coverage=coverage,
+        lanes=lanes,
+        syncs=syncs,
+        unended=unended,
+    )
+
+
+def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> Row:
+    calls = sum(each.calls for each in totals)
+    total_ns = sum(each.total_ns for each in totals)
+    self_ns = sum(each.self_ns for each in totals)
+    durations: Counter[int] = Counter()
+    for each in totals:
+        durations.update(counts_of(each.durations))
+    single = sum(durations.values()) == calls
+    least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
+
+    def quantile(part: float) -> int | None:
+        # A bucket's middle may lie beyond the calls that are in it.
+        return min(max(quantile_ns(durations, part), least_ns), most_ns) if single else None
+
+    return Row(
+        name=totals[0].name,
+        category=totals[0].category,
+        calls=calls,
+        total_ns=total_ns,
+        self_ns=self_ns,
+        avg_ns=total_ns / calls,
+        min_ns=least_ns,
+        max_ns=most_ns,
+        median_ns=quantile(0.5),
+        p95_ns=quantile(0.95),
+        share=self_ns / whole_ns,
+        elements=sum(each.elements for each in totals),
+        bytes=sum(each.bytes for each in totals),
+        per_token_ns=self_ns / tokens if tokens else None,
+        calls_per_token=calls / tokens if tokens else None,
+        provenance=_weakest(each.provenance for each in totals),
+        latency_ns=sum(each.latency_ns for each in totals),
+    )
+
+
+def _group(name: str, rows: Sequence[Row], whole_ns: int) -> Group:
+    self_ns = sum(row.self_ns for row in rows)
+    calls = sum(row.calls for row in rows)
+    return Group(name, len(rows), calls, self_ns, self_ns / whole_ns)
+
+
+def _coverage(passes: Sequence[BrickPass]) -> float | None:
+    wall_ns = sum(one.wall_ns for one in passes)
+    return sum(one.coverage * one.wall_ns for one in passes) / wall_ns if wall_ns else None
+
+
+def _weakest(found: Iterable[Provenance]) -> Provenance:
+    return max(found, key=_STRENGTH.index)

@@ -1,0 +1,321 @@
+"""Find the model and the tokenizer of a workload, the way people lay them out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.paths import is_file, real, shown
+from pytest_flamegate.models.facts import read_model
+from pytest_flamegate.models.files import model_files, part_of
+from pytest_flamegate.models.gguf import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_MOST_REVISION_BYTES = 256
+
+
+def hub_cache() -> Path:
+    """Return the directory that the hub's own tools use, by their variables."""
+    for name, below in (
+        ("HF_HUB_CACHE", ""),
+        ("HUGGINGFACE_HUB_CACHE", ""),
+        ("HF_HOME", "hub"),
+        ("XDG_CACHE_HOME", "huggingface/hub"),
+    ):
+        if value := os.environ.get(name):
+            return Path(os.path.expanduser(value), below)  # noqa: PTH111 - raises without a home
+    return Path(os.path.expanduser("~/.cache/huggingface/hub"))  # noqa: PTH111
+
+
+def hub_files(search: Search, pattern: str) -> list[Path]:
+    """Return the files of all models there that match ``pattern`` below their snapshot.
+
+    Of several snapshots of a model the one that ``refs/main`` names counts; where it names
+    none of them, all do. Snapshots are links into the cache's own blobs: what leads out of the
+    cache is somebody else's, and is passed over.
+    """
+    cache = hub_cache()
+    inside = real(cache)
+    found: list[Path] = []
+    for name in search.names(cache):
+        if name.startswith("models--"):
+            for snapshot in _snapshots(search, inside / name):
+                found += search.files(snapshot, pattern)
+    return [cache / path.relative_to(inside) for path in found if real(path).is_relative_to(inside)]
+
+
+def _snapshots(search: Search, model: Path) -> list[Path]:
+    # The hub's tools link files alone: a directory that is a link was laid by somebody else.
+    revisions = [
+        name
+        for name in search.names(model / "snapshots")
+        if real(model / "snapshots" / name) == model / "snapshots" / name
+    ]
+    if len(revisions) > 1 and (main := _main(model)) in revisions:
+        revisions = [main]
+    return [model / "snapshots" / revision for revision in revisions]
+
+
+def _main(model: Path) -> str:
+    try:
+        with (model / "refs" / "main").open("rb") as file:
+            return file.read(_MOST_REVISION_BYTES).decode("ascii", "replace").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+MOST_ENTRIES = 50_000
+"""Names that one search looks at, at most."""
+
+
+class Search:
+    """One search, maybe through several places. ``complete`` is False where it was cut short.
+
+    ``unread`` are the directories that the system did not let it read.
+    """
+
+    def __init__(self, most: int = MOST_ENTRIES) -> None:
+        self.complete = True
+        self.unread: list[Path] = []
+        self._left = most
+        self._listed: dict[Path, list[os.DirEntry[str]]] = {}
+
+    def files(self, directory: Path, pattern: str) -> list[Path]:
+        """Return the files below ``directory`` that match, in order of their paths.
+
+        ``*``, ``?`` and ``[…]`` stand for parts of a name and ``**`` for any directories;
+        that one follows no links. A path without any of them is a file's own.
+        """
+        parts = _parts(pattern)
+        if not parts or parts[-1] == "**":
+            return []
+        found: set[Path] = set()
+        done: set[tuple[Path, int]] = set()
+        todo = [(directory, 0)]
+        while todo and self.complete:
+            place = todo.pop()
+            if place in done:
+                continue
+            done.add(place)
+            here, at = place
+            part, last = parts[at], at == len(parts) - 1
+            if part == "**":
+                todo.append((here, at + 1))
+                todo += [(here / name, at) for name in self._directories(here)]
+                continue
+            names = self._matching(here, part) if _is_pattern(part) else [part]
+            paths = [here / name for name in names]
+            if last:
+                found.update(filter(is_file, paths))
+            else:
+                todo += [(path, at + 1) for path in paths if os.path.isdir(path)]  # noqa: PTH112
+        return sorted(found)
+
+    def names(self, directory: Path) -> list[str]:
+        """Return what stands in a directory, in order; nothing where it cannot be read."""
+        return sorted(entry.name for entry in self._entries(directory))
+
+    def _matching(self, directory: Path, part: str) -> list[str]:
+        return [each.name for each in self._entries(directory) if fnmatchcase(each.name, part)]
+
+    def _directories(self, directory: Path) -> list[str]:
+        return [e.name for e in self._entries(directory) if e.is_dir(follow_symlinks=False)]
+
+    def _entries(self, directory: Path) -> list[os.DirEntry[str]]:
+        if directory not in self._listed:
+            self._listed[directory] = self._scanned(directory)
+        return self._listed[directory]
+
+    def _scanned(self, directory: Path) -> list[os.DirEntry[str]]:
+        found: list[os.DirEntry[str]] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if not self._left:
+                        self.complete = False
+                        break
+                    self._left -= 1
+                    found.append(entry)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, ValueError):
+            self.unread.append(directory)
+        return found
+
+
+def _parts(pattern: str) -> list[str]:
+    """Return the pattern's parts, many ``**`` in a row as one, which means the same."""
+    parts = PurePath(pattern).parts
+    return [p for at, p in enumerate(parts) if p != "**" or parts[at - 1 : at] != ("**",)]
+
+
+def _is_pattern(part: str) -> bool:
+    return any(letter in part for letter in "*?[")
+
+
+_BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
+_BITNET_FILE = "ggml-model-i2_s.gguf"
+PLACES = (
+    f"{_BITNET}/{_BITNET_FILE}",
+    f"{_BITNET}/*.gguf",
+    f"models/{_BITNET_FILE}",
+    "models/**/*.gguf",
+    _BITNET_FILE,
+    "*.gguf",
+)
+"""Where a model is looked for, one after the other; then in the hub's cache."""
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+_HUB_PATTERN = "**/*.gguf"
+_VOCABULARY = "tokenizer.ggml.tokens"
+_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place that was searched, in words, and what was found there."""
+
+    words: str
+    found: list[Path]
+
+
+def find_model(declared: str | None, directory: Path) -> Path:
+    """Return the one model meant by a path or pattern, or found in the usual places.
+
+    Those are ``PLACES`` below ``directory``, then the hub's cache, which is only read. The
+    first place that holds a model decides. A split model is its first part, and all others
+    must stand beside it; projectors (``mmproj…``) are no models.
+
+    ``ToolError``: ``E_MODEL_MISSING`` names where it looked, ``E_MODEL_AMBIGUOUS`` lists the
+    candidates, ``E_MODEL_SEARCH`` says that there was too much to look through,
+    ``E_MODEL_PARTS`` which part of a split model is missing.
+    """
+    if declared is not None and is_file(directory / declared):
+        return _whole(directory / declared)
+    search = Search()
+    looked = []
+    for place in _places(search, declared, directory):
+        models = _models(place.found, named=declared is not None)
+        if not search.complete:
+            raise _endless(place.words)
+        if len(models) == 1:
+            return _whole(models[0])
+        if models:
+            raise _ambiguous(models, place.words, directory)
+        looked.append(place.words)
+    unread = ", ".join(shown(path) for path in search.unread[:_LISTED])
+    raise ToolError(
+        "E_MODEL_MISSING",
+        f"No model file was found in {shown(real(directory))}: looked for {', '.join(looked)}"
+        f"{f'; not allowed to read {unread}' if unread else ''}.",
+        'Name one, model = "path/to/model.gguf", or fetch one: '
+        f"hf download microsoft/bitnet-b1.58-2B-4T-gguf --local-dir {_BITNET}; "
+        "the embedded engine needs none.",
+    )
+
+
+def find_tokenizer(directory: Path, model: Path | None) -> Path:
+    """Return the tokenizer of ``model`` (None for an engine that names none).
+
+    Looked for as ``tokenizer.json``, then ``tokenizer.model``: beside the model, in
+    ``models/``, in ``directory``. A GGUF file that carries its own vocabulary is its own
+    tokenizer where there is none. Without a model the BitNet folder comes first.
+
+    ``ToolError`` ``E_TOKENIZER_MISSING`` names where it looked.
+    """
+    first = directory / _BITNET if model is None else model.parent
+    places = dict.fromkeys((first, directory / "models", directory))
+    for place in places:
+        for name in _TOKENIZERS:
+            if is_file(place / name):
+                return place / name
+    if model is not None and _carries_vocabulary(model):
+        return model
+    looked = ", ".join(shown(place) for place in places)
+    inside = "" if model is None else f", and {shown(model)} carries none"
+    raise ToolError(
+        "E_TOKENIZER_MISSING",
+        f"No tokenizer was found: looked for {' and '.join(_TOKENIZERS)} in {looked}{inside}.",
+        'Name it: tokenizer = "path/to/tokenizer.json".',
+    )
+
+
+def glance(model: Path) -> str:
+    """Return a model's size and main quantisation: ``1.2 GB, I2_S``, or that it cannot be read."""
+    try:
+        size_bytes = sum(path.stat().st_size for path in model_files(model))
+        told = next(iter(read_model(model).quantisation), "no weights")
+    except (FlamegateError, OSError) as error:
+        return getattr(error, "code", "unreadable")
+    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}, {told}"
+    return f"{size_bytes / 1e3:.1f} kB, {told}"
+
+
+def _places(search: Search, declared: str | None, directory: Path) -> Iterator[_Place]:
+    if declared is not None:
+        yield _Place(shown(declared), search.files(directory, declared))
+        return
+    for pattern in PLACES:
+        yield _Place(pattern, search.files(directory, pattern))
+    where = f"{shown(hub_cache())}/models--*/snapshots/*/{_HUB_PATTERN}"
+    yield _Place(where, hub_files(search, _HUB_PATTERN))
+
+
+def _models(found: list[Path], *, named: bool) -> list[Path]:
+    """Return the models among files: each once, by its first name and its first part."""
+    models: dict[Path, Path] = {}
+    for path in found:
+        part = part_of(path)
+        if part is not None and part[1] > 1:
+            stem, _, count = part
+            first = path.with_name(f"{stem}-00001-of-{count:05d}.gguf")
+            path = first if is_file(first) else path
+        if named or not path.name.lower().startswith("mmproj"):
+            models.setdefault(real(path), path)
+    return list(models.values())
+
+
+def _whole(model: Path) -> Path:
+    """Return ``model`` once it is known that no part of it is missing."""
+    model_files(model)
+    return model
+
+
+def _carries_vocabulary(model: Path) -> bool:
+    try:
+        return _VOCABULARY in read_header(model).metadata
+    except FlamegateError:
+        return False
+
+
+def _ambiguous(models: list[Path], where: str, directory: Path) -> ToolError:
+    listed = ", ".join(
+        f"{shown(_relative(path, directory))} ({glance(path)})" for path in models[:_LISTED]
+    )
+    more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
+    return ToolError(
+        "E_MODEL_AMBIGUOUS",
+        f"{len(models)} model files match {where!r}: {listed}{more}.",
+        'Name one: model = "path/to/model.gguf".',
+    )
+
+
+def _endless(where: str) -> ToolError:
+    return ToolError(
+        "E_MODEL_SEARCH",
+        f"More than {MOST_ENTRIES:,} files and directories stand where a model was looked for "
+        f"({where}), and not all were looked at.",
+        'Name the model: model = "path/to/model.gguf".',
+    )
+
+
+def _relative(path: Path, directory: Path) -> Path:
+    return path.relative_to(directory) if path.is_relative_to(directory) else path

@@ -1,0 +1,226 @@
+"""What a model's header means to somebody who measures it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.paths import real, shown
+from pytest_flamegate.models.files import model_files, model_sha256, stamps
+from pytest_flamegate.models.gguf import GGML_TYPES, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.models.gguf import ModelHeader, TensorInfo, Value
+
+
+_NAME_LENGTH = 200
+_I2_S_TAIL_BYTES = 32
+"""What bitnet.cpp keeps behind a tensor of I2_S: its scale."""
+
+_EMBEDDING = "token_embd.weight"
+_LOOKED_UP = frozenset({_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight"})
+"""Tables of which a token reads one row."""
+_READ = re.compile(
+    r"(?:token_embd_norm|output|output_norm|rope_freqs|rope_factors_(?:long|short)"
+    r"|per_layer_(?:model_proj|proj_norm)|altup_(?:unembd_)?proj)\.(?:weight|bias)"
+)
+"""Tensors outside of the layers that every token reads whole."""
+_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
+_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.[0-9]+\.(?:weight|bias)")
+_NOT_ALWAYS_READ = re.compile(r"nextn\.|cross_attn|ffn_[a-z_]*_chexps\.")
+"""Layers of a speculative head, of images, of grouped experts: what is read depends on the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReading:
+    """What a model is.
+
+    ``quantisation`` holds shares (0 to 1) of the parameters by type, the largest first.
+
+    ``bytes_per_token``: bytes of weights that decoding one token reads, by tensor names and
+    metadata; the KV cache, which grows with the context, is not in it. A token embedding that
+    is only looked up counts as one row; one that serves as output too (tied) counts whole and
+    once; of the experts of a mixture those that are used. None where the header does not say
+    it for certain: an unknown tensor or type, an encoder, layers that are missing.
+    """
+
+    name: str
+    architecture: str
+    parameters: int
+    quantisation: Mapping[str, float]
+    bytes_per_token: int | None
+
+    @property
+    def quantisation_words(self) -> str:
+        """``TQ2_0 98.6 %, F32 1.4 %``."""
+        return ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.quantisation.items())
+
+
+def read_model(model: Path) -> ModelReading:
+    """Read the headers of a model, all parts of a split one.
+
+    Raises ``ToolError``: what ``read_header`` and ``model_files`` raise.
+    """
+    return reading([read_header(path) for path in model_files(model)])
+
+
+def reading(headers: Sequence[ModelHeader]) -> ModelReading:
+    """Return what the headers of a model's files (one or more, in order) say together."""
+    first = headers[0]
+    by_type: dict[str, int] = {}
+    for kind, parameters in chain.from_iterable(each.quantisation.items() for each in headers):
+        by_type[kind] = by_type.get(kind, 0) + parameters
+    total = sum(by_type.values())
+    ordered = sorted(by_type.items(), key=lambda item: (-item[1], item[0]))
+    return ModelReading(
+        name=first.name[:_NAME_LENGTH],
+        architecture=first.architecture[:_NAME_LENGTH],
+        parameters=total,
+        quantisation=MappingProxyType({kind: count / total for kind, count in ordered}),
+        bytes_per_token=_bytes_per_token(headers),
+    )
+
+
+class _UnknownError(Exception):
+    """The header does not say how much of the weights a token reads."""
+
+
+def _bytes_per_token(headers: Sequence[ModelHeader]) -> int | None:
+    tensors = {tensor.name: tensor for tensor in chain.from_iterable(h.tensors for h in headers)}
+    try:
+        if len(tensors) < sum(len(header.tensors) for header in headers):
+            raise _UnknownError
+        told = _Told(headers[0])
+        told.require_decoder(parts=len(headers), tensors=tensors)
+        return sum(told.read_bytes(tensor) for tensor in tensors.values())
+    except _UnknownError:
+        return None
+
+
+class _Told:
+    """What the metadata of a decoder says of the reading of its tensors."""
+
+    def __init__(self, header: ModelHeader) -> None:
+        self.metadata = header.metadata
+        self.architecture = header.architecture
+        self.tied = False
+        self.experts = self._experts()
+
+    def require_decoder(self, *, parts: int, tensors: Mapping[str, TensorInfo]) -> None:
+        """Raise where this is no whole decoder of one token after the other."""
+        general = self.metadata.get("general.type", "model")
+        causal = self._value("attention.causal", True)
+        pooling = self._value("pooling_type", 0)
+        split = self.metadata.get("split.count", 1)
+        # A writer that does not split leaves a count of 0 or 1.
+        whole = split == parts if parts > 1 else split in (0, 1)
+        if general != "model" or causal is not True or pooling != 0 or not whole:
+            raise _UnknownError
+        if _EMBEDDING not in tensors:
+            raise _UnknownError
+        self.tied = "output.weight" not in tensors
+        layers = {int(match[1]) for name in tensors if (match := _LAYER.fullmatch(name))}
+        if not layers or layers != set(range(self._count("block_count") or 0)):
+            raise _UnknownError
+        names = {match[2] for name in tensors if (match := _LAYER.fullmatch(name))}
+        if {"attn_kv_b.weight", "attn_k_b.weight"} <= names:
+            raise _UnknownError  # one projection, stored in two forms; an engine reads either
+        if self._count("nextn_predict_layers"):
+            raise _UnknownError
+        mixture = any(_is_of_experts(name) for name in names)
+        if mixture != (self.experts is not None):
+            raise _UnknownError
+
+    def read_bytes(self, tensor: TensorInfo) -> int:
+        """Return how many bytes of ``tensor`` one token reads."""
+        nbytes = _weight_bytes(tensor)
+        if tensor.name in _LOOKED_UP:
+            if tensor.name == _EMBEDDING and self.tied:
+                return nbytes
+            if len(tensor.shape) != 2:
+                raise _UnknownError
+            return nbytes // tensor.shape[1]
+        if _READ.fullmatch(tensor.name):
+            return nbytes
+        match = _LAYER.fullmatch(tensor.name)
+        if match is None or _NOT_ALWAYS_READ.match(match[2]):
+            raise _UnknownError
+        if not _is_of_experts(match[2]):
+            return nbytes
+        if self.experts is None:
+            raise _UnknownError
+        used, count = self.experts
+        if not _EXPERT.fullmatch(match[2]) and tensor.shape[-1:] != (count,):
+            raise _UnknownError
+        return nbytes * used // count
+
+    def _experts(self) -> tuple[int, int] | None:
+        """Return how many experts a token uses, of how many; None without any."""
+        count, used = self._count("expert_count"), self._count("expert_used_count")
+        if not count:
+            return None
+        if not used or used > count:
+            raise _UnknownError
+        return used, count
+
+    def _count(self, key: str) -> int | None:
+        value = self._value(key, None)
+        if value is not None and (type(value) is not int or not 0 <= value < 1 << 20):
+            raise _UnknownError
+        return value
+
+    def _value(self, key: str, default: Value | None) -> Value | None:
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+
+def _is_of_experts(name: str) -> bool:
+    return name.partition(".")[0].endswith("_exps") or _EXPERT.fullmatch(name) is not None
+
+
+def _weight_bytes(tensor: TensorInfo) -> int:
+    if tensor.type in GGML_TYPES:
+        return tensor.nbytes
+    if tensor.type == "I2_S":
+        # Two bits a weight. The room that was found may be padded, but is no other layout.
+        nbytes = tensor.parameters // 4 + _I2_S_TAIL_BYTES
+        if tensor.parameters % 4 == 0 and nbytes <= tensor.nbytes < 2 * nbytes:
+            return nbytes
+    raise _UnknownError
+
+
+def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
+    """Return what the receipt says of the model: its path, and what its header tells.
+
+    ``bytes_per_token`` stands there only where the header says it for certain; of a split
+    model all parts count, and its digest is that of all their bytes in order.
+    """
+    if model is None:
+        return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
+    facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
+    if model.suffix == ".gguf":
+        read = read_model(model)
+        facts |= {
+            "name": read.name,
+            "architecture": read.architecture,
+            "parameters": read.parameters,
+            "quantisation": read.quantisation_words,
+        }
+        if read.bytes_per_token is not None:
+            facts["bytes_per_token"] = read.bytes_per_token
+    size_bytes = sum(each.size_bytes for each in stamps(model))
+    return {**facts, "sha256": model_sha256(model), "size_bytes": size_bytes}
+
+
+def _told_path(model: Path, directory: Path) -> str:
+    """Return the path as it means something to others: inside the project, else its name."""
+    try:
+        return shown(real(model).relative_to(real(directory)).as_posix())
+    except ValueError:
+        return shown(model.name)

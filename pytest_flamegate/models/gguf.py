@@ -1,0 +1,408 @@
+"""What a GGUF model file says about itself, read without reading the model.
+
+The file is mapped, and long arrays (vocabularies, merges) are stepped over, so a
+header costs milliseconds and little memory whatever the size of the file. Nothing
+in the file is trusted: every count, length and offset is checked against the file's
+size before it is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import mmap
+import struct
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
+
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.paths import shown
+from pytest_flamegate.models.files import stamp, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+
+KEPT_ARRAY_LENGTH = 16
+KEPT_STRING_BYTES = 1 << 20
+MAX_NAME_BYTES = 1024
+MAX_STRINGS = 4_000_000
+MAX_TEXT_BYTES = 8 << 20
+
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS = {
+    code: (name, struct.Struct(f"<{letter}"))
+    for code, name, letter in (
+        (0, "u8", "B"),
+        (1, "i8", "b"),
+        (2, "u16", "H"),
+        (3, "i16", "h"),
+        (4, "u32", "I"),
+        (5, "i32", "i"),
+        (6, "f32", "f"),
+        (_BOOL, "bool", "B"),
+        (10, "u64", "Q"),
+        (11, "i64", "q"),
+        (12, "f64", "d"),
+    )
+}
+
+
+class MalformedError(Exception):
+    """What is wrong with a file, worded to follow "The model file …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A long array or string that was stepped over: its element type and length."""
+
+    kind: str
+    length: int
+
+
+Scalar = str | int | float | bool
+Value = Scalar | tuple[Scalar, ...] | Unread
+
+
+class Cursor:
+    """Bounds-checked little-endian reads, one after the other.
+
+    All texts read together stay under 8 MiB, and all strings stepped over under four
+    million, ten times what the largest vocabularies hold: a file cannot make the
+    reader slow or large. Every method raises ``MalformedError``.
+    """
+
+    __slots__ = ("at", "data", "end", "strings_left", "text_bytes_left")
+
+    def __init__(self, data: mmap.mmap, end: int) -> None:
+        self.data = data
+        self.at = 0
+        self.end = end
+        self.strings_left = MAX_STRINGS
+        self.text_bytes_left = MAX_TEXT_BYTES
+
+    def take(self, nbytes: int) -> int:
+        """Step over ``nbytes`` and return where they began."""
+        start = self.at
+        if nbytes > self.end - start:
+            raise MalformedError(f"ends inside its header (at byte {self.end})")
+        self.at = start + nbytes
+        return start
+
+    def u32(self) -> int:
+        """Read an unsigned integer of 4 bytes."""
+        return int(_U32.unpack_from(self.data, self.take(4))[0])
+
+    def u64(self) -> int:
+        """Read an unsigned integer of 8 bytes."""
+        return int(_U64.unpack_from(self.data, self.take(8))[0])
+
+    def text(self, nbytes: int, what: str) -> str:
+        """Read ``nbytes`` of UTF-8."""
+        start = self.take(nbytes)
+        self.text_bytes_left -= nbytes
+        if self.text_bytes_left < 0:
+            raise MalformedError(f"holds more than {MAX_TEXT_BYTES} bytes of names and texts")
+        try:
+            return self.data[start : start + nbytes].decode()
+        except UnicodeDecodeError:
+            raise MalformedError(f"holds a {what} that is not UTF-8") from None
+
+    def name(self, what: str) -> str:
+        """Read the name of a key or a tensor."""
+        nbytes = self.u64()
+        if not 0 < nbytes <= MAX_NAME_BYTES:
+            raise MalformedError(f"holds a {what} of {nbytes} bytes")
+        return self.text(nbytes, what)
+
+    def value(self, key: str, *, whole: bool) -> Value:
+        """Read the value of ``key``; long arrays only if ``whole``, else their length."""
+        code = self.u32()
+        if code == _ARRAY:
+            return self._array(key, whole=whole)
+        if code == _STRING:
+            return self._string()
+        if code not in _NUMBERS:
+            raise MalformedError(f"gives the metadata key {key!r} the unknown type {code}")
+        return self._number(code)
+
+    def _string(self) -> str | Unread:
+        nbytes = self.u64()
+        if nbytes > KEPT_STRING_BYTES:
+            self.take(nbytes)
+            return Unread("byte", nbytes)
+        return self.text(nbytes, "string")
+
+    def _number(self, code: int) -> int | float | bool:
+        packed = _NUMBERS[code][1]
+        value: int | float = packed.unpack_from(self.data, self.take(packed.size))[0]
+        if code == _BOOL and value not in (0, 1):
+            raise MalformedError(f"holds a boolean of value {value}")
+        return bool(value) if code == _BOOL else value
+
+    def _array(self, key: str, *, whole: bool) -> tuple[Scalar, ...] | Unread:
+        code, length = self.u32(), self.u64()
+        if code != _STRING and code not in _NUMBERS:
+            # llama.cpp refuses arrays of arrays as well, so no usable model has them.
+            raise MalformedError(f"gives the array {key!r} elements of unsupported type {code}")
+        name, smallest = ("string", 8) if code == _STRING else _sized(code)
+        if length > (self.end - self.at) // smallest:
+            raise MalformedError(f"claims {length} elements in the array {key!r}")
+        if length > KEPT_ARRAY_LENGTH and not whole:
+            if code == _STRING:
+                self._skip_strings(length)
+            else:
+                self.take(length * smallest)
+            return Unread(name, length)
+        if code == _STRING:
+            self._count_strings(length)
+            return tuple(self.text(self.u64(), "string") for _ in range(length))
+        return tuple(self._number(code) for _ in range(length))
+
+    def _count_strings(self, count: int) -> None:
+        self.strings_left -= count
+        if self.strings_left < 0:
+            raise MalformedError(f"claims more than {MAX_STRINGS} strings")
+
+    def _skip_strings(self, count: int) -> None:
+        self._count_strings(count)
+        # The one loop that runs for every word of a vocabulary: no calls but one.
+        data, at, length_at = self.data, self.at, _U64.unpack_from
+        try:
+            for _ in range(count):
+                at += length_at(data, at)[0] + 8
+        except (struct.error, OverflowError, IndexError):
+            at = self.end + 1
+        self.take(at - self.at)
+
+
+def _sized(code: int) -> tuple[str, int]:
+    name, packed = _NUMBERS[code]
+    return name, packed.size
+
+
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 16
+MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 20
+
+# Type id: (name, values in a block, bytes of a block), as ggml lays them out.
+_TENSOR_TYPES = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+}
+GGML_TYPES = frozenset(name for name, _, _ in _TENSOR_TYPES.values())
+"""The types whose size follows from their shape."""
+# bitnet.cpp's own types; it packs them by tensor, not by block.
+_FOREIGN_TYPES = {36: "I2_S", 37: "I8_S", 38: "TL1"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: ``shape`` innermost dimension first, ``offset`` from the file's start.
+
+    ``nbytes`` of a type that ggml does not define is the room up to the next tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    nbytes: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHeader:
+    """Everything a GGUF file says before its weights.
+
+    ``architecture`` is empty where the file names none (later parts of a split model
+    do not); ``name`` is the model's own, else the file's stem.
+    """
+
+    path: Path
+    size_bytes: int
+    version: int
+    architecture: str
+    name: str
+    alignment: int
+    metadata: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    parameters: int = field(init=False)
+    quantisation: Mapping[str, int] = field(init=False)
+    """Parameters by tensor type, the type of most parameters first."""
+
+    def __post_init__(self) -> None:
+        by_type: dict[str, int] = {}
+        for tensor in self.tensors:
+            by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.parameters
+        ordered = sorted(by_type.items(), key=lambda item: (-item[1], item[0]))
+        object.__setattr__(self, "quantisation", MappingProxyType(dict(ordered)))
+        object.__setattr__(self, "parameters", sum(by_type.values()))
+
+
+def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
+    """Read the header of the GGUF file at ``path`` (versions 2 and 3, little-endian).
+
+    Arrays longer than 16 elements come back as `Unread` unless their key is in
+    ``arrays``; so do strings longer than 1 MiB. Raises ``ToolError``: E_MODEL_MISSING,
+    E_MODEL_UNREADABLE (the system refused), E_MODEL_BROKEN.
+    """
+    size = stamp(path).size_bytes
+    try:
+        with path.open("rb") as file:
+            if size < 24:
+                _broken_start(file.read(24))
+            with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+                return _parse(path, Cursor(data, size), frozenset(arrays))
+    except MalformedError as error:
+        raise ToolError(
+            "E_MODEL_BROKEN",
+            f"The model file {shown(path)} {error}.",
+            "Fetch or convert it again, and compare its sha256 with the publisher's.",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+
+
+def _broken_start(start: bytes) -> NoReturn:
+    if start.startswith(b"version https://"):
+        raise MalformedError("is a Git LFS pointer, not the model (git lfs pull fetches it)")
+    if not start:
+        raise MalformedError("is empty")
+    if not start.startswith(b"GGUF"):
+        raise MalformedError("does not start with GGUF")
+    raise MalformedError("ends inside its header")
+
+
+def _parse(path: Path, cursor: Cursor, wanted: frozenset[str]) -> ModelHeader:
+    if cursor.data[:4] != b"GGUF":
+        _broken_start(cursor.data[:24])
+    cursor.take(4)
+    version = cursor.u32()
+    if version not in (2, 3):
+        big_endian = int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3)
+        raise MalformedError(
+            "is big-endian, which is not supported"
+            if big_endian
+            else f"is of GGUF version {version}; versions 2 and 3 are supported"
+        )
+    tensor_count, key_count = cursor.u64(), cursor.u64()
+    if tensor_count > MAX_TENSORS or key_count > MAX_KEYS:
+        raise MalformedError(f"claims {tensor_count} tensors and {key_count} metadata keys")
+    metadata: dict[str, Value] = {}
+    for _ in range(key_count):
+        key = cursor.name("metadata key")
+        if key in metadata:
+            raise MalformedError(f"holds the metadata key {key!r} twice")
+        metadata[key] = cursor.value(key, whole=key in wanted)
+    alignment = _alignment(metadata)
+    tensors = _tensors(cursor, tensor_count, alignment)
+    return ModelHeader(
+        path=path,
+        size_bytes=cursor.end,
+        version=version,
+        architecture=_text(metadata, "general.architecture", ""),
+        name=_text(metadata, "general.name", path.stem),
+        alignment=alignment,
+        metadata=MappingProxyType(metadata),
+        tensors=tensors,
+    )
+
+
+def _text(metadata: Mapping[str, Value], key: str, default: str) -> str:
+    value = metadata.get(key, default)
+    if not isinstance(value, str):
+        raise MalformedError(f"gives the metadata key {key!r} no text")
+    return value
+
+
+def _alignment(metadata: Mapping[str, Value]) -> int:
+    value = metadata.get("general.alignment", 32)
+    if type(value) is not int or not 0 < value <= MAX_ALIGNMENT or value & (value - 1):
+        raise MalformedError(f"asks for an alignment of {value}")
+    return value
+
+
+def _tensors(cursor: Cursor, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+    entries: dict[str, tuple[tuple[int, ...], int, int]] = {}
+    for _ in range(count):
+        name = cursor.name("tensor name")
+        if name in entries:
+            raise MalformedError(f"holds the tensor {name!r} twice")
+        entries[name] = _shape(cursor, name), cursor.u32(), cursor.u64()
+    start = -(-cursor.at // alignment) * alignment
+    room = max(cursor.end - start, 0)
+    offsets = sorted({offset for _, _, offset in entries.values()})
+    next_offset = dict(itertools.pairwise([*offsets, room]))
+    tensors = []
+    for name, (shape, code, offset) in entries.items():
+        if offset % alignment:
+            raise MalformedError(f"places the tensor {name!r} off its grid of {alignment} bytes")
+        kind, nbytes = _extent(name, shape, code, next_offset[offset] - offset)
+        if nbytes <= 0 or offset + nbytes > room:
+            raise MalformedError(f"ends before the data of the tensor {name!r}")
+        tensors.append(TensorInfo(name, shape, kind, start + offset, nbytes))
+    return tuple(tensors)
+
+
+def _shape(cursor: Cursor, name: str) -> tuple[int, ...]:
+    dims = cursor.u32()
+    if dims > MAX_DIMS:
+        raise MalformedError(f"gives the tensor {name!r} {dims} dimensions")
+    shape = tuple(cursor.u64() for _ in range(dims))
+    if not 0 < math.prod(shape) < 1 << 63:
+        raise MalformedError(f"gives the tensor {name!r} the impossible shape {shape}")
+    return shape
+
+
+def _extent(name: str, shape: tuple[int, ...], code: int, room: int) -> tuple[str, int]:
+    """Return the type's name and the tensor's size in bytes: ``room`` for foreign types."""
+    if code not in _TENSOR_TYPES:
+        if math.prod(shape) > 8 * room:
+            raise MalformedError(f"ends before the data of the tensor {name!r}")
+        return _FOREIGN_TYPES.get(code, f"type_{code}"), room
+    kind, block, block_bytes = _TENSOR_TYPES[code]
+    row = shape[0] if shape else 1
+    if row % block:
+        raise MalformedError(f"gives {kind} rows of {row} values to the tensor {name!r}")
+    return kind, math.prod(shape) // block * block_bytes

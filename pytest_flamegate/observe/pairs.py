@@ -1,0 +1,144 @@
+"""Two sides of one workload, measured in pairs: a fresh process of each, taking turns.
+
+The machine's speed wanders within milliseconds (another tenant's cache misses) and
+within minutes. What ran on the same core a few milliseconds earlier or later was
+hindered alike, so only the ratio of two neighbours says anything of a few percent.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.process import some_cpu
+from pytest_flamegate.engines.base import Lasting
+from pytest_flamegate.observe.lasting import WARM_TOKENS, Place
+from pytest_flamegate.observe.served import ServedProcess
+
+if TYPE_CHECKING:
+    from pytest_flamegate.observe.lasting import LastingProcess
+    from pytest_flamegate.observe.observation import Block
+    from pytest_flamegate.observe.observer import Observer
+    from pytest_flamegate.observe.served import Parted
+
+
+TURN_S = 0.005
+"""How long one side runs before it is the other's turn, where a sequence can be paused."""
+PAIR_S = 0.5
+"""How long each side is measured in a pair at least."""
+MIN_TURNS, MAX_TURNS = 4, 64
+
+
+@dataclass(slots=True)
+class PairObserver:
+    """Runs pairs and gives each run to the observer of its side.
+
+    Which side starts, which takes the next turn and on which core they run is drawn anew
+    each time. Both are bound to that one core where the workload asks for one thread.
+    """
+
+    base: Observer
+    head: Observer
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    pairs: int = 0
+
+    def pair(self) -> None:
+        """Measure one pair. Where a process fails the whole comparison does."""
+        bound = self.base.workload.threads == self.head.workload.threads == 1
+        place = Place(self.pairs, some_cpu(self.rng) if bound else None)
+        sides = self._drawn()
+        if isinstance(self.base.plan, Lasting):
+            self._served(sides, place)
+        else:
+            self._programs(sides, place)
+        self.pairs += 1
+
+    def _drawn(self) -> list[Observer]:
+        sides = [self.base, self.head]
+        self.rng.shuffle(sides)
+        return sides
+
+    def _served(self, sides: list[Observer], place: Place) -> None:
+        with ExitStack() as stack:
+            running = [(side, stack.enter_context(side.serve(place))) for side in sides]
+            turns = [_Turns(side, served) for side, served in running]
+            if all(turn.pauses for turn in turns):
+                self._by_parts(turns)
+            else:
+                self._by_blocks(turns)
+            counted = [served.counters() for _, served in running]
+            for turn, counters in zip(turns, counted, strict=True):
+                turn.side.keep("timed", turn.served, turn.blocks, counters, place)
+
+    def _by_parts(self, turns: list[_Turns]) -> None:
+        tokens = max(turn.part_tokens for turn in turns)
+        end_s = time.monotonic() + 2 * PAIR_S
+        while not turns[0].blocks or time.monotonic() < end_s:
+            for turn in turns:
+                turn.begin()
+            while open_ := [turn for turn in turns if not turn.ended]:
+                self.rng.shuffle(open_)
+                for turn in open_:
+                    turn.part(tokens)
+            for turn in turns:
+                turn.end()
+
+    def _by_blocks(self, turns: list[_Turns]) -> None:
+        sequences = max(turn.sequences for turn in turns)
+        end_s = time.monotonic() + 2 * PAIR_S
+        done = 0
+        while done < MIN_TURNS or (done < MAX_TURNS and time.monotonic() < end_s):
+            for turn in self.rng.sample(turns, len(turns)):
+                turn.block(sequences)
+            done += 1
+
+    def _programs(self, sides: list[Observer], place: Place) -> None:
+        """Run each side's program in turns: each run is a fresh process of its own."""
+        end_s = time.monotonic() + 2 * PAIR_S
+        done = 0
+        while not done or (done < MAX_TURNS and time.monotonic() < end_s):
+            for side in self.rng.sample(sides, len(sides)):
+                side.answer(place)
+            done += 1
+
+
+class _Turns:
+    """One side of a pair of served processes."""
+
+    def __init__(self, side: Observer, served: LastingProcess) -> None:
+        self.side = side
+        self.served = served
+        self.blocks: list[Block] = []
+        self._open: Parted | None = None
+        served.warm_up(WARM_TOKENS)
+        began_s = time.monotonic()
+        served.warm_up(WARM_TOKENS)
+        warm_s = max(time.monotonic() - began_s, 1e-6)
+        tokens = min(WARM_TOKENS, side.workload.max_tokens)
+        self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
+        self.sequences = max(1, round(TURN_S / warm_s))
+        stands_still = isinstance(served, ServedProcess) and served.stands_still
+        self.pauses = stands_still and side.workload.max_tokens > self.part_tokens
+
+    @property
+    def ended(self) -> bool:
+        return self._open is None or self._open.ended
+
+    def begin(self) -> None:
+        assert isinstance(self.served, ServedProcess)
+        self._open = self.served.parted()
+
+    def part(self, tokens: int) -> None:
+        assert self._open is not None
+        self._open.part(tokens)
+
+    def end(self) -> None:
+        assert self._open is not None
+        self.blocks.append(self._open.block())
+
+    def block(self, sequences: int) -> None:
+        self.blocks.append(self.served.block(sequences))
+        self.side.devices.look(self.served.pid)

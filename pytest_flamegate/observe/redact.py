@@ -1,0 +1,312 @@
+"""What secrets look like: the forms that tokens have, and the names that are given to them.
+
+A form is searched for only where its mark stands in the text, so that text without any
+costs a few scans for plain substrings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+Span = tuple[int, int]
+
+_LONGEST_TAIL = 4096
+
+
+class Form(NamedTuple):
+    """A token's form: plain ``marks``, one of which stands in every text that holds it.
+
+    What the group ``secret`` matches is taken out, all of the match where there is none.
+    """
+
+    marks: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _form(marks: str, pattern: str) -> Form:
+    return Form(tuple(marks.split(" ")), re.compile(pattern))
+
+
+FORMS = (
+    # Keys of cloud services.
+    _form("AKIA ASIA ABIA ACCA", r"(?<![A-Za-z0-9])A(?:KI|SI|BI|CC)A[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    _form("AIza", r"(?<![\w-])AIza[\w-]{35}(?![\w-])"),
+    # Tokens of code hosts and package registries.
+    _form("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{30,255}"),
+    _form("github_pat_", r"(?<![A-Za-z0-9])github_pat_\w{22,255}"),
+    _form("glpat-", r"(?<![A-Za-z0-9])glpat-[\w.-]{20,255}"),
+    _form("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    _form("pypi-", r"(?<![A-Za-z0-9])pypi-AgE[\w-]{50,1000}"),
+    # Tokens of model hosts, chat and payment services. A word after sk- is no key.
+    _form("hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,255}(?!\w)"),
+    _form("sk-", r"(?<![\w-])sk-(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{20,512}"),
+    _form("k_live_ k_test_", r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    _form("xox", r"(?<![A-Za-z0-9])xox[abeoprs]-[\w-]{10,512}"),
+    # JSON Web Tokens, private keys, headers, and URLs with a password in them.
+    _form("eyJ", r"(?<![\w.-])eyJ[\w-]{8,4096}\.eyJ[\w-]{2,16384}\.[\w-]{0,4096}"),
+    _form(
+        "-----BEGIN",
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        rf"(?:(?!-----)[\s\S]){{0,{16 * _LONGEST_TAIL}}}(?:-----END [A-Z0-9 ]{{1,60}}-----)?",
+    ),
+    _form(
+        "uthorization UTHORIZATION",
+        r"(?i:authorization)[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:[A-Za-z]{3,10} )?"
+        r"(?P<secret>[^\s\"'<>]{6,4096})",
+    ),
+    _form("earer EARER", r"(?i:\bbearer)\s{1,4}(?P<secret>(?=[^\s\"']*\d)[\w.~+/=-]{16,4096})"),
+    _form("://", r"://[^\s/:@\"'<>]{0,256}:(?P<secret>[^\s/@\"'<>]{1,1024})@"),
+)
+"""Published forms. Each is precise enough to be taken for a secret wherever it stands."""
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_ANYWHERE = frozenset({
+    "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASS", "SECRET", "SECRETS", "CREDENTIAL",
+    "CREDENTIALS", "CREDS", "APIKEY", "AUTH", "AUTHORIZATION", "PRIVATE", "BEARER", "JWT",
+    "COOKIE",
+})  # fmt: skip
+_LAST = frozenset({"TOKEN", "KEY", "PAT", "PSK"})
+_TELLS_WHERE = frozenset({
+    "FILE", "PATH", "DIR", "DIRECTORY", "SOCK", "SOCKET", "URL", "URI", "HOST", "PORT", "TYPE",
+    "METHOD", "COUNT", "LIMIT", "SIZE", "LENGTH", "COMMAND", "TIMEOUT", "ENABLED", "DISABLED",
+    "MODE",
+})  # fmt: skip
+"""A name that ends so tells where a secret is or how many there are: SSH_AUTH_SOCK."""
+_NO_TOKENS = frozenset({
+    "EOS", "BOS", "PAD", "UNK", "UNKNOWN", "MASK", "SEP", "CLS", "STOP", "END", "START",
+    "SPECIAL", "PER", "FIRST", "NEXT", "LAST", "MAX", "MIN", "NUM", "PREFIX", "SUFFIX", "EOT",
+    "IMAGE",
+})  # fmt: skip
+"""What models call tokens: EOS_TOKEN is no secret."""
+_NO_KEYS = frozenset({
+    "PUBLIC", "CACHE", "SORT", "PRIMARY", "FOREIGN", "PARTITION", "HOT", "MAP", "GROUP", "RUN",
+})  # fmt: skip
+
+_WEAK = frozenset(["auth", "cookie", "key", "pass", "private", "token"])
+"""Names of arguments in any program's text: secrets only as an option or in capitals."""
+
+_ASSIGNED = re.compile(
+    r"(?P<dash>(?<![\w-])--?)?(?P<name>[A-Za-z][\w.-]{0,80})"
+    r"[\"']?\s{0,2}(?:=|(?<=[\"']):|(?<=[\"'] ):)\s{0,2}"
+    rf"(?:\"(?P<double>[^\"\n]{{1,{_LONGEST_TAIL}}})\"|'(?P<single>[^'\n]{{1,{_LONGEST_TAIL}}})'|"
+    rf"(?P<bare>[^\s\"',;&<>)}}\]]{{1,{_LONGEST_TAIL}}}))"
+)
+_FLAG = re.compile(
+    rf"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,80}})[ ](?P<value>[^\s-]\S{{0,{_LONGEST_TAIL}}})"
+)
+_STAND_IN = re.compile(r"\{[a-z_]+\}|\$\{?\w+\}?|\$\(.*|[*x.]{3,}|redacted|None|null|true|false")
+"""What stands where a secret will: a placeholder, a reference, a mask, a switch."""
+
+
+def sounds_secret(name: str) -> bool:
+    """Whether what goes by ``name`` (a variable, an option, a key) is a secret by its name."""
+    words = [word.upper() for word in _WORDS.findall(name)]
+    if not words or words[-1] in _TELLS_WHERE:
+        return False
+    if not _ANYWHERE.isdisjoint(words):
+        return True
+    if words[-1] not in _LAST:
+        return False
+    before = set(words[:-1])
+    return before.isdisjoint(_NO_TOKENS if words[-1] == "TOKEN" else _NO_KEYS)
+
+
+def is_stand_in(value: str) -> bool:
+    """Whether ``value`` only holds the place of a secret: ``{prompt}``, ``$TOKEN``, ``***``."""
+    return _STAND_IN.fullmatch(value) is not None
+
+
+def in_known_form(text: str) -> Iterator[Span]:
+    """Yield where tokens of a published form stand in ``text``."""
+    for marks, pattern in FORMS:
+        if any(mark in text for mark in marks):
+            group = "secret" if "secret" in pattern.groupindex else 0
+            for found in pattern.finditer(text):
+                if not is_stand_in(found[group]):
+                    yield found.span(group)
+
+
+def assigned(text: str) -> Iterator[Span]:
+    """Yield where ``text`` gives a value to a name that sounds secret.
+
+    ``PASSWORD=x``, ``"api_key": "x"`` and ``--token x``.
+    """
+    if "=" in text or ":" in text:
+        for found in _ASSIGNED.finditer(text):
+            value = found.lastgroup or "bare"
+            weak = found["name"] in _WEAK and not found["dash"]
+            if sounds_secret(found["name"]) and not weak and not is_stand_in(found[value]):
+                yield found.span(value)
+    if "-" in text:
+        for found in _FLAG.finditer(text):
+            if sounds_secret(found["name"]) and not is_stand_in(found["value"]):
+                yield found.span("value")
+
+
+REDACTED = "redacted"
+CODE = "W_SECRET_REDACTED"
+_SHORTEST_VALUE = 8
+_SHORTEST_NUMBER = 12
+_NO_VALUES = frozenset(
+    {"anonymous", "default", "disabled", "enabled", "optional", "production", "required", REDACTED}
+)
+_NEVER_TEXT = frozenset({"runs", "tokens", "metrics"})
+"""Fields of figures and of single tokens: too long to look through, and nothing to find."""
+_SHOWN = 6
+
+T = TypeVar("T")
+
+
+def redacted(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` with every value replaced that is a secret by name or by form."""
+    return Redactor().environment(environment, "")
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Takes secrets out of text. ``places`` are where it did, each once, without the value.
+
+    ``values`` are secrets known by their very value, the longest first.
+    """
+
+    values: tuple[str, ...] = ()
+    places: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, *environments: Mapping[str, str]) -> Redactor:
+        """Return one that knows the values of all variables whose names sound secret."""
+        found = {
+            value
+            for environment in environments
+            for name, value in environment.items()
+            if sounds_secret(name) and _is_telling(value)
+        }
+        return cls(tuple(sorted(found, key=lambda value: (-len(value), value))))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the run is told: one sentence where anything was replaced, none elsewhere."""
+        if not self.places:
+            return ()
+        named = ", ".join(self.places[:_SHOWN])
+        if len(self.places) > _SHOWN:
+            named += f" and {len(self.places) - _SHOWN} more"
+        return (
+            f"{CODE}: What looks like a secret was written down as {REDACTED!r} ({named}). "
+            "Give it to the process by a variable of its environment, not in the declaration.",
+        )
+
+    def text(self, text: str, place: str) -> str:
+        """Return ``text`` without secrets, whatever they are known by: ``password=X`` too.
+
+        For command lines and messages; of a prompt or a page more would be lost than secrets.
+        """
+        return self._without(text, place, [*self._surely(text), *assigned(text)])
+
+    def surely(self, text: str, place: str) -> str:
+        """Return ``text`` without what is a secret wherever it stands: by its form or value."""
+        return self._without(text, place, self._surely(text))
+
+    def words(self, words: Sequence[str], place: str) -> list[str]:
+        """Return an argument list without secrets: ``--token X`` may be two of them."""
+        kept, follows = [], False
+        for index, word in enumerate(words):
+            where = f"{place}[{index}]"
+            if follows and word and not word.startswith("--") and not is_stand_in(word):
+                kept.append(self._replaced(where))
+            else:
+                kept.append(self.text(word, where))
+            follows = word.startswith("-") and "=" not in word and sounds_secret(word)
+        return kept
+
+    def environment(self, environment: Mapping[str, str], place: str) -> dict[str, str]:
+        """Return names and values, the latter without secrets."""
+        kept = {}
+        for name, value in environment.items():
+            where = f"{place}.{name}" if place else name
+            secret = sounds_secret(name) and value
+            kept[name] = self._replaced(where) if secret else self.text(value, where)
+        return kept
+
+    def clean(self, thing: T, place: str = "") -> T:
+        """Return ``thing`` (a frozen dataclass or plain data) without secrets in its text.
+
+        What holds none is returned as it is, the very same object. Keys of a mapping are
+        names: they are looked at, and kept.
+        """
+        found: Any = self._clean(thing, place)
+        return thing if found == thing else found
+
+    def _clean(self, thing: Any, place: str) -> Any:
+        if isinstance(thing, str):
+            return self.surely(thing, place)
+        if isinstance(thing, Mapping):
+            return self._mapping(thing, place)
+        if isinstance(thing, (list, tuple)):
+            if all(isinstance(each, str) for each in thing):
+                return type(thing)(self.words(thing, place))
+            return type(thing)(self._clean(e, f"{place}[{i}]") for i, e in enumerate(thing))
+        if is_dataclass(thing) and not isinstance(thing, type):
+            return self._fields(thing, place)
+        return thing
+
+    def _mapping(self, thing: Mapping[Any, Any], place: str) -> dict[Any, Any]:
+        kept: dict[Any, Any] = {}
+        for name, value in thing.items():
+            where = f"{place}.{name}" if place else str(name)
+            secret = isinstance(value, str) and value and sounds_secret(str(name))
+            kept[name] = self._replaced(where) if secret else self._clean(value, where)
+        return kept
+
+    def _fields(self, thing: Any, place: str) -> Any:
+        changed = {}
+        for each in fields(thing):
+            if each.name in _NEVER_TEXT:
+                continue
+            value = getattr(thing, each.name)
+            found = self._clean(value, f"{place}.{each.name}" if place else each.name)
+            if found != value:
+                changed[each.name] = found
+        return replace(thing, **changed) if changed else thing
+
+    def _surely(self, text: str) -> list[Span]:
+        spans = list(in_known_form(text))
+        for value in self.values:
+            start = text.find(value)
+            while start >= 0:
+                spans.append((start, start + len(value)))
+                start = text.find(value, start + len(value))
+        return spans
+
+    def _without(self, text: str, place: str, spans: Iterable[Span]) -> str:
+        parts, end = [], 0
+        for first, last in sorted(spans):
+            if first >= end:
+                parts += [text[end:first], REDACTED]
+            end = max(end, last)
+        if not parts:
+            return text
+        self._replaced(place)
+        return "".join([*parts, text[end:]])
+
+    def _replaced(self, place: str) -> str:
+        if place not in self.places:
+            self.places.append(place)
+        return REDACTED
+
+
+def _is_telling(value: str) -> bool:
+    """Whether a secret's value can be searched for: what is short or common stands everywhere."""
+    if len(value) < (_SHORTEST_NUMBER if value.isdigit() else _SHORTEST_VALUE):
+        return False
+    if value.lower() in _NO_VALUES or len(set(value)) < 4 or is_stand_in(value):
+        return False
+    return not (value.startswith("/") and os.path.lexists(value))

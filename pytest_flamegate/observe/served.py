@@ -1,0 +1,401 @@
+"""The observer's side of a process that generates on command."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pytest_flamegate.child import serve, wire
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.clocks import Interval, total
+from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, readable
+from pytest_flamegate.engines.base import ROUND
+from pytest_flamegate.engines.figures import read_facts, read_report
+from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.lasting import (
+    check_count,
+    check_output,
+    died,
+    flooded,
+    timed_out,
+    told,
+)
+from pytest_flamegate.observe.observation import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_flamegate.bricks.wire import Told
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.core.errors import ToolError
+    from pytest_flamegate.engines.base import Served
+    from pytest_flamegate.engines.figures import Report
+
+
+_PACKAGE = Path(serve.__file__).parents[1]
+_ELSEWHERE = f"""\
+import importlib.util, runpy, sys
+spec = importlib.util.spec_from_file_location(
+    {_PACKAGE.name!r}, {str(_PACKAGE / "__init__.py")!r},
+    submodule_search_locations=[{str(_PACKAGE)!r}])
+sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+"""Runs a module in another environment, which gains this package and nothing that is beside it."""
+
+
+def start(
+    plan: Served,
+    workload: Workload,
+    env: Mapping[str, str],
+    python_flags: Sequence[str],
+    cpu: int | None,
+) -> tuple[process.Child, int, int]:
+    """Start the child; return it, what to read its reports from and what to command it through.
+
+    ``cpu`` is the one core it is bound to. ``ToolError`` ``E_CANNOT_START`` where it cannot run.
+    """
+    command_read, command_write = os.pipe()
+    report_read, report_write = os.pipe()
+    try:
+        if plan.call is None:
+            with tempfile.TemporaryFile() as spec:
+                started = process.start(
+                    _argv(plan, workload, (command_read, report_write), spec, python_flags),
+                    env=env,
+                    cwd=workload.directory,
+                    pass_fds=(command_read, report_write, spec.fileno()),
+                    cpu=cpu,
+                )
+        else:
+            started = process.fork(
+                lambda: _serve_call(
+                    plan, workload, (command_read, report_write), (command_write, report_read)
+                ),
+                cpu=cpu,
+            )
+    except BaseException:
+        os.close(command_write)
+        os.close(report_read)
+        raise
+    finally:
+        os.close(command_read)
+        os.close(report_write)
+    return started, report_read, command_write
+
+
+def _argv(
+    plan: Served,
+    workload: Workload,
+    fds: tuple[int, int],
+    spec: IO[bytes],
+    python_flags: Sequence[str],
+) -> list[str]:
+    """Return the command line; ``spec`` takes what to load, for a prompt may be too long for it."""
+    told = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
+    spec.write(json.dumps(told).encode())
+    spec.seek(0)
+    numbers = [str(fd) for fd in (*fds, spec.fileno())]
+    return [*command(plan, serve.__name__, python_flags), *numbers]
+
+
+def command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
+    """Return what runs ``module`` of this package on the interpreter that the plan names."""
+    if plan.python is None:
+        return [sys.executable, *python_flags, "-P", "-m", module]
+    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, module]
+
+
+def _serve_call(
+    plan: Served, workload: Workload, own: tuple[int, int], parents: tuple[int, int]
+) -> None:
+    """Serve a callable of this process, in the fork of it."""
+    for fd in parents:
+        os.close(fd)
+    call = plan.call
+    assert call is not None
+    read_fd, write_fd = own
+
+    # What is loaded already has read its own; what the callable loads now will read these.
+    os.environ.update(environment.environment(workload))
+
+    def work() -> None:
+        serve.allow_profiler()
+        serve.serve(call, workload.prompt, workload.max_tokens, read_fd, write_fd)
+
+    serve.guarded(work, write_fd)
+
+
+_READ_BYTES = 65536
+_UNTOLD_S = 30.0
+"""What a profiled block may take beyond the time-out: its sequences are told at the end."""
+_LEAVE_S = 1.0
+"""How long a child may take to leave by itself: its interpreter has files to write."""
+
+
+class ServedProcess:
+    """One child that loads once and then obeys. Use it as a context manager.
+
+    ``sink(tokens)`` is called with the tokens of every whole sequence. ``cpu`` is the one
+    core it is bound to, if any. ``began(pid)`` is called as soon as it runs. ``facts`` is what
+    the engine says that it is.
+    """
+
+    def __init__(
+        self,
+        plan: Served,
+        workload: Workload,
+        env: Mapping[str, str],
+        sink: Callable[[tuple[str, ...]], None],
+        python_flags: Sequence[str] = (),
+        cpu: int | None = None,
+        began: Callable[[int], None] | None = None,
+    ) -> None:
+        self._workload = workload
+        self._sink = sink
+        self._deadline_s = 0.0
+        self._allow()
+        self._parser = wire.Parser()
+        self._reports: list[Report] = []
+        self._told: Told | None = None
+        self.facts: Mapping[str, str] = {}
+        self.notes: Mapping[str, str] = {}
+        self.stands_still = plan.stands_still
+        told = "called" if plan.token_unit == ROUND else "yielded"
+        self.token_source = f"{told}:{plan.token_unit}"
+        self.load_ns: int | None = None
+        began_ns = time.monotonic_ns()
+        self.started_at = clocks.utc_now()
+        self._child, self._read_fd, self._write_fd = start(plan, workload, env, python_flags, cpu)
+        try:
+            if began is not None:
+                began(self.pid)
+            self._await_ready()
+        except BaseException:
+            self.close()
+            raise
+        self.load_ns = time.monotonic_ns() - began_ns
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def __enter__(self) -> ServedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, leave_s: float = _LEAVE_S) -> None:
+        """End the process and all it started; it has ``leave_s`` to leave by itself."""
+        for fd in (self._write_fd, self._read_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._write_fd = self._read_fd = -1
+        try:
+            self._child.wait(leave_s)
+        finally:
+            self._child.end()
+
+    def warm_up(self, tokens: int) -> None:
+        """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
+        self._command(wire.WARM, tokens)
+
+    def block(self, sequences: int) -> Block:
+        """Generate ``sequences`` whole sequences; return what they took."""
+        interval, sequences_ns = self._command(wire.BLOCK, sequences)
+        return Block(interval, sequences_ns)
+
+    def parted(self) -> Parted:
+        """Begin one sequence that is generated in parts."""
+        return Parted(self, _Sequences(self._workload, self._sink))
+
+    def untold_block(self, sequences: int) -> Block:
+        """Do the same with the tokens told at the end, so their times mean nothing."""
+        interval, sequences_ns = self._command(wire.PROFILE, sequences)
+        return Block(interval, sequences_ns)
+
+    def bricked_block(self, sequences: int) -> tuple[Block, Told]:
+        """Do the same with the brick clock on; return what it recorded too.
+
+        ``ToolError`` ``E_BAD_BRICKS`` where it told nothing of them, or nothing that can be read.
+        """
+        self._told = None
+        interval, sequences_ns = self._command(wire.BRICKS, sequences)
+        if self._told is None:
+            from pytest_flamegate.bricks.wire import untold
+
+            raise untold()
+        return Block(interval, sequences_ns), self._told
+
+    def reference(self, times: int) -> Interval:
+        """Run the reference kernel ``times`` times; return what it took."""
+        return self._command(wire.REFERENCE, times)[0]
+
+    def reports(self) -> tuple[Report, ...]:
+        """Return what the engine said of its measured sequences so far."""
+        return tuple(self._reports)
+
+    def counters(self) -> clocks.Counters:
+        """Read the process's counters."""
+        return clocks.counters(self.pid)
+
+    def part(self, tokens: int, taken: _Sequences) -> Interval:
+        """Generate ``tokens`` more of the sequence that is open; return what they took."""
+        return self._exchange(wire.PART, tokens, taken)
+
+    def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
+        taken = _Sequences(self._workload, None if kind == wire.WARM else self._sink)
+        interval = self._exchange(kind, value, taken)
+        taken.finish()
+        return interval, tuple(taken.sequences_ns)
+
+    def _allow(self, more_s: float = 0.0) -> None:
+        """Grant the process its time-out from now on."""
+        self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
+
+    def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
+        self._allow(_UNTOLD_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
+        before = self._clocks()
+        taken.last_ns = time.monotonic_ns()
+        try:
+            wire.send(self._write_fd, kind, value)
+        except BrokenPipeError:
+            raise self._died() from None
+        while True:
+            now_ns, records = self._receive()
+            for record, number, text in records:
+                if record in (wire.TOKEN, wire.TEXT):
+                    taken.token(now_ns, str(number) if record == wire.TOKEN else text)
+                elif record == wire.SEQUENCE:
+                    taken.begin()
+                    self._allow()
+                elif record == wire.REPORT:
+                    self._reports.append(read_report(json.loads(text)))
+                elif record == wire.RECORDED:
+                    # Whoever clocks no bricks loads nothing of them.
+                    from pytest_flamegate.bricks.wire import read
+
+                    self._told = read(text)
+                    self._allow(_UNTOLD_S)
+                elif record == wire.ENDED:
+                    taken.ended = True
+                elif record == wire.DONE:
+                    return before.until(self._clocks())
+
+    def _clocks(self) -> clocks.Reading:
+        try:
+            return clocks.read(self.pid)
+        except ProcessLookupError:
+            raise self._died() from None
+
+    def _await_ready(self) -> None:
+        while True:
+            for kind, _, text in self._receive()[1]:
+                if kind == wire.READY:
+                    return
+                if kind != wire.FACTS:
+                    raise self._died()
+                self.facts = read_facts(json.loads(text))
+
+    def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
+        """Wait for at least one record; return when it was seen, and all that came with it."""
+        while True:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise timed_out(self._workload)
+            if not readable(self._read_fd, min(left_s, 1.0)):
+                check_output(self._workload, self._child)
+                continue
+            data = os.read(self._read_fd, _READ_BYTES)
+            now_ns = time.monotonic_ns()
+            if not data:
+                raise self._died()
+            records = self._parser.feed(data)
+            if self._parser.held_bytes > OUTPUT_LIMIT_BYTES:
+                raise flooded(self._workload)
+            for kind, _, text in records:
+                if kind == wire.FAILED:
+                    self._child.wait(1.0)
+                    raise told(text)
+            if records:
+                return now_ns, records
+
+    def _died(self) -> ToolError:
+        status = self._child.wait(1.0)
+        return died(self._workload, status, self._child.stderr_text())
+
+
+class Parted:
+    """One sequence, generated in parts with other work between them.
+
+    Noise comes in bursts shorter than a long sequence: only what runs close beside it
+    can tell how fast the machine was. For engines that stand still between tokens.
+    """
+
+    def __init__(self, served: ServedProcess, taken: _Sequences) -> None:
+        self._served = served
+        self._taken = taken
+        self._parts: list[Interval] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sequence is whole."""
+        return self._taken.ended
+
+    def part(self, tokens: int) -> Interval:
+        """Generate ``tokens`` more, or what is left; return what they took."""
+        self._parts.append(self._served.part(tokens, self._taken))
+        return self._parts[-1]
+
+    def block(self, reference: Interval | None = None) -> Block:
+        """Return the whole sequence, with what the reference kernel took between its parts."""
+        self._taken.finish()
+        return Block(total(self._parts), tuple(self._taken.sequences_ns), reference)
+
+
+class _Sequences:
+    """The tokens of one command as they come in.
+
+    A gap begins where the last token was seen, be it of the sequence before, the first one where
+    the command was sent. So a look that is late, because the observer got no core, moves time
+    from gap to gap and loses none: they add up to the time from the command to the last token.
+    """
+
+    def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
+        self.sequences_ns: list[tuple[int, ...]] = []
+        self.last_ns = 0
+        self.ended = False
+        self._workload = workload
+        self._sink = sink
+        self._open = False
+        self._gaps: list[int] = []
+        self._tokens: list[str] = []
+
+    def begin(self) -> None:
+        self.finish()
+        self._open = True
+
+    def token(self, now_ns: int, text: str) -> None:
+        self._gaps.append(now_ns - self.last_ns)
+        self._tokens.append(text)
+        self.last_ns = now_ns
+        if len(self._tokens) > self._workload.max_tokens:
+            check_count(self._workload, len(self._tokens))
+
+    def finish(self) -> None:
+        """Close the sequence that is open, if one is."""
+        if self._open:
+            check_count(self._workload, len(self._tokens))
+            self.sequences_ns.append(tuple(self._gaps))
+            if self._sink is not None:
+                self._sink(tuple(self._tokens))
+        self._open = False
+        self._gaps, self._tokens = [], []

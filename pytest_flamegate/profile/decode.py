@@ -1,0 +1,232 @@
+"""What decode alone costs: a profile of long sequences less that of short ones, per token.
+
+Both begin alike: with the prompt, and for a program with its start and load. What is left
+of a sequence of N tokens when one of n is taken from it is the work of N − n tokens. A
+share p of the samples of sequences that take c CPU seconds is p·c seconds of each, so
+
+    (c_N·p_N − c_n·p_n) / (N − n)
+
+is what a function costs for each token of decode. All of it is derived, from shares that
+were sampled and times that were measured: shown with its standard error, never gated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.errors import ToolError, UndecidedError
+from pytest_flamegate.profile.difference import SPREAD, mismatches
+from pytest_flamegate.profile.hotspots import hotspots, no_samples
+from pytest_flamegate.profile.model import Hotspot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.profile.model import FrameKind, Profile, Stack
+
+
+FORMULA = "(c_N*p_N-c_n*p_n)/(N-n)"
+PHI = SPREAD**2
+"""Variance of a share over profiles of one program, in binomial ones."""
+CERTAIN = 3.0
+"""Standard errors that the cost of decode must lie above nothing."""
+NO_STACK = "(no stack)"
+"""The row of samples of which no frame is known."""
+_NS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sequences of ``tokens`` tokens: their profile, and the CPU seconds that one takes.
+
+    ``cpu_error_s`` is the standard error of ``cpu_s``, over ``processes`` timed processes.
+    """
+
+    profile: Profile
+    tokens: int
+    cpu_s: float
+    cpu_error_s: float
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCost:
+    """CPU seconds of one function for each token of decode, with their standard errors.
+
+    ``decode_share`` is its own part of decode, which noise may take below 0;
+    ``sampled_share`` its part of the long sequences before anything was subtracted.
+    """
+
+    name: str
+    module: str
+    kind: FrameKind
+    category: str
+    self_s: float
+    self_error_s: float
+    inclusive_s: float
+    inclusive_error_s: float
+    decode_share: float
+    sampled_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeProfile:
+    """Decode alone, by subtraction. ``rows`` add up to ``cpu_s_per_token``, costliest first.
+
+    ``profile`` is for a picture: each stack counts its nanoseconds per token, and what
+    noise took below 0 is left out, ``clipped_s_per_token`` in all: as much is shown too
+    much. ``prefill_share`` is the part of a long sequence that was taken away.
+    ``tokens``, ``samples`` and ``processes`` are of the long sequences and the short ones.
+    """
+
+    profile: Profile
+    rows: tuple[DecodeCost, ...]
+    cpu_s_per_token: float
+    cpu_error_s_per_token: float
+    prefill_share: float
+    clipped_s_per_token: float
+    tokens: tuple[int, int]
+    samples: tuple[int, int]
+    processes: tuple[int, int]
+    phi: float
+
+
+def subtract(
+    long: Sequences, short: Sequences, *, phi: float = PHI, covariance_s2: float = 0.0
+) -> DecodeProfile:
+    """Return what the tokens cost that ``long`` has and ``short`` has not.
+
+    ``phi``, at least 1, is how much more shares vary than independent samples would.
+    ``covariance_s2`` is that of the two CPU times in s², where they were measured in turns:
+    a machine that is slow for both is no error of their difference.
+    Raises ``ToolError`` ``E_PROFILES_DIFFER`` where the two were not taken alike,
+    ``UndecidedError`` ``E_NO_SAMPLES``, and ``E_NO_DECODE`` where more tokens took no more
+    CPU time that could be told from noise. ValueError where ``long`` is not the longer.
+    """
+    between = long.tokens - short.tokens
+    if between <= 0:
+        raise ValueError(f"{long.tokens} tokens are no more than {short.tokens}")
+    if unlike := mismatches(long.profile, short.profile):
+        raise ToolError(
+            "E_PROFILES_DIFFER",
+            f"The profiles of {long.tokens} and of {short.tokens} tokens differ in {unlike[0]}.",
+            "Measure both again with the same profiler on the same machine.",
+        )
+    for side in (long, short):
+        if not side.profile.samples:
+            raise no_samples(side.profile.profiler, side.profile.errors, side.profile.lost)
+    per_token = (long.cpu_s - short.cpu_s) / between
+    error = math.sqrt(_clock_variance(long, short, 1.0, 1.0, covariance_s2)) / between
+    if not per_token > CERTAIN * error or not math.isfinite(per_token):
+        raise UndecidedError(
+            "E_NO_DECODE",
+            f"{long.tokens} tokens took {long.cpu_s:.3g} s of CPU time and {short.tokens} took "
+            f"{short.cpu_s:.3g} s, which is no difference beyond noise.",
+            "Let the workload generate more tokens.",
+        )
+    stacks, clipped_ns = _stacks(long, short, between)
+    return DecodeProfile(
+        profile=replace(
+            long.profile,
+            stacks=stacks,
+            unit="nanoseconds",
+            covers="decode",
+            complete=round(long.profile.completeness * sum(stacks.values())),
+        ),
+        rows=_rows(long, short, max(phi, 1.0), covariance_s2),
+        cpu_s_per_token=per_token,
+        cpu_error_s_per_token=error,
+        prefill_share=short.cpu_s / long.cpu_s,
+        clipped_s_per_token=clipped_ns / _NS,
+        tokens=(long.tokens, short.tokens),
+        samples=(long.profile.samples, short.profile.samples),
+        processes=(long.processes, short.processes),
+        phi=max(phi, 1.0),
+    )
+
+
+def _rows(
+    long: Sequences, short: Sequences, phi: float, covariance_s2: float
+) -> tuple[DecodeCost, ...]:
+    before, after = _by_name(long.profile), _by_name(short.profile)
+    between = long.tokens - short.tokens
+    total_s = long.cpu_s - short.cpu_s
+
+    def cost(samples: tuple[int, int]) -> tuple[float, float]:
+        """Return the seconds per token that are behind two counts, and their standard error."""
+        shares = samples[0] / long.profile.samples, samples[1] / short.profile.samples
+        difference_s = long.cpu_s * shares[0] - short.cpu_s * shares[1]
+        variance = (
+            _share_variance(long, samples[0], phi)
+            + _share_variance(short, samples[1], phi)
+            + _clock_variance(long, short, *shares, covariance_s2)
+        )
+        return difference_s / between, math.sqrt(variance) / between
+
+    rows = []
+    for name, spot in {**after, **before}.items():
+        own, own_error = cost((_own(before, name), _own(after, name)))
+        inclusive, inclusive_error = cost((_all(before, name), _all(after, name)))
+        rows.append(
+            DecodeCost(
+                name=name,
+                module=spot.module,
+                kind=spot.kind,
+                category=spot.category,
+                self_s=own,
+                self_error_s=own_error,
+                inclusive_s=inclusive,
+                inclusive_error_s=inclusive_error,
+                decode_share=own * between / total_s,
+                sampled_share=_own(before, name) / long.profile.samples,
+            )
+        )
+    rows.sort(key=lambda row: (-row.self_s, -row.inclusive_s, row.name))
+    return tuple(rows)
+
+
+def _by_name(profile: Profile) -> dict[str, Hotspot]:
+    found = {spot.name: spot for spot in hotspots(profile)}
+    if stackless := profile.stacks.get((), 0):
+        share = stackless / profile.samples
+        found[NO_STACK] = Hotspot(
+            NO_STACK, "", "system", "system", stackless, stackless, share, share, None
+        )
+    return found
+
+
+def _own(spots: Mapping[str, Hotspot], name: str) -> int:
+    return spots[name].self_samples if name in spots else 0
+
+
+def _all(spots: Mapping[str, Hotspot], name: str) -> int:
+    return spots[name].inclusive_samples if name in spots else 0
+
+
+def _share_variance(side: Sequences, count: int, phi: float) -> float:
+    """Return the variance in s² of a function's time in a sequence, by its share alone."""
+    # No sample in a function does not mean for certain that it takes no time.
+    likely = (count + 0.5) / (side.profile.samples + 1.0)
+    return side.cpu_s**2 * phi * likely * (1.0 - likely) / side.profile.samples
+
+
+def _clock_variance(
+    long: Sequences, short: Sequences, of_long: float, of_short: float, covariance_s2: float
+) -> float:
+    """Return the variance in s² of ``of_long·c_N − of_short·c_n``, by the CPU times alone."""
+    apart = (of_long * long.cpu_error_s) ** 2 + (of_short * short.cpu_error_s) ** 2
+    return max(apart - 2.0 * of_long * of_short * covariance_s2, 0.0)
+
+
+def _stacks(long: Sequences, short: Sequences, between: int) -> tuple[dict[Stack, int], int]:
+    """Return the nanoseconds per token of each stack, and those that were clipped at 0."""
+    costs: dict[Stack, float] = {}
+    for side, sign in ((long, 1.0), (short, -1.0)):
+        worth_ns = sign * _NS * side.cpu_s / side.profile.samples / between
+        for stack, count in side.profile.stacks.items():
+            costs[stack] = costs.get(stack, 0.0) + worth_ns * count
+    whole = {stack: round(cost) for stack, cost in costs.items()}
+    clipped_ns = -sum(cost for cost in whole.values() if cost < 0)
+    return {stack: cost for stack, cost in whole.items() if cost > 0}, clipped_ns

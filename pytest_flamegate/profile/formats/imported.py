@@ -1,0 +1,110 @@
+"""What every reader of a foreign profile needs: limits, whole counts, honest gaps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError
+from pytest_flamegate.profile.model import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_flamegate.profile.model import Stack, Unit
+
+
+MAX_DEPTH = 2048
+"""Frames of one stack; Python itself ends recursion at about a thousand."""
+MAX_FRAMES = 20_000_000
+"""Frames of all different stacks together."""
+MAX_COUNT = 10**15 - 1
+"""As much as a line of folded text holds."""
+UNKNOWN_TEXT = "unknown"
+_ROUNDING_NOTED = 1e-6
+_ROUNDING_REFUSED = 0.01
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Weights by stack, as they come out of a file; ``code`` is that of its refusals."""
+
+    code: str
+    weights: dict[Stack, float] = field(default_factory=dict)
+    frames: int = 0
+
+    def add(self, stack: Stack, weight: float) -> None:
+        """Count ``weight`` (0 or more, finite) for ``stack``."""
+        present = self.weights.get(stack)
+        if present is not None:
+            self.weights[stack] = present + weight
+            return
+        self.frames += len(stack)
+        if len(stack) > MAX_DEPTH or self.frames > MAX_FRAMES:
+            raise ReceiptError(
+                self.code,
+                f"A stack is deeper than {MAX_DEPTH:,} frames, or all stacks together hold more "
+                f"than {MAX_FRAMES:,}.",
+                "Record a shorter time, or cut stacks where the tool records them.",
+            )
+        self.weights[stack] = weight
+
+    def counts(self) -> tuple[dict[Stack, int], tuple[str, ...]]:
+        """Return whole counts, and a note where they were rounded.
+
+        Raises ``ReceiptError`` where rounding would change shares or a count is too large,
+        ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was counted.
+        """
+        weights = {stack: weight for stack, weight in self.weights.items() if weight}
+        if not weights:
+            raise UndecidedError(
+                "E_NO_SAMPLES", "The file holds no samples.", "Record for a longer time."
+            )
+        if not all(value <= MAX_COUNT for value in weights.values()):
+            raise ReceiptError(
+                self.code,
+                f"A stack counts more than {MAX_COUNT:,}.",
+                "Write the counts in a larger unit.",
+            )
+        whole = {stack: round(value) for stack, value in weights.items()}
+        moved = math.fsum(abs(value - whole[stack]) for stack, value in weights.items())
+        share = moved / math.fsum(weights.values())
+        if share > _ROUNDING_REFUSED:
+            raise ReceiptError(
+                self.code,
+                "Its counts are fractions, and rounded ones would be other shares.",
+                "Write whole counts, or the weights in a smaller unit.",
+            )
+        notes = ("counts rounded to whole ones",) if share > _ROUNDING_NOTED else ()
+        return {stack: count for stack, count in whole.items() if count}, notes
+
+
+def foreign_profile(
+    stacks: dict[Stack, int],
+    notes: Sequence[str],
+    *,
+    profiler: str = UNKNOWN_TEXT,
+    profiler_version: str = "",
+    rate_hz: int = 0,
+    unit: Unit = "samples",
+    duration_ns: int = 0,
+) -> Profile:
+    """Return the profile of a file that tells no more than this."""
+    return Profile(
+        profiler=profiler,
+        profiler_version=profiler_version,
+        event=UNKNOWN_TEXT,
+        rate_hz=rate_hz,
+        call_graph=UNKNOWN_TEXT,
+        python="",
+        stacks=stacks,
+        errors=0,
+        lost=0,
+        complete=sum(stacks.values()),
+        duration_ns=duration_ns,
+        pids=(),
+        degraded=tuple(notes),
+        covers="process",
+        unit=unit,
+    )

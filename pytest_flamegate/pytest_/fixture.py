@@ -1,0 +1,157 @@
+"""What the fixture ``flamegate`` gives a test."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.config.marker_options import MarkerOptions
+from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.declare import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn
+
+    from pytest_flamegate.pytest_.items import Gating
+    from pytest_flamegate.receipt.types import Receipt
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 90
+
+
+class Gate:
+    """Measures and gates on behalf of one test."""
+
+    def __init__(self, gating: Gating, item: pytest.Item) -> None:
+        self._gating = gating
+        self._item = item
+        self._options = MarkerOptions.from_item(item)
+        self._named: set[str] = set()
+
+    def run(self, workload: str | None = None) -> Receipt | None:
+        """Measure and gate a declared workload; return its receipt.
+
+        ``workload`` is its name; without one the marker's. The three embedded ones need
+        no declaration. The test fails here on a verdict that fails. The receipt is None
+        where profiling is off: nothing then shows a kernel.
+        """
+        __tracebackhide__ = True
+        name = workload or self._options.workload
+        found = self._find(name)
+        return self._gating.gate(self._item, self._with_thresholds(found)).receipt
+
+    def measure(
+        self,
+        call: Callable[[str, int], Iterable[Any]],
+        *,
+        prompt: str,
+        max_tokens: int,
+        name: str | None = None,
+    ) -> Receipt | None:
+        """Measure and gate ``call(prompt, max_tokens)``, which yields tokens; return its receipt.
+
+        It runs in forked copies of this process, so that what it loaded is there and
+        what it does stays there. ``name`` is the workload's name, by default made of
+        the test's.
+        """
+        __tracebackhide__ = True
+        if not callable(call) or not isinstance(prompt, str) or not _is_count(max_tokens):
+            _refuse(
+                "E_BAD_CALL",
+                "measure() takes a callable, a prompt as text and max_tokens from 1 on.",
+                "Write flamegate.measure(generate, prompt=..., max_tokens=10).",
+            )
+        workload = Workload(
+            name=self._name(name),
+            engine="python",
+            prompt=prompt,
+            max_tokens=max_tokens,
+            source=self._item.nodeid,
+            directory=self._gating.settings.root,
+            target=f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', 'call')}",
+            thresholds=self._gating.settings.thresholds,
+        )
+        found = self._with_thresholds(workload)
+        return self._gating.gate(self._item, found, call).receipt
+
+    def _name(self, given: str | None) -> str:
+        """Return the workload's name: two measurements of one name would share a baseline."""
+        name = name_of_test(self._item.nodeid) if given is None else given
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            _refuse(
+                "E_BAD_NAME",
+                f"The workload name {name!r} cannot be a directory.",
+                "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
+            )
+        if name in self._named:
+            _refuse(
+                "E_BAD_CALL",
+                f"measure() was called twice in one test for the same workload, {name!r}.",
+                "Give each call a name of its own, name=....",
+            )
+        self._named.add(name)
+        return name
+
+    def _find(self, name: str | None) -> Workload:
+        known = {w.name: w for w in (*self._gating.embedded, *self._gating.declared)}
+        if name is None:
+            _refuse(
+                "E_UNKNOWN_WORKLOAD",
+                "run() was given no workload, and the test's marker names none.",
+                f"Say which: {', '.join(sorted(known))}.",
+            )
+        if not isinstance(name, str) or name not in known:
+            _refuse(
+                "E_UNKNOWN_WORKLOAD",
+                f"There is no workload {name!r}.",
+                f"Known: {', '.join(sorted(known))}; declare others in flamegate.toml.",
+            )
+        return known[name]
+
+    def _with_thresholds(self, workload: Workload) -> Workload:
+        options = self._options
+        try:
+            found = thresholds(
+                options.tokens_per_second,
+                options.hotspots,
+                f"{self._item.nodeid} ",
+                workload.thresholds,
+                options.bricks,
+            )
+        except UsageError as error:
+            raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
+        return replace(workload, thresholds=found)
+
+
+def name_of_test(nodeid: str) -> str:
+    """Return a name that can be a directory: ``tests.test_a.TestB.test_c-2`` and the like.
+
+    Parameters that hold anything unsafe, and long names, end in a digest, so that no
+    two tests share one.
+    """
+    path, _, test = nodeid.partition("::")
+    test, _, parameters = test.partition("[")
+    parameters = parameters.removesuffix("]")
+    dotted = f"{path.removesuffix('.py')}.{test}".replace("::", ".").replace("/", ".")
+    whole = f"{dotted}-{parameters}" if parameters else dotted
+    name = _UNSAFE.sub("-", whole).lstrip("-._")
+    if name == whole and len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()
+    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _refuse(code: str, what: str, todo: str) -> NoReturn:
+    pytest.fail(f"error: {code}: {what} {todo}", pytrace=False)

@@ -1,0 +1,136 @@
+"""A test's benchmark as a workload of its own: what is measured, and what one call works on."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import os
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.config.marker_options import MarkerOptions
+from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.workload import NAME, Workload
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.benchmark import WORK
+from pytest_flamegate.pytest_.fixture import name_of_test
+
+if TYPE_CHECKING:
+    from pytest_flamegate.pytest_.items import Gating
+
+
+_HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
+"""Plugins that take long to import in every process, and how what is theirs begins."""
+
+
+def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
+    """Gate what ``item`` has just benchmarked; the test fails here on a verdict that fails."""
+    __tracebackhide__ = True
+    try:
+        workload = benchmark_of(item, gating)
+    except UsageError as error:
+        # Raised from None: else pytest tells it twice, with what it was caught as.
+        raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
+    gating.gate(item, workload)
+
+
+def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
+    """Return the workload that the benchmark of ``item`` is.
+
+    ``UsageError``: ``E_BAD_THRESHOLD``, and ``E_BAD_WORK`` where what one call works on is no
+    whole number, or not known by the test's arguments.
+    """
+    told = MarkerOptions.from_item(item)
+    settings = gating.settings
+    work = {name: _work(name, getattr(told, name), item) for name in WORK}
+    arguments = pytest_arguments(item)
+    more = {"arguments": arguments} if arguments else {}
+    return Workload(
+        name=name_of_test(item.nodeid),
+        engine=NAME,
+        prompt="",
+        max_tokens=1,
+        source=item.nodeid,
+        directory=settings.root,
+        target=item.nodeid,
+        thresholds=_thresholds(told, item.nodeid, settings.thresholds),
+        options=MappingProxyType(
+            {**{name: each for name, each in work.items() if each is not None}, **more}
+        ),
+    )
+
+
+def pytest_arguments(item: pytest.Item) -> tuple[str, ...]:
+    """Return how pytest has to be called elsewhere, so that ``item`` is the same test there.
+
+    What a person types for one run (selection, reports, workers) is left out, and so are the
+    options that the project's own conftest files declare.
+    """
+    config = item.config
+    option = config.option
+    found: list[str] = []
+    if option.inifilename and config.inipath is not None:
+        # From the root on, where the process runs; at another revision that is another file.
+        found += ["-c", os.path.relpath(config.inipath, config.rootpath)]
+    for plugin in option.plugins or ():
+        found += ["-p", plugin]
+    for override in option.override_ini or ():
+        if not override.startswith(("addopts", "flamegate")):
+            found += ["-o", override]
+    if option.importmode != "prepend":
+        found.append(f"--import-mode={option.importmode}")
+    for plugin, begins in _HEAVY.items():
+        if config.pluginmanager.has_plugin(plugin) and not _uses(item, begins):
+            found += ["-p", f"no:{plugin}"]
+    return tuple(found)
+
+
+def _uses(item: pytest.Item, begins: str) -> bool:
+    """Whether the test asks for something whose name begins so, or a key of the configuration."""
+    names = (*getattr(item, "fixturenames", ()), *(marker.name for marker in item.iter_markers()))
+    path = item.config.inipath
+    told = path.read_text("utf-8", "replace") if path is not None else ""
+    key = re.search(rf"^\s*{begins}\w*\s*=", told, re.MULTILINE)
+    return key is not None or any(name.startswith(begins) for name in names)
+
+
+def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
+    try:
+        return thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
+    except UsageError as error:
+        what = error.what.replace(" tokens_per_second is", " throughput is")
+        raise UsageError(error.code, what, error.todo) from None
+
+
+def _work(name: str, given: object, item: pytest.Function) -> int | None:
+    """Return what one call works on, None where nothing is said of it."""
+    if given is None:
+        return None
+    try:
+        value = given(**_arguments_of(given, item)) if callable(given) else given
+    except Exception as error:
+        raise _bad_work(item, name, f"not known: {type(error).__name__}: {error}") from None
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise _bad_work(item, name, repr(value))
+    return number
+
+
+def _bad_work(item: pytest.Function, name: str, why: str) -> UsageError:
+    return UsageError(
+        "E_BAD_WORK",
+        f"{item.nodeid}: {name} is {why}.",
+        f"Say {name}= a whole number from 1 on, or a function of the test's arguments.",
+    )
+
+
+def _arguments_of(given: Any, item: pytest.Function) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    known = {**item.funcargs, **(callspec.params if callspec is not None else {})}
+    return {name: known[name] for name in inspect.signature(given).parameters}

@@ -1,0 +1,164 @@
+"""HTML in small pieces, and one page that needs nothing from anywhere else.
+
+The page's security policy lets in its own script and style by their hashes and nothing
+more: no network, no inline handler, no style attribute. Foreign text is only ever text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.report.difference import SHADES
+from pytest_flamegate.report.flame import shades
+from pytest_flamegate.report.svg import xml_text
+from pytest_flamegate.report.text import MAX_SHOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_flamegate.report.svg import Shade
+
+
+SCRIPTS = (
+    "dom.js",
+    "profile.js",
+    "chart.js",
+    "tip.js",
+    "search.js",
+    "table.js",
+    "words.js",
+    "flame.js",
+    "page.js",
+)
+"""In the order in which they are put together: each uses what stands before it."""
+
+
+def text(value: str, limit: int = MAX_SHOWN) -> str:
+    """Return ``value`` harmless inside an element or a quoted attribute, on one line."""
+    return xml_text(value, limit)
+
+
+def element(tag: str, *children: str, **attributes: str) -> str:
+    """Return one element; children are markup, attributes are text.
+
+    ``class_`` and ``data_flame`` become ``class`` and ``data-flame``.
+    """
+    told = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{text(value, 2000)}"'
+        for name, value in attributes.items()
+    )
+    return f"<{tag}{told}>{''.join(children)}</{tag}>"
+
+
+def lines(tag: str, texts: Iterable[str], **attributes: str) -> str:
+    """Return one element for each text; nothing for an empty one."""
+    return "".join(element(tag, text(each, 2000), **attributes) for each in texts if each)
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    caption: str = "",
+    **attributes: str,
+) -> str:
+    """Return a table that scrolls where it is too wide; cells are markup already.
+
+    The columns numbered in ``right`` hold figures. The first cell of a row is its heading.
+    """
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        made = []
+        for index, cell in enumerate(cells):
+            kind = {"class_": "figure"} if index in right else {}
+            if tag == "th":
+                made.append(element("th", cell, scope="col", **kind))
+            else:
+                told = {"scope": "row"} if index == 0 else {}
+                made.append(element("td" if index else "th", cell, **told, **kind))
+        return element("tr", *made)
+
+    parts = [
+        element("caption", text(caption)) if caption else "",
+        element("thead", row("th", [text(each) for each in head])),
+        element("tbody", *(row("td", each) for each in rows)),
+    ]
+    return element("div", element("table", *parts, **attributes), class_="scroll")
+
+
+def data(name: str, value: Mapping[str, object]) -> str:
+    """Return ``value`` as data with the id ``name``; nothing in it can end the element."""
+    written = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for char in "<>&":
+        written = written.replace(char, f"\\u{ord(char):04x}")
+    return f'<script type="application/json" id="{name}">{written}</script>'
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """Return a whole page that holds ``body``, which is markup."""
+    policy = (
+        f"default-src 'none'; script-src {_hash(script())}; style-src {_hash(style())}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        # An empty icon, so that no browser asks for one.
+        '<link rel="icon" href="data:,">',
+        f"<title>{text(title)}</title>",
+        f"<style>{style()}</style>",
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            *head,
+            "</head>",
+            "<body>",
+            *body,
+            f"<script>{script()}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+@cache
+def script() -> str:
+    """Return all scripts as one, in a scope of its own."""
+    parts = [_asset(name) for name in SCRIPTS]
+    return "\n".join(['(() => {\n"use strict";', *parts, "})();"])
+
+
+@cache
+def style() -> str:
+    """Return the style sheet with the palette's colours."""
+    rules = [_rule(f"tone-{name}", shade) for name, shade in shades().items()]
+    rules += [_rule(f"change-{name}", shade) for name, shade in SHADES.items()]
+    return "\n".join([_asset("page.css"), _asset("flame.css"), *rules, ""])
+
+
+def _rule(name: str, shade: Shade) -> str:
+    fill = f"light-dark({shade.light},{shade.dark})"
+    ink = f"light-dark({shade.light_ink},{shade.dark_ink})"
+    edge = f";--outline:light-dark({shade.edge[0]},{shade.edge[1]})" if shade.edge else ""
+    return f".{name}{{--fill:{fill};--on-fill:{ink}{edge}}}"
+
+
+def _asset(name: str) -> str:
+    return files("pytest_flamegate.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _hash(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,286 @@
+"""Measure one workload against itself: by how much pairs of the same code differ here."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_flamegate import __version__
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.core import clocks
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.engines import engine
+from pytest_flamegate.gate import machine_id
+from pytest_flamegate.gate.calibration import LADDER, MIN_POOL, Pool, Rates, Replayed
+from pytest_flamegate.gate.calibration import Plan as Plan_calibration
+from pytest_flamegate.gate.pairs import pair_differences
+from pytest_flamegate.gate.shares import share_spreads
+from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.receipt.compose import process_profile
+from pytest_flamegate.run.calibration import Calibration, recipe_sha256
+from pytest_flamegate.run.compare import PAIRS_SHARE, PROFILED_S, looks_for
+from pytest_flamegate.run.measure import Measuring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.base import Plan
+    from pytest_flamegate.gate.shares import ShareSpread
+    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.run.measure import Progress
+
+
+PAIRS = 40
+BUDGET_S = 180.0
+MIN_PROFILED, PROFILED = 3, 6
+"""Pairs of profiled processes: at least, and where there is time."""
+
+
+@dataclass(slots=True)
+class Calibrating:
+    """One workload being measured against itself, both sides by the same plan.
+
+    ``profiler`` is None where nothing can be profiled: then only the pairs are measured.
+    """
+
+    workload: Workload
+    plan: Plan
+    profiler: Profiler | None
+    pairs: int
+    budget_s: float
+    progress: Progress
+    pair_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    _sides: tuple[Measuring, Measuring] = field(init=False)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        first, second = (
+            Measuring(self.workload, self.plan, self.profiler, self.budget_s, self.progress)
+            for _ in range(2)
+        )
+        self._sides = first, second
+
+    def differences(self) -> tuple[float, ...]:
+        """Measure the pairs and return by how much each differed, as log time per token.
+
+        UndecidedError ``E_BUDGET_TOO_SMALL`` where the first pair shows that there is no time
+        for enough of them, ``E_NOT_DETERMINISTIC`` where the same code answered differently.
+        """
+        for side in self._sides:
+            side.observer.warm_up()
+        base, head = (side.observer for side in self._sides)
+        observers = PairObserver(base, head)
+        end = PAIRS_SHARE if self.profiler else 1.0
+        began_s = time.monotonic()
+        while observers.pairs < self.pairs:
+            # One pair at least: it tells how long they take, whatever the warming up took.
+            enough = end if observers.pairs >= MIN_POOL else 1.0
+            if observers.pairs and self._spent >= enough:
+                break
+            observers.pair()
+            self.pair_s = (time.monotonic() - began_s) / observers.pairs
+            self._check(observers.pairs)
+            self._tell(f"pair {observers.pairs} of ≤ {self.pairs}")
+        found = pair_differences(base.observation(), head.observation())
+        return Pool.of([pair.quiet for pair in found]).differences
+
+    def spreads(self) -> tuple[ShareSpread, ...]:
+        """Profile processes of both sides and return how unlike the shares of functions are.
+
+        What goes wrong here is noted: the pairs still stand.
+        """
+        if self.profiler is None:
+            return ()
+        try:
+            done = 0
+            while done < MIN_PROFILED or (done < PROFILED and self._spent < 1.0):
+                for side in self._sides:
+                    side.profile_once(self.profiler, PROFILED_S)
+                done += 1
+                self._tell(f"profiled pair {done} of ≤ {PROFILED}")
+        except FlamegateError as error:
+            self.notes.append(f"The spread of hotspots was not measured. {error}")
+            return ()
+        profiles = [profile for side in self._sides for profile in side.pool]
+        return share_spreads([process_profile(profile) for profile in profiles])
+
+    @property
+    def _spent(self) -> float:
+        return (time.monotonic() - self._began_s) / self.budget_s
+
+    def _check(self, pairs: int) -> None:
+        """Stop at the first pair where what follows would be in vain."""
+        base, head = (side.observer.observation() for side in self._sides)
+        if base.differs_at is not None or base.tokens != head.tokens:
+            raise UndecidedError(
+                "E_NOT_DETERMINISTIC",
+                f"{self.workload.name} answered the same prompt differently, and what generates "
+                "other tokens cannot be compared.",
+                "Make it deterministic: fix its seed, and sample greedily.",
+            )
+        least_s = self.pair_s * MIN_POOL
+        if pairs == 1 and least_s > self.budget_s:
+            raise UndecidedError(
+                "E_BUDGET_TOO_SMALL",
+                f"A pair of {self.workload.name} takes {self.pair_s:.1f} s, and a calibration "
+                f"needs {MIN_POOL}.",
+                f"Give it at least {1.5 * least_s:.0f} s (--budget), or take a shorter workload.",
+            )
+
+    def _tell(self, told: str) -> None:
+        self.progress.step(self.workload.name, told, min(self._spent, 1.0))
+
+
+def calibrate(
+    workload: Workload,
+    profiler: Profiler | None,
+    machine: Mapping[str, str],
+    progress: Progress,
+    *,
+    pairs: int = PAIRS,
+    budget_s: float = BUDGET_S,
+) -> tuple[Calibration, tuple[str, ...]]:
+    """Build and measure ``workload``; return its calibration, and what there is to note.
+
+    The caller holds the machine's lock. Nothing is written.
+    """
+    chosen = engine(workload.engine)
+    chosen.validate(workload)
+    build(workload)
+    plan = chosen.plan(workload, chosen.model(workload))
+    calibrating = Calibrating(workload, plan, profiler, pairs, budget_s, progress)
+    differences = calibrating.differences()
+    spreads = calibrating.spreads()
+    calibration = Calibration(
+        created=clocks.utc_now(),
+        machine_id=machine_id(machine),
+        machine=machine,
+        flamegate_version=__version__,
+        workload=workload.name,
+        recipe_sha256=recipe_sha256(workload),
+        engine=workload.engine,
+        differences=differences,
+        pair_s=calibrating.pair_s,
+        spreads=spreads,
+    )
+    return calibration, tuple(calibrating.notes)
+
+
+BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """The smallest threshold that holds in a budget; ``drop_pct`` is None where none does.
+
+    ``pairs`` is for how many there is time, ``median_pairs`` what unchanged code takes.
+    """
+
+    budget_s: float
+    pairs: int
+    drop_pct: float | None = None
+    median_pairs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What the machine can tell apart, and what becomes of the workload's own threshold.
+
+    ``next_pct`` is the smallest threshold above one's own that holds in ``budget_s``, and
+    ``next_budget_s`` the smallest budget that holds one's own; None where there is none.
+    """
+
+    drop_pct: float
+    budget_s: float
+    plan: Plan_calibration
+    rates: Rates
+    rows: tuple[Holds, ...]
+    next_pct: float | None = None
+    next_budget_s: float | None = None
+
+
+def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> Plan_calibration:
+    """Return the looks that a comparison plans for a budget, and the pairs it has time for.
+
+    ``pairs_share`` is the part of the budget that pairs may take. The first look waits for
+    its pairs, whatever they take.
+    """
+    looks = looks_for(budget_s)
+    in_time = math.floor(pairs_share * budget_s / pair_s)
+    return Plan_calibration(looks, min(looks[-1], max(looks[0], in_time)))
+
+
+def supported(
+    calibration: Calibration,
+    drop_pct: float,
+    budget_s: float,
+    pairs_share: float,
+    budgets_s: Sequence[float] = BUDGETS_S,
+) -> Supported:
+    """Replay the rule for every budget, and at ``drop_pct`` in ``budget_s``."""
+
+    def plan(seconds: float) -> Plan_calibration:
+        return plan_for(seconds, calibration.pair_s, pairs_share)
+
+    all_s = sorted({*budgets_s, budget_s})
+    replayed = Replayed.of(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
+    rows = []
+    for seconds in all_s:
+        found = replayed.smallest(plan(seconds))
+        row = Holds(seconds, plan(seconds).pairs)
+        if found is not None:
+            row = Holds(row.budget_s, row.pairs, found[0], found[1].median_pairs)
+        rows.append(row)
+    own = plan(budget_s)
+    rates = replayed.rates(drop_pct, own)
+    next_pct = next_budget_s = None
+    if not rates.holds:
+        larger = replayed.smallest(own, [each for each in LADDER if each > drop_pct])
+        next_pct = larger[0] if larger else None
+        longer = (s for s in all_s if s > budget_s and replayed.rates(drop_pct, plan(s)).holds)
+        next_budget_s = next(longer, None)
+    return Supported(drop_pct, budget_s, own, rates, tuple(rows), next_pct, next_budget_s)
+
+
+def document(found: Supported) -> dict[str, object]:
+    """Return what was replayed as plain data, for the readers of the calibration's file."""
+    rates: dict[str, object] = {
+        name: {"failures": count.failures, "trials": count.trials, "upper": count.upper}
+        for name, count in found.rates.counts.items()
+    }
+    rates |= {"median_pairs": found.rates.median_pairs, "p95_pairs": found.rates.p95_pairs}
+    return {
+        "threshold_pct": found.drop_pct,
+        "budget_s": found.budget_s,
+        "holds": found.rates.holds,
+        "rates": rates,
+        "smallest_thresholds": [to_plain(row) for row in found.rows],
+    }
+
+
+def refusal(workload: str, found: Supported) -> UndecidedError | None:
+    """Return why the workload's threshold is too small for this machine; None where it holds."""
+    if found.rates.holds:
+        return None
+    can = []
+    if found.next_pct is not None:
+        can.append(f"set tokens_per_second to {found.next_pct:g} %")
+    if found.next_budget_s is not None:
+        can.append(f"give it {found.next_budget_s:g} s (--flamegate-budget)")
+    todo = " or ".join(can) or "use a quieter machine, or a workload that varies less"
+    rates = found.rates
+    return UndecidedError(
+        "E_THRESHOLD_TOO_SMALL",
+        f"This machine cannot hold {workload} to {found.drop_pct:g} % within "
+        f"{found.budget_s:g} s: of the replays {100 * rates.false_alarm.rate:.1f} % raised a false "
+        f"alarm, {100 * rates.miss.rate:.1f} % missed a drop of that size, and "
+        f"{100 * max(rates.inconclusive_unchanged.rate, rates.inconclusive_twice.rate):.1f} % "
+        "stayed undecided.",
+        f"{todo[0].upper()}{todo[1:]}.",
+    )

@@ -1,0 +1,275 @@
+"""Run a receipt's workload again here, and say what came of it.
+
+A receipt is foreign, and its recipe may name any program. What runs is only what would
+run here anyway: the embedded engine with its model, and workloads that are declared here
+in the very same words. Anything else is shown and refused, unless it is allowed by name of
+the option. Nothing is written: neither artifacts nor history, and no baseline.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_flamegate import __version__
+from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
+from pytest_flamegate.core.git import commit_at
+from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.text import shown
+from pytest_flamegate.engines import engine
+from pytest_flamegate.gate.comparability import machine_differences
+from pytest_flamegate.gate.replay import obtained_again
+from pytest_flamegate.gate.verdict import More
+from pytest_flamegate.models.discover import find_model
+from pytest_flamegate.models.facts import model_facts
+from pytest_flamegate.models.files import require_unchanged, stamps
+from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.replayed import Replayed
+from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
+from pytest_flamegate.run.lock import machine_lock
+from pytest_flamegate.run.measure import Measuring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.receipt.types import Commit, Evidence
+    from pytest_flamegate.run.measure import Progress
+
+
+ALLOW = "--replay-untrusted"
+_EMBEDDED = "embedded"
+_LONGEST_S = 120.0
+"""A foreign time-out counts up to here."""
+_LONGEST_SHOWN = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """What may run here, and how. ``root`` is the project, ``declared`` its workloads.
+
+    ``model`` is a model file that was given by hand. ``untrusted`` lets a receipt's own recipe
+    run, whatever program it names. ``budget_s`` is as for any measurement.
+    """
+
+    root: Path
+    declared: Sequence[Workload]
+    budget_s: float
+    progress: Progress
+    tell: Callable[[str], None]
+    model: Path | None = None
+    untrusted: bool = False
+
+    def replay(self, receipt_sha256: str, tokens_per_second: float, evidence: Evidence) -> Replayed:
+        """Run the workload of ``evidence`` again and compare; the receipt was verified before.
+
+        ``tokens_per_second`` is the rate that the receipt claims. Raises ``ReceiptError``
+        ``E_REPLAY_RECIPE``; ``UndecidedError`` ``E_REPLAY_UNTRUSTED``, ``E_REPLAY_CALLABLE``,
+        ``E_REPLAY_REDACTED``, ``E_REPLAY_INJECTED``, ``E_REPLAY_OTHER_MODEL``,
+        ``E_REPLAY_NO_MODEL``; ``UsageError`` ``E_REPLAY_MODEL_FIXED``; ``ToolError`` as any run.
+        """
+        with system_errors():
+            workload, model = self._workload(evidence)
+            with machine_lock(self.tell):
+                return self._replay(workload, model, receipt_sha256, tokens_per_second, evidence)
+
+    def _replay(
+        self,
+        workload: Workload,
+        model: Path | None,
+        receipt_sha256: str,
+        tokens_per_second: float,
+        evidence: Evidence,
+    ) -> Replayed:
+        build(workload)
+        chosen = engine(workload.engine)
+        subject = Subject(
+            workload=workload,
+            stamps=stamps(model),
+            model=_same_model(workload, model, evidence),
+            machine=identity(),
+            commit=commit_at(workload.directory),
+            flamegate_version=__version__,
+            prompt_tokens=chosen.prompt_tokens(workload),
+        )
+        plan = chosen.plan(workload, model)
+        measuring = Measuring(workload, plan, None, self.budget_s, self.progress)
+        measuring.first()
+        found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
+        if found.rate.here is not None and found.rate.answer != "inside" and measuring.spent < 1.0:
+            # Noise comes in bursts: what is not inside is looked at for longer.
+            measuring.more(More(timed=True))
+            found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
+        return found
+
+    def _workload(self, evidence: Evidence) -> tuple[Workload, Path | None]:
+        """Return what is going to run and its model file, checked for everything but the build."""
+        told = evidence.workload
+        if "::" in str(told.get("source")):
+            raise UndecidedError(
+                "E_REPLAY_CALLABLE",
+                f"{shown(told.get('target'))} was measured from within a test, "
+                f"{shown(told.get('source'))}, and no other process can begin there.",
+                'Declare it (engine = "python", target = "module:function") and measure again.',
+            )
+        if told.get("injection") is not None:
+            raise UndecidedError(
+                "E_REPLAY_INJECTED",
+                f"Work was injected into the run ({shown(told['injection'])}).",
+                "Measure without --flamegate-inject: injected work is no claim.",
+            )
+        declared = same_run(told, self.declared)
+        if declared is not None:
+            workload = self._with_model(declared)
+        else:
+            workload = self._with_model(self._placed(self._allowed(told), evidence))
+        chosen = engine(workload.engine)
+        chosen.validate(workload)
+        return workload, chosen.model(workload)
+
+    def _allowed(self, told: Mapping[str, object]) -> Workload:
+        """Return a recipe's own workload as it may run here; refuse what is not trusted."""
+        workload = workload_of(told, self.root)
+        harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
+        if not harmless and not self.untrusted:
+            raise UndecidedError(
+                "E_REPLAY_UNTRUSTED",
+                f"The receipt would run {_would_run(workload)}, and nothing declared here "
+                f"does{self._nearest(told)}.",
+                f"Declare it here in the same words, or allow it with {ALLOW}.",
+            )
+        if hidden := redacted_parts(told):
+            raise UndecidedError(
+                "E_REPLAY_REDACTED",
+                f"{', '.join(map(shown, hidden))} of the recipe is not written in the evidence.",
+                "Declare the workload here, with its values.",
+            )
+        return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
+
+    def _nearest(self, told: Mapping[str, object]) -> str:
+        for each in self.declared:
+            if each.name == told.get("name"):
+                return f": {each.name} has another {', '.join(differing(told, each))}"
+        return ""
+
+    def _with_model(self, workload: Workload) -> Workload:
+        """Return the workload with the model that was given by hand, if one was."""
+        if self.model is None:
+            return workload
+        named = any("{model}" in part for part in workload.command)
+        if workload.engine != _EMBEDDED and not named:
+            raise UsageError(
+                "E_REPLAY_MODEL_FIXED",
+                f"What {shown(workload.name)} runs does not take its model from flamegate.",
+                "Drop --model, and lay the model where the program looks for it.",
+            )
+        return replace(workload, model=str(self.model.absolute()))
+
+    def _placed(self, workload: Workload, evidence: Evidence) -> Workload:
+        """Return a foreign workload whose model, if it names one, is a file of this project.
+
+        A pattern is not followed: it could lead anywhere. Where no such file is found, the
+        usual places are searched.
+        """
+        if workload.model is None or self.model is not None:
+            return workload
+        for named in (workload.model, str(evidence.model.get("path", ""))):
+            path = self.root / named
+            if is_file(path) and real(path).is_relative_to(real(self.root)):
+                return replace(workload, model=str(real(path)))
+        return replace(workload, model=str(find_model(None, self.root)))
+
+
+def _same_model(workload: Workload, model: Path | None, evidence: Evidence) -> dict[str, str | int]:
+    """Return what is known of the model here; refuse one that is not the evidence's."""
+    if model is None and evidence.model_sha256 is not None:
+        raise UndecidedError(
+            "E_REPLAY_NO_MODEL",
+            f"The evidence names a model file, {evidence.model_sha256[:12]}, and none is known "
+            "here.",
+            "Declare the model of the workload here.",
+        )
+    facts = model_facts(model, workload)
+    if facts.get("sha256") != evidence.model_sha256:
+        raise UndecidedError(
+            "E_REPLAY_OTHER_MODEL",
+            f"The model here is {str(facts.get('sha256'))[:12]} ({shown(str(model))}), and the "
+            f"evidence names {str(evidence.model_sha256)[:12]} "
+            f"({shown(evidence.model.get('path'))}).",
+            "Give the very file: --model PATH.",
+        )
+    return facts
+
+
+def _compared(
+    subject: Subject,
+    measuring: Measuring,
+    receipt_sha256: str,
+    tokens_per_second: float,
+    evidence: Evidence,
+) -> Replayed:
+    require_unchanged(subject.stamps)
+    seen = measuring.observation
+    _, here = compose(subject, seen, (), None, None)
+    return Replayed(
+        receipt_sha256=receipt_sha256,
+        processes=measuring.count("timed"),
+        tokens=seen.tokens,
+        differs_at=seen.differs_at,
+        rate=obtained_again(evidence, here, tokens_per_second),
+        version=_version(evidence.flamegate_version),
+        commit=_commit(evidence.commit, subject.commit),
+        machine=tuple(
+            f"{each.field} was {each.baseline} and is {each.current}"
+            for each in machine_differences(evidence, here)
+        ),
+        redacted=tuple(redacted_parts(evidence.workload)),
+    )
+
+
+def _version(then: str) -> str | None:
+    if then == __version__:
+        return None
+    return f"It was measured with flamegate {shown(then)}, and replayed with {__version__}"
+
+
+def _commit(then: Commit | None, now: Commit | None) -> str | None:
+    """Say what else is checked out here; None where it is the very same code, or nothing is."""
+    if then is None and now is None:
+        return None
+    if then is not None and now is not None:
+        clean = not then.uncommitted and not now.uncommitted
+        if clean and (then.revision == now.revision or then.same_code(now)):
+            return None
+    return f"It was measured at {_told_commit(then)}, and replayed at {_told_commit(now)}"
+
+
+def _told_commit(commit: Commit | None) -> str:
+    if commit is None:
+        return "no commit"
+    changed = f" and {commit.uncommitted} changed files" if commit.uncommitted else ""
+    return f"{shown(commit.revision[:12])}{changed}"
+
+
+def _would_run(workload: Workload) -> str:
+    """Return what a recipe would run, as lists of arguments, with nothing hidden in it."""
+    words: dict[str, object] = {
+        "command": list(workload.command),
+        "target": workload.target,
+        "build": list(workload.build),
+        "env": dict(workload.env),
+        "prompt": workload.prompt if workload.command or workload.target else None,
+    }
+    told = [f"{name} {_words(value)}" for name, value in words.items() if value]
+    return f"the engine {workload.engine} with {', '.join(told)}"
+
+
+def _words(value: object) -> str:
+    text = json.dumps(value).replace("\x7f", "\\u007f")
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    return f"{text[:_LONGEST_SHOWN]}... ({len(text):,} characters)"

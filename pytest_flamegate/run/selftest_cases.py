@@ -1,0 +1,312 @@
+"""The cases that really measure: a slowed function, the same code, another function faster."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.gate import FIRST_LOOKS, exit_code, headline, judge, judge_pairs
+from pytest_flamegate.gate.signals import in_words
+from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.artifacts import FOLDED
+from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
+from pytest_flamegate.run.seal import seal
+from pytest_flamegate.run.selftest import Happened, below, case, closed, is_open, means, share_of
+
+if TYPE_CHECKING:
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.run.seal import Sealed
+    from pytest_flamegate.run.selftest import Bench
+
+
+CLEAR = 1.3
+"""How far past the threshold a drop has to be for a gate that missed it to be called wrong."""
+
+
+@case("slowed", "{extra} of {frame}", "regressed, exit code 1", ("injection",))
+def slowed(bench: Bench) -> Happened:
+    """Expect extra work in one function to close the gate."""
+    verdict = bench.slowed.verdict
+    if verdict.verdict == "regressed" and exit_code(verdict) == 1 and not is_open(verdict):
+        return Happened(_told(verdict), "ok", headline(verdict))
+    if verdict.verdict == "inconclusive":
+        return Happened(_told(verdict), "undecided", headline(verdict))
+    small = _too_small(bench) if verdict.verdict == "pass" else None
+    if small is not None:
+        return Happened(_told(verdict), "undecided", small)
+    return Happened(_told(verdict), "differs", headline(verdict))
+
+
+@case("named", "{extra} of {frame}", "{frame} is named", ("injection", "profile"))
+def named(bench: Bench) -> Happened:
+    """Expect the verdict on extra work to say in which function it is."""
+    assert bench.asked.slowed is not None
+    frame, verdict = bench.asked.slowed.frame, bench.slowed.verdict
+    names = verdict.explained_by[:1] or tuple(row.name for row in verdict.attribution[:1])
+    if verdict.verdict != "regressed" or not names:
+        return Happened("nothing is named", "undecided", headline(verdict))
+    if means(frame, names[0]):
+        return Happened(names[0], "ok", headline(verdict))
+    if below(frame, names[0], bench.slowed.head):
+        return Happened(f"{names[0]}, which it calls", "ok", headline(verdict))
+    # What explains it is certain; the row with the largest change alone is not.
+    return Happened(names[0], "differs" if verdict.explained_by else "undecided", headline(verdict))
+
+
+@case("same code", "nothing: the same code twice", "not regressed")
+def same_code(bench: Bench) -> Happened:
+    """Expect the same code not to close the gate; noise may leave it undecided."""
+    verdict = bench.same.verdict
+    if verdict.verdict in ("pass", "improved", "inconclusive"):
+        return Happened(_told(verdict), "ok", headline(verdict))
+    rate = verdict.false_alarm_rate
+    promised = f" One in {1 / rate:.0f} may be a false alarm: run it again." if rate else ""
+    return Happened(_told(verdict), "differs", headline(verdict) + promised)
+
+
+@case("faster", "{another} made faster", "improved or pass", ("injection", "other"))
+def another_faster(bench: Bench) -> Happened:
+    """Expect the gate to stay open: beside a faster function the others only weigh more."""
+    verdict = bench.faster.verdict
+    if verdict.verdict in ("improved", "pass") and is_open(verdict) and exit_code(verdict) == 0:
+        return Happened(_told(verdict), "ok", headline(verdict))
+    undecided = verdict.verdict == "inconclusive"
+    return Happened(_told(verdict), "undecided" if undecided else "differs", headline(verdict))
+
+
+@case(
+    "neighbours",
+    "{another} made faster",
+    "shares rise, nothing costs more",
+    ("injection", "other", "profile"),
+)
+def neighbours(bench: Bench) -> Happened:
+    """Expect of none whose share rose to be told that it costs more."""
+    verdict = bench.faster.verdict
+    dearer = [spot.name for spot in verdict.hotspots if spot.finding == "costs_more"]
+    if dearer:
+        return Happened(f"{dearer[0]} costs more", "differs", headline(verdict))
+    rates = verdict.false_alarm_rate or 0.0
+    rose = [
+        spot.share
+        for spot in verdict.hotspots
+        if spot.share.shift_pp > 0.0 and spot.share.p_adjusted <= rates
+    ]
+    if not rose:
+        return Happened("no share rose for certain", "undecided", headline(verdict))
+    most = max(rose, key=lambda share: share.shift_pp)
+    return Happened(f"{most.name} {most.shift_pp:+.1f} pp, costs no more", "ok", headline(verdict))
+
+
+def _told(verdict: Verdict) -> str:
+    """Return the verdict and by how much tokens per second changed."""
+    rate = verdict.signal()
+    if rate is None or rate.change_pct is None:
+        return f"{verdict.verdict}, {verdict.reasons[0].code}"
+    return f"{verdict.verdict}, {in_words(rate.change_pct)}"
+
+
+def _too_small(bench: Bench) -> str | None:
+    """Say why the gate was right to let so little work pass; None where it was not."""
+    injection = bench.asked.slowed
+    assert injection is not None
+    share = share_of(injection.frame, bench.slowed.base)
+    if share is None:
+        return f"No profile says what part of the time {injection.frame} takes."
+    allowed_pct = bench.asked.workload.thresholds.tokens_per_second_pct
+    # What x percent more of a part s does to tokens per second: 1 / (1 + s·x).
+    drop_pct = 100.0 * (1.0 - 1.0 / (1.0 + share * injection.extra_pct / 100.0))
+    if drop_pct >= CLEAR * allowed_pct:
+        return None
+    left = 1.0 - CLEAR * allowed_pct / 100.0
+    enough = f"Say --extra {math.ceil(100.0 * (1.0 / left - 1.0) / share)}%" if left > 0 else ""
+    return (
+        f"{injection.frame} takes {100.0 * share:.0f} % of the time, so "
+        f"+{injection.extra_pct:g} % of it is {drop_pct:.1f} % of tokens per second, and "
+        f"{allowed_pct:g} % is allowed. {enough or 'Allow less'}, or slow a hotter function."
+    )
+
+
+FASTER = 1.5
+
+
+@case("swapped sides", "base and head exchanged", "dishonest, E_SIDES_SWAPPED")
+def swapped_sides(bench: Bench) -> Happened:
+    """Hand in head as the base: slower work would look like an improvement."""
+    base, head = bench.pair
+    return closed(_paired(bench, head.evidence, base.evidence), "dishonest", "E_SIDES_SWAPPED")
+
+
+@case("swapped baseline", "baseline and run exchanged", "not_comparable, E_SIDES_SWAPPED")
+def swapped_baseline(bench: Bench) -> Happened:
+    """Hand in a run as the baseline that is younger than what it is held to."""
+    older, newer = bench.pair
+    return closed(
+        _stored(bench, newer.evidence, older.evidence), "not_comparable", "E_SIDES_SWAPPED"
+    )
+
+
+@case("no samples", "a profiler that saw nothing", "refused, E_NO_SAMPLES", ("profile",))
+def no_samples(bench: Bench) -> Happened:
+    """Seal what a profiler took no sample of."""
+    unmeasured = bench.side("head", None, bench.settings.compare_budget_s)
+    try:
+        seal(unmeasured.subject, unmeasured.measuring)
+    except UndecidedError as error:
+        fits = error.code == "E_NO_SAMPLES" and error.exit_code != 0
+        return Happened(f"refused, {error.code}", "ok" if fits else "differs", str(error))
+    return Happened("sealed", "differs", "A profile without a sample was sealed.")
+
+
+@case("empty profile", "all samples removed", "inconclusive, E_NO_SAMPLES", ("profile",))
+def empty_profile(bench: Bench) -> Happened:
+    """Take all samples away: in an empty profile no share can drift."""
+    base, head = bench.pair
+    profile = head.evidence.profile
+    assert profile is not None
+    emptied = tuple(
+        replace(process, samples=0, self_samples=MappingProxyType({}))
+        for process in profile.processes
+    )
+    spoiled = replace(head.evidence, profile=replace(profile, samples=0, processes=emptied))
+    return closed(_paired(bench, base.evidence, spoiled), "inconclusive", "E_NO_SAMPLES")
+
+
+@case("copied run", "the run accepted as its own baseline", "dishonest, E_COPIED_BASELINE")
+def copied_run(bench: Bench) -> Happened:
+    """Hold a run to itself: it can only pass."""
+    _, head = bench.pair
+    keeper = bench.keeper("copied")
+    name = bench.asked.workload.name
+    keeper.shelves.accept(keeper.machine_id, name, head.files)
+    baseline = keeper.baseline(name)
+    assert baseline is not None
+    return closed(
+        _stored(bench, baseline.evidence, head.evidence), "dishonest", "E_COPIED_BASELINE"
+    )
+
+
+@case("copied process", "one process counted twice", "inconclusive, E_CONSTANT_SAMPLES")
+def copied_process(bench: Bench) -> Happened:
+    """Count a copy under another process id, as if it were independent."""
+    base, head = bench.pair
+    first = next(run for run in head.evidence.runs if run.role == "timed")
+    copy = replace(first, pid=first.pid + 1, started_ticks=(first.started_ticks or 0) + 1)
+    spoiled = replace(head.evidence, runs=(*head.evidence.runs, copy))
+    return closed(_paired(bench, base.evidence, spoiled), "inconclusive", "E_CONSTANT_SAMPLES")
+
+
+@case("wrong direction", "the metric's direction flipped", "not_comparable, E_DIRECTION_DIFFERS")
+def wrong_direction(bench: Bench) -> Happened:
+    """Let less count as better on one side: slower would be an improvement."""
+    base, head = bench.pair
+    flipped = tuple(
+        replace(metric, direction="lower_is_better")
+        if metric.name == "tokens_per_second"
+        else metric
+        for metric in head.evidence.metrics
+    )
+    spoiled = replace(head.evidence, metrics=flipped)
+    return closed(_paired(bench, base.evidence, spoiled), "not_comparable", "E_DIRECTION_DIFFERS")
+
+
+@case("no baseline", "no baseline accepted", "no_baseline, E_NO_BASELINE")
+def no_baseline(bench: Bench) -> Happened:
+    """Hold a run to nothing: that is no pass."""
+    _, head = bench.pair
+    found = bench.keeper("empty").baseline(bench.asked.workload.name)
+    verdict = _stored(bench, found.evidence if found else None, head.evidence)
+    return closed(verdict, "no_baseline", "E_NO_BASELINE")
+
+
+@case("edited receipt", "its tokens/s × 1.5", "refused, E_RECEIPT_CHANGED", ("profile",))
+def edited_receipt(bench: Bench) -> Happened:
+    """Edit a figure by hand: the evidence names other bytes."""
+    _, head = bench.pair
+    return _refused(head, _edited(head), head.evidence, "E_RECEIPT_CHANGED")
+
+
+@case("forged receipt", "the same, its hash made to fit", "refused, E_TPS_MISMATCH", ("profile",))
+def forged_receipt(bench: Bench) -> Happened:
+    """Edit it and make the hash fit: the observer's own clock contradicts it."""
+    _, head = bench.pair
+    receipt = _edited(head)
+    digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
+    fitting = replace(head.evidence, receipt_sha256=digest)
+    return _refused(head, receipt, fitting, "E_TPS_MISMATCH")
+
+
+@case("few pairs", f"all but {FIRST_LOOKS[0] - 1} pairs removed", "inconclusive, E_FEW_PAIRS")
+def few_pairs(bench: Bench) -> Happened:
+    """Leave fewer pairs than the first look needs, whatever they say."""
+    base, head = (_first_pairs(side.evidence, FIRST_LOOKS[0] - 1) for side in bench.pair)
+    return closed(_paired(bench, base, head), "inconclusive", "E_FEW_PAIRS")
+
+
+@case("other tokens", "one token changed", "not_comparable, E_TOKENS_DIFFER")
+def other_tokens(bench: Bench) -> Happened:
+    """Change a token of one side: it did other work."""
+    base, head = bench.pair
+    tokens = (f"not {head.evidence.tokens[0]}", *head.evidence.tokens[1:])
+    spoiled = replace(head.evidence, tokens=tokens, token_digest=token_digest(tokens))
+    return closed(_paired(bench, base.evidence, spoiled), "not_comparable", "E_TOKENS_DIFFER")
+
+
+def _paired(bench: Bench, base: Evidence, head: Evidence) -> Verdict:
+    return judge_pairs(
+        base,
+        head,
+        bench.asked.workload.thresholds,
+        grade="SELF_REPORTED",
+        share_drift=bench.settings.share_drift,
+    )
+
+
+def _stored(bench: Bench, baseline: Evidence | None, current: Evidence) -> Verdict:
+    return judge(
+        baseline,
+        current,
+        bench.asked.workload.thresholds,
+        grade="SELF_REPORTED",
+        share_drift=bench.settings.share_drift,
+    )
+
+
+def _first_pairs(evidence: Evidence, count: int) -> Evidence:
+    kept = tuple(
+        run
+        for run in evidence.runs
+        if run.role != "timed" or (run.pair is not None and run.pair < count)
+    )
+    return replace(evidence, runs=kept)
+
+
+def _edited(sealed: Sealed) -> Receipt:
+    """Return the receipt with a better figure; ``UndecidedError`` where none was written."""
+    if sealed.receipt is None:
+        raise UndecidedError(
+            "E_NO_RECEIPT", "No receipt was written.", "Give it more time (--budget)."
+        )
+    return replace(sealed.receipt, tokens_per_second=FASTER * sealed.receipt.tokens_per_second)
+
+
+def _refused(sealed: Sealed, receipt: Receipt, evidence: Evidence, code: str) -> Happened:
+    """Verify a spoiled receipt, after the honest one: a refusal of both would show nothing."""
+    found = verify_receipt(
+        encode_receipt(receipt),
+        evidence=encode_evidence(evidence),
+        profile_folded=sealed.files[FOLDED],
+    )
+    codes = [refusal.code for refusal in found.refusals]
+    honest = sealed.verification is not None and sealed.verification.ok
+    fits = honest and not found.ok and code in codes
+    shown = code if code in codes else next(iter(codes), "no reason")
+    words = f"{'accepted' if found.ok else 'refused'}, {shown}"
+    detail = " ".join(refusal.message for refusal in found.refusals)
+    return Happened(words, "ok" if fits else "differs", detail)

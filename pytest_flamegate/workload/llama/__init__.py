@@ -1,1 +1,0 @@
-"""llama.cpp in the process that is observed: one file for each library that brings it."""
