@@ -1,30 +1,35 @@
-"""What holds for all tests."""
+"""Setup of all tests: Hypothesis, and the lanes in which pytest-xdist runs them."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.sharing import together
-
-# A busy machine takes its time over an example; that is no defect of what is tested.
+# An example may take long on a busy machine; that is no defect of the code under test.
 settings.register_profile("flamegate", settings(deadline=None))
 settings.load_profile("flamegate")
 
-# How this run was asked for is no matter of the runs that tests start.
+# The options of this run must not reach the pytest runs that tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under ``-n N`` spread the tests by what must stay together, whatever ``--dist`` says."""
-    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Under ``-n N`` distribute tests by lane, whatever ``--dist`` says."""
+    if getattr(config.option, "dist", "no") != "no":
+        config.option.dist = "loadgroup"
 
-    class Together(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return together(nodeid)
 
-    return Together(config, log)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put all tests that measure on one worker, and the tests of a module on one worker.
+
+    Two measurements at the same time would disturb each other. A module's fixtures are made
+    once if its tests stay together.
+    """
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        measures = item.get_closest_marker("measures") is not None
+        item.add_marker(pytest.mark.xdist_group("measures" if measures else path))

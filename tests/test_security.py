@@ -232,7 +232,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "core/schema.py": "a schema out of this package",
         "profile/formats/speedscope.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
-        "profile/profilers/base.py": "what a tool's driver wrote for its own parser in the same run",
+        "profile/profilers/base.py": "what a tool's driver wrote for its parser in the same run",
         "bricks/wire.py": "what this package's own child tells of its bricks; every field and "
         "value is checked as it is read",
         "child/serve.py": _ARGUMENT,
@@ -267,7 +267,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/profilers/base.py": _TEMPORARY,
         "profile/profilers/perf.py": _TEMPORARY,
         "profile/profilers/trial.py": _TEMPORARY,
-        "profile/profilers/jitdump.py": "cleans and removes what CPython wrote for a process of ours",
+        "profile/profilers/jitdump.py": "removes what CPython wrote for a process of ours",
         "run/selftest.py": _TEMPORARY,
     },
 }

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.aa import Counted, allowed, deviates, inclusive, itself, row
 from tests.profile.profiles import native, profile
 
+pytestmark = pytest.mark.measures
+
 A, B, C = (native(name, "lib.so") for name in "abc")
 
 

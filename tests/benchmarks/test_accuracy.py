@@ -11,6 +11,8 @@ from pytest_flamegate.core.errors import ToolError
 from tests.profile.profiles import native, python
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 MAIN, WORK = native("main", "x"), python("sixty", "x.py")
 
 

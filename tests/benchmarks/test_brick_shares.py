@@ -14,6 +14,8 @@ from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.profile.model import Frame
 from tests.bricks.factory import brick
 
+pytestmark = pytest.mark.measures
+
 
 def test_each_brick_of_the_engine_is_of_one_function() -> None:
     engine = load_engine({"model": str(MODEL_PATH)})

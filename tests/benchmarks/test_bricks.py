@@ -5,6 +5,8 @@ import pytest
 from benchmarks import bricks
 from benchmarks.tables import Table
 
+pytestmark = pytest.mark.measures
+
 
 def test_its_sections_are_those_that_are_told() -> None:
     assert list(bricks.SECTIONS) == ["cost", "graphs", "shares"]

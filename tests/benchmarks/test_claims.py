@@ -9,6 +9,8 @@ from benchmarks.streams import Pair
 from benchmarks.time_to_power import Kind, Needed
 from tests.benchmarks.made import pair
 
+pytestmark = pytest.mark.measures
+
 
 def replay(took_s: float = 10.0, **counts: int) -> Replay:
     """So many gates of each decision."""

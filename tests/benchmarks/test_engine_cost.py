@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from benchmarks.engine_cost import Pair, added_pct, cost, row
 from benchmarks.told_or_kept import SOURCE, TakesTurns, order
 from pytest_flamegate.config.workload import Workload
@@ -9,6 +11,8 @@ from pytest_flamegate.core.clocks import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.measures
 
 
 def generate(prompt: str, max_tokens: int) -> Iterator[int]:

@@ -12,6 +12,8 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block, Run
 
+pytestmark = pytest.mark.measures
+
 SAID = {"tokens": 3.0, "decode_tokens": 2.0, "decode_ms": 10.0}
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks import engine_slower
 from benchmarks.engine_slower import Gate, Repository, read_gate, table
 from tests.workload.repositories import git
@@ -9,7 +11,8 @@ from tests.workload.repositories import git
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+
+pytestmark = pytest.mark.measures
 
 
 def test_counts_come_with_bounds_and_what_else_was_said() -> None:

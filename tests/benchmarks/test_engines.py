@@ -12,6 +12,8 @@ from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.measures
+
 
 def test_the_embedded_engine_is_always_measured() -> None:
     assert next(workloads()).engine == "embedded"

@@ -13,6 +13,8 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers.perf_script import parse_script
 from tests.profile.profiles import DATA
 
+pytestmark = pytest.mark.measures
+
 SAMPLES = grown.split((DATA / "perf-script-dwarf.txt").read_bytes())
 
 

@@ -11,6 +11,8 @@ from benchmarks.peers import Missing
 from benchmarks.tables import Table, as_markdown, as_text, percent, span
 from benchmarks.time_to_power import growing
 
+pytestmark = pytest.mark.measures
+
 
 def test_a_table_is_aligned_or_markdown() -> None:
     table = Table("Title", ("method", "s"), (("a", "10"), ("long name", "–")))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks import kernel_false_alarms
 from benchmarks.tables import as_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+
+pytestmark = pytest.mark.measures
 
 
 def kept(verdict: str, change_pct: float | None = None) -> kernel_false_alarms.Record:

@@ -8,6 +8,8 @@ from benchmarks.ours import flamegate, flamegate_up_to
 from pytest_flamegate.gate.pairs import FIRST_LOOKS
 from tests.benchmarks.made import pairs
 
+pytestmark = pytest.mark.measures
+
 QUIET = [0.1, -0.1, 0.2, -0.2, 0.0] * 6
 """Percent by which heads of unchanged code differ here."""
 

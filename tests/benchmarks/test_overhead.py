@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.overhead import SETTINGS, Cost, Setting, cost, quartiles, table
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.profile import Probe
+
+pytestmark = pytest.mark.measures
 
 
 def test_cost_is_profiled_over_untouched() -> None:

@@ -18,6 +18,8 @@ from benchmarks.replay import Method
 from benchmarks.streams import Pair, Process
 from tests.benchmarks.made import pair, pairs
 
+pytestmark = pytest.mark.measures
+
 QUIET = [0.1, -0.1, 0.2, -0.2, 0.0] * 8
 """Percent by which heads of unchanged code differ here."""
 

@@ -8,6 +8,8 @@ from benchmarks import profiles
 from benchmarks.tables import Table
 from pytest_flamegate.core.errors import ToolError
 
+pytestmark = pytest.mark.measures
+
 
 def test_a_section_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

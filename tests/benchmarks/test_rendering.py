@@ -9,6 +9,8 @@ from benchmarks.rendering import distinct_stacks, drawn, grown
 from pytest_flamegate.profile import unfold
 from tests.profile.profiles import native, profile
 
+pytestmark = pytest.mark.measures
+
 
 def test_stacks_are_distinct_and_are_folded_text() -> None:
     stacks = unfold(distinct_stacks(200))

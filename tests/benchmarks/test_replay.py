@@ -19,6 +19,8 @@ from benchmarks.replay import (
 from benchmarks.streams import Pair
 from tests.benchmarks.made import pair, pairs
 
+pytestmark = pytest.mark.measures
+
 
 def seen(most: int, uses: int) -> tuple[Method, list[list[float]]]:
     """A method that notes what it was given and uses the first ``uses`` pairs of it."""

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.signing import table
+
+pytestmark = pytest.mark.measures
 
 
 def test_unsigned_and_signed_receipts_are_timed() -> None:

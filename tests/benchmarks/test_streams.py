@@ -11,6 +11,8 @@ from benchmarks.streams import apart, cells, centred, read
 from pytest_flamegate.core.errors import FlamegateError
 from tests.benchmarks.made import pair, pairs
 
+pytestmark = pytest.mark.measures
+
 SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}
 LINE: dict[str, object] = {
     "effect_pct": 3.0,

@@ -16,6 +16,8 @@ from benchmarks.textbook import (
 )
 from tests.benchmarks.made import pair
 
+pytestmark = pytest.mark.measures
+
 Says = Callable[[Sequence[float], Sequence[float]], bool]
 
 

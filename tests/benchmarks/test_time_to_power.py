@@ -8,6 +8,8 @@ from benchmarks.streams import Pair
 from benchmarks.time_to_power import SIZES, Growing, growing, needed, pairs_to_power
 from tests.benchmarks.made import pairs
 
+pytestmark = pytest.mark.measures
+
 
 def replayed(*said: tuple[Decision, int]) -> Replay:
     return Replay(tuple(Outcome(what, pairs, 2.0 * pairs) for what, pairs in said), drawn=True)

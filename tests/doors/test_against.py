@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 UNPROFILED = ("--flamegate", "--flamegate-profiler=none", "--flamegate-budget=20")
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.doors.project import QUICK, Project, workload
 
+pytestmark = pytest.mark.measures
+
 ENGINE = """\
 def burn(rounds):
     x = 1

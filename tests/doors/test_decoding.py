@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.model import Covers
 
+pytestmark = pytest.mark.measures
+
 
 PREFILL: Stack = (python("main"), python("prefill"))
 DECODE: Stack = (python("main"), python("decode"))

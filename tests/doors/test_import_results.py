@@ -13,6 +13,8 @@ from pytest_flamegate.receipt import Grade, verify_receipt
 from tests.receipt.factory import build
 from tests.receipt.imports.test_formats import DATA
 
+pytestmark = pytest.mark.measures
+
 Told = pytest.CaptureFixture[str]
 
 

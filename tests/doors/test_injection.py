@@ -13,6 +13,8 @@ from tests.doors.project import QUICK, SEEN, refused, workload
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 TOY = """
 def light(x):
     for _ in range(1000):

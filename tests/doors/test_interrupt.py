@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tests.doors.project import Project
 
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is no signal there")
+pytestmark = [
+    pytest.mark.measures,
+    pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is no signal there"),
+]
 _TIMEOUT_S = 60.0
 _CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 

@@ -17,6 +17,8 @@ from tests.workload.repositories import git
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 @pytest.fixture
 def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:

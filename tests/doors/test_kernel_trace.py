@@ -15,6 +15,8 @@ from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.run.instruments import read_traces, trace_kernels
 from tests.profile.profiles import DATA
 
+pytestmark = pytest.mark.measures
+
 TARGET = """
 import os, shutil
 

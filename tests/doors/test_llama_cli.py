@@ -19,6 +19,8 @@ from tests.tools import require, smollm2
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 SCRIPT = Path(__file__).parents[1] / "workload" / "llama_cli.py"
 SAYS = (

@@ -20,6 +20,8 @@ from tests.workload.repositories import git
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 DECLARED = """\
 [workloads.{name}]

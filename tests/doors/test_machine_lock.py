@@ -21,6 +21,8 @@ from tests.doors.project import QUICK, Project, workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.measures
+
 
 HOLDS = """
 import sys, time

@@ -18,6 +18,8 @@ from pytest_flamegate.run.outcome import Outcome
 from pytest_flamegate.run.session import Session
 from tests.workload.gguf_files import GgufFile, write_large_model
 
+pytestmark = pytest.mark.measures
+
 PRINTS = "print('a b c')"
 REPLACES = "import os, sys; p = sys.argv[1]; open(p + '~', 'wb').write(open(p, 'rb').read())"
 REPLACES = f"{REPLACES}; os.replace(p + '~', p); {PRINTS}"

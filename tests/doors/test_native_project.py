@@ -16,6 +16,8 @@ from tests.workload.repositories import git
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.measures
+
 
 ENGINE = """\
 #include <stdio.h>

@@ -14,6 +14,8 @@ from tests.doors.project import JUDGED, QUICK, ROUNDS, SEEN, workload, write_toy
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 FILES = {
     "receipt.json",
     "evidence.json",

@@ -15,6 +15,8 @@ from tests.tools import require
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
 BUDGET = ("--flamegate", "--flamegate-budget=2")

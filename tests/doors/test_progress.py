@@ -18,6 +18,8 @@ from tests.doors.project import QUICK, workload
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 @pytest.mark.parametrize(("spent", "full"), [(0.0, 0), (0.03, 0), (0.5, 7), (0.97, 14), (1.0, 14)])
 def test_the_bar_fills(spent: float, full: int) -> None:

@@ -6,10 +6,14 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.doors.project import SEEN
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
+pytestmark = pytest.mark.measures
 
 SERVER = """\
 import http.server

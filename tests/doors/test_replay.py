@@ -32,6 +32,8 @@ from tests.receipt.factory import build
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.measures
+
 
 EMBEDDED = '[workloads.emb]\nprompt = "2+2="\nmax_tokens = 1\n'
 PROGRAM = """\

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 def words(path: Path) -> str:
     """The text of the page without its scripts, styles and tags."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 
 _PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 TOY = """\

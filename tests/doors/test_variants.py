@@ -13,6 +13,8 @@ from pytest_flamegate.engines.declare import read_file
 from tests.doors.project import QUICK, SEEN, Project, refused, workload
 from tests.doors.test_collect import collected
 
+pytestmark = pytest.mark.measures
+
 TOYS = (
     workload("toy"),
     "[workloads.toy.variants.small]\nenv = { A = '1' }",

@@ -11,6 +11,8 @@ from tests.doors.project import QUICK, SEEN, workload
 if TYPE_CHECKING:
     from tests.doors.project import Project
 
+pytestmark = pytest.mark.measures
+
 pytest.importorskip("xdist")
 
 GATES = """

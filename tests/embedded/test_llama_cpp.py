@@ -13,6 +13,8 @@ from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS
 from pytest_flamegate.child.embedded.transformer import Transformer
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 # A process of its own: its native threads and its log would disturb the tests.
 PROGRAM = """
 import json, sys

@@ -9,6 +9,8 @@ import pytest
 
 from pytest_flamegate.child.embedded import WORKLOADS
 
+pytestmark = pytest.mark.measures
+
 PROGRAM = [sys.executable, "-m", "pytest_flamegate.child.embedded"]
 
 

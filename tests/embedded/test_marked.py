@@ -23,6 +23,8 @@ from pytest_flamegate.observe.observer import Observer
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickTotals, Recorded
 
+pytestmark = pytest.mark.measures
+
 
 PROMPT, TOKENS = "What is 2+2?", 10
 

@@ -18,6 +18,8 @@ from tests.profile.fakes import PERF, PYSPY, SPEEDSCOPE, Tools
 from tests.profile.test_choose import BOTH, SPY
 from tests.profile.test_choose import PERF as NO_PYTHON
 
+pytestmark = pytest.mark.measures
+
 DENIED = {"err": "Permission Denied: Try running again with elevated permissions", "code": 1}
 
 

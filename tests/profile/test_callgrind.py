@@ -21,6 +21,8 @@ from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 OUT = "version: 1\nevents: Ir\nfn=(1) {name}\n1 {cost}\ntotals: {total}\n"
 ILLEGAL = """vex amd64->IR: unhandled instruction bytes: 0x62 0xF1 0x7C 0x48
 ==1== valgrind: Unrecognised instruction at address 0x10914c.

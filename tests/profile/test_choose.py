@@ -8,6 +8,8 @@ from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, passed_over, profilers
 from pytest_flamegate.profile.profilers.perf import python_flags
 
+pytestmark = pytest.mark.measures
+
 SPY = Probe("py-spy", "0.4.3", usable=True, sees_python=True, sees_native=False)
 PERF = Probe("perf", "6.1", usable=True, sees_python=False, sees_native=True)
 BOTH = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)

@@ -24,6 +24,8 @@ from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 TARGETS = """
 import os, sys
 

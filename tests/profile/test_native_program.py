@@ -14,6 +14,8 @@ from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.run.seal import STACK_FLOOR
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 # Its layers keep 20 KB on the stack, as those of llama.cpp keep more.
 PROGRAM = """
 __attribute__((noinline)) double gemv(int n)

@@ -19,6 +19,8 @@ from pytest_flamegate.profile.formats.writing import export_profile
 from tests.profile.profiles import native, profile, python, system
 from tests.profile.test_fold import STACKS
 
+pytestmark = pytest.mark.measures
+
 TAKEN = profile(
     {
         (python("<module>"), python("run"), native("sgemv", "libblas.so")): 3,

@@ -18,6 +18,8 @@ from pytest_flamegate.profile import Setup
 from pytest_flamegate.profile.profilers import perf, pyspy
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 _SPIN = """
 import ctypes, time
 ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_long(-1), 0, 0, 0)

@@ -28,6 +28,8 @@ from pytest_flamegate.profile import (
 from pytest_flamegate.profile.profilers import jitdump, perf, pyspy
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 SETUP = Setup(project=Path(__file__).parent)
 # Two kinds of work under the workload's root. It announces itself on stdout once it is warm,
 # and ends quietly on SIGINT.

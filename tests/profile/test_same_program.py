@@ -15,6 +15,8 @@ from pytest_flamegate.profile import Frame, Profile, Profiler, Setup, cut, label
 from pytest_flamegate.profile.profilers import perf, pyspy
 from tests.tools import require
 
+pytestmark = pytest.mark.measures
+
 # Work that is the same in every run: Python's own, NumPy's, a lambda's, and the kernel's.
 PROGRAM = """
 import os

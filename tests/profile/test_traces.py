@@ -14,6 +14,8 @@ from pytest_flamegate.profile.formats.reading import format_of, parse_profile
 from pytest_flamegate.profile.formats.traces import onnx_kernels, torch_kernels
 from tests.profile.profiles import DATA
 
+pytestmark = pytest.mark.measures
+
 TORCH = (DATA / "torch-trace.json").read_bytes()
 STACKS = (DATA / "torch-trace-stacks.json").read_bytes()
 ONNX = (DATA / "onnx-trace.json").read_bytes()

@@ -31,7 +31,9 @@ READERS = (
     "receipt/verify",
 )
 """Modules that refuse before any rule is asked."""
-_WRITING = frozenset({"E_CANNOT_WRITE", "E_CANNOT_ENCODE", "E_NO_SCHEMA", "E_VERDICT_SCHEMA"})
+_WRITING = frozenset(
+    {"E_BAD_NAME", "E_CANNOT_WRITE", "E_CANNOT_ENCODE", "E_NO_SCHEMA", "E_VERDICT_SCHEMA"}
+)
 _CODE = re.compile(r"[EW](?:_[A-Z0-9]+)+")
 
 

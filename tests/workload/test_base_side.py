@@ -20,6 +20,8 @@ from pytest_flamegate.observe.streamed import answer
 from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
 from tests.workload.repositories import repository, write
 
+pytestmark = pytest.mark.measures
+
 ENGINE = """
 from pathlib import Path
 from pkg.words import SIDE

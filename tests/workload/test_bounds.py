@@ -20,6 +20,8 @@ from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.profile.formats import reading
 from pytest_flamegate.profile.formats.reading import unpacked
 
+pytestmark = pytest.mark.measures
+
 MIB = 1 << 20
 
 

@@ -11,6 +11,8 @@ from pytest_flamegate.config.workload import BrickBudget, Thresholds
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.declare import read_file
 
+pytestmark = pytest.mark.measures
+
 
 def of(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
     return dict(thresholds(None, None, "here: ", below or Thresholds(), bricks).bricks)

@@ -23,6 +23,8 @@ from pytest_flamegate.observe.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+pytestmark = pytest.mark.measures
+
 
 TOKENS = 3
 WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())

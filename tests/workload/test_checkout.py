@@ -20,6 +20,8 @@ from pytest_flamegate.observe import worktree
 from pytest_flamegate.observe.worktree import open_checkout
 from tests.workload.repositories import git, repository, write
 
+pytestmark = pytest.mark.measures
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

@@ -13,6 +13,8 @@ from pytest_flamegate.core import clocks
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.measures
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells ticks since boot")
 def test_a_process_has_a_start() -> None:

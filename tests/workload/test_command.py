@@ -14,6 +14,8 @@ from pytest_flamegate.observe.observer import Observer
 from tests.workload.sources.test_cutting import word_level
 from tests.workload.test_observer import assert_nothing_left, command_workload, observer
 
+pytestmark = pytest.mark.measures
+
 TIMING = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
 
 

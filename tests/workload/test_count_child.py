@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process import Result
+
+pytestmark = pytest.mark.measures
 
 TARGET = """
 import os

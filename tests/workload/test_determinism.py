@@ -14,6 +14,8 @@ from pytest_flamegate.observe.environment import KNOBS, environment, requested
 from pytest_flamegate.observe.observer import Observer
 from tests.workload.knobs_table import table
 
+pytestmark = pytest.mark.measures
+
 
 def workload(kind: str, **changes: object) -> Workload:
     return Workload("w", kind, "p", 64, "test", **changes)  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from tests.receipt.factory import build
 from tests.workload.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
 from tests.workload.test_observer import command_workload, observer, python_workload
 
+pytestmark = pytest.mark.measures
+
 ELSEWHERE = 4_000_001
 """No process of this machine: beyond the largest number that the kernel gives."""
 OTHER = 4_000_002

@@ -19,6 +19,8 @@ from pytest_flamegate.observe.served import ServedProcess
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.measures
+
 
 TESTS = """\
 import os

@@ -21,6 +21,8 @@ from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
 from tests.workload.test_observer import command_workload, observer, python_workload
 
+pytestmark = pytest.mark.measures
+
 TOKEN_S = 0.002
 UNSEEN = {"time_to_first_token_ms", "prefill_tokens_per_second", "inter_token_latency_ms"}
 LATE_S = 0.03

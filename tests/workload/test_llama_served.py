@@ -20,6 +20,8 @@ from pytest_flamegate.observe.observer import Observer
 from tests.tools import require
 from tests.workload.fake_llama import TALKS
 
+pytestmark = pytest.mark.measures
+
 WITHIN_S = 120.0
 
 

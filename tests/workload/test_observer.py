@@ -16,6 +16,8 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observer import Observer
 
+pytestmark = pytest.mark.measures
+
 TARGET = """
 import os, sys, time
 def spin(seconds):

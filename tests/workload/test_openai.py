@@ -17,6 +17,8 @@ from pytest_flamegate.observe.one_token import retell
 from pytest_flamegate.profile.profilers.instructions import count
 from tests.workload.endpoints import SERVER, observer, running, workload
 
+pytestmark = pytest.mark.measures
+
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
 
 

@@ -17,6 +17,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe.http import free_port
 from tests.workload.endpoints import observer, running, workload
 
+pytestmark = pytest.mark.measures
+
 
 def refusal(of: Workload) -> FlamegateError:
     seen = observer(of)

@@ -21,6 +21,8 @@ from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.run.lock import DIRECTORY
 from tests.tools import require, smollm2
 
+pytestmark = pytest.mark.measures
+
 EMBEDDED = Path(pytest_flamegate.__file__).parent / "embedded" / "model.gguf"
 SCRIPT = Path(__file__).with_name("llama.py")
 TIMEOUT_S = 400

@@ -13,6 +13,8 @@ import pytest
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 
+pytestmark = pytest.mark.measures
+
 # A parent that ignores SIGTERM, with a child in a new session that ignores it too, and an orphan.
 TREE = """
 import os, signal, subprocess, sys, time

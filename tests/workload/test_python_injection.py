@@ -14,6 +14,8 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt.compose import recipe
 
+pytestmark = pytest.mark.measures
+
 # Each call takes 200 µs of CPU time, however fast the machine is just now.
 TOY = """
 import math

@@ -14,6 +14,8 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 
+pytestmark = pytest.mark.measures
+
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())
 HEAVY = {"torch", "transformers", "onnxruntime_genai", "ctranslate2", "vllm", "numpy"}

@@ -12,6 +12,8 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served, Streamed
 from pytest_flamegate.observe.one_token import retell, retold
 
+pytestmark = pytest.mark.measures
+
 
 def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[Streamed, Workload]:
     workload = Workload("w", "command", prompt, max_tokens, "test", Path(), command)

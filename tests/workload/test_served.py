@@ -21,6 +21,8 @@ from pytest_flamegate.observe.served import ServedProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.measures
+
 
 WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
 

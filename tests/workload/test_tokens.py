@@ -16,6 +16,8 @@ from pytest_flamegate.engines.tokens import plain_token, tokens_of
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
 
+pytestmark = pytest.mark.measures
+
 
 class Tensor:
     """As torch's: an index where it holds one whole number, and an item in any case."""

@@ -14,7 +14,10 @@ from pytest_flamegate.core import process
 from tests.workload.hung import hang
 from tests.workload.trees import SHAPES
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+pytestmark = [
+    pytest.mark.measures,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers"),
+]
 
 CLEANS_UP = """
 import os, signal, sys, time
