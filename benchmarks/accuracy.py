@@ -71,7 +71,7 @@ def sampled(
     profiler = PROFILERS[name](Setup(python_engine=python))
     probe = profiler.probe()
     if not probe.usable:
-        raise ToolError(probe.code, probe.reason, probe.todo)
+        raise ToolError(probe.code, probe.reason, probe.remedy)
     if python and not probe.sees_python:
         raise ToolError("E_NOT_PYTHON", "it does not see Python functions here", "Use another.")
     argv = [program[0], *profiler.python_flags, *program[1:], str(turns)]

@@ -146,12 +146,12 @@ def _has(module: str) -> bool:
 def measure(model: Path, rounds: int, bench: str | None) -> dict[str, list[Rates]]:
     """Measure every source ``rounds`` times, in random order within a round."""
     rng = random.Random(0)
-    todo = sources(model, bench or shutil.which(BENCH), shutil.which(COMPLETION))
-    found: dict[str, list[Rates]] = {name: [] for name in todo}
+    remedy = sources(model, bench or shutil.which(BENCH), shutil.which(COMPLETION))
+    found: dict[str, list[Rates]] = {name: [] for name in remedy}
     for _ in range(rounds):
         cpu = rng.choice(sorted(os.sched_getaffinity(0)))
-        for name in rng.sample(list(todo), len(todo)):
-            source = todo[name]
+        for name in rng.sample(list(remedy), len(remedy)):
+            source = remedy[name]
             found[name] += (
                 llama_bench(source, model, cpu)
                 if isinstance(source, str)

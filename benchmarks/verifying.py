@@ -185,10 +185,10 @@ def sized() -> Table:
 
 def compared(what: str, files: Sequence[Files], count: int) -> Table:
     """Hold it against what others do to the same bytes; rounds alternate, the least counts."""
-    todo = {"flamegate, all of it": with_evidence, **peers()}
-    best = dict.fromkeys(todo, float("inf"))
+    remedy = {"flamegate, all of it": with_evidence, **peers()}
+    best = dict.fromkeys(remedy, float("inf"))
     for _ in range(5):
-        for name, do in todo.items():
+        for name, do in remedy.items():
             best[name] = min(best[name], spent(do, files, count // 5).each_ms)
     ours = best["flamegate, all of it"]
     rows = tuple((name, f"{ms:.3f}", f"{ms / ours:.2f}") for name, ms in best.items())

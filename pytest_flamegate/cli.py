@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlamegateError as error:
         from pytest_flamegate.commands.common import harmless
 
-        told = harmless(f"{error.code}: {error.what}\n{error.todo}")
+        told = harmless(f"{error.code}: {error.problem}\n{error.remedy}")
         print(told, file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt as end:

@@ -226,9 +226,9 @@ class Relocator(MetaPathFinder):
             '"--inplace"].',
         )
 
-    def _refused(self, code: str, what: str, todo: str) -> ToolError:
+    def _refused(self, code: str, what: str, remedy: str) -> ToolError:
         """Keep the refusal: an engine may swallow it and go on without the module."""
-        self.refusal = self.refusal or ToolError(code, what, todo)
+        self.refusal = self.refusal or ToolError(code, what, remedy)
         return self.refusal
 
 

@@ -165,7 +165,12 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
         return 0
     except FlamegateError as error:
         usage = isinstance(error, UsageError)
-        failure = {"code": error.code, "what": error.what, "todo": error.todo, "usage": usage}
+        failure = {
+            "code": error.code,
+            "what": error.problem,
+            "remedy": error.remedy,
+            "usage": usage,
+        }
     except (Exception, SystemExit) as error:
         import traceback
 
@@ -175,7 +180,7 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
             "code": "E_ENGINE_RAISED",
             "what": f"The engine raised {type(error).__name__}: {error} "
             f"({os.path.basename(where.filename)}:{where.lineno}).",  # noqa: PTH119
-            "todo": "Run the engine by itself with the same prompt to see the whole traceback.",
+            "remedy": "Run the engine by itself with the same prompt to see the whole traceback.",
             "usage": False,
         }
     else:

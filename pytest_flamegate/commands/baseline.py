@@ -185,7 +185,7 @@ def _line(directory: Path) -> str:
     try:
         evidence = read_evidence(directory)
     except FlamegateError as error:
-        return f"unusable: {error.what}"
+        return f"unusable: {error.problem}"
     rate = value_of(evidence.metrics, "tokens_per_second") or 0.0
     commit = evidence.commit.revision[:7] if evidence.commit else "no commit"
     return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}"

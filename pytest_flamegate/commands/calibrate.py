@@ -71,8 +71,8 @@ def run(parsed: argparse.Namespace) -> int:
     if refused:
         raise UndecidedError(
             refused[0].code,
-            " ".join(each.what for each in refused),
-            " ".join(dict.fromkeys(each.todo for each in refused)),
+            " ".join(each.problem for each in refused),
+            " ".join(dict.fromkeys(each.remedy for each in refused)),
         )
     return 0
 
@@ -134,7 +134,7 @@ def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Pro
     except ToolError as error:
         if session.settings.profiler not in ("auto", COUNTER):
             raise
-        line.tell(f"hotspots are not calibrated: {error.code}: {error.what}")
+        line.tell(f"hotspots are not calibrated: {error.code}: {error.problem}")
         return None
 
 

@@ -76,7 +76,7 @@ def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
         return [
             "no profiler sees them here; tokens per second can still be gated: "
             "pytest --flamegate --flamegate-profiler=none",
-            f"{error.code}: {error.what}",
+            f"{error.code}: {error.problem}",
         ]
     probe = probes[profiler.name]
     seen = "Python" if setup.python_engine else "native"
@@ -121,7 +121,7 @@ def _probe_lines(probe: Probe) -> list[str]:
         return [f"{probe.profiler:<10} {_GOOD}  {words}", *notes]
     return [
         f"{probe.profiler:<10} {_BAD}  {probe.code}: {probe.reason}",
-        f"{'':<14} {probe.todo}",
+        f"{'':<14} {probe.remedy}",
     ]
 
 
@@ -130,7 +130,7 @@ def _counts_lines(probe: Probe) -> list[str]:
     if probe.usable:
         good, words, more = _GOOD, f"{probe.version}, instruction counts available", probe.notes
     else:
-        good, more = _BAD, (probe.todo,)
+        good, more = _BAD, (probe.remedy,)
         words = f"{probe.code}: no instruction counts: {probe.reason}"
     return [f"{probe.profiler:<10} {good}  {words}", *(f"{'':<14} {line}" for line in more)]
 

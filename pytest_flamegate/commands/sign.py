@@ -179,7 +179,7 @@ def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
 
     for part in (sources.receipt, sources.evidence, sources.folded):
         if isinstance(part, Refusal):
-            raise ReceiptError(part.code, part.message, part.todo)
+            raise ReceiptError(part.code, part.message, part.remedy)
     files = sources.files
     found = verify_receipt(
         files[RECEIPT_NAME],
@@ -192,7 +192,7 @@ def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
         raise ReceiptError(
             "E_NOT_SIGNED",
             f"{str(path)!a} is not signed: {first.code}: {first.message}",
-            first.todo or "Run it again, and sign what that run writes.",
+            first.remedy or "Run it again, and sign what that run writes.",
         )
     return files
 

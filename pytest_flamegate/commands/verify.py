@@ -281,6 +281,6 @@ def _document(answer: Answer) -> dict[str, object]:
     if (replayed := replay_document(found)) is not None:
         document["replayed"] = replayed
     if answer.error is not None:
-        message = f"{answer.error.what} {answer.error.todo}"
+        message = f"{answer.error.problem} {answer.error.remedy}"
         document["not_replayed"] = {"code": answer.error.code, "message": message}
     return document

@@ -153,13 +153,13 @@ def _ini_value(config: pytest.Config, knob: Knob) -> Any:
     except Exception as error:
         import pytest
 
-        todo = {"flag": "Say true or false.", "number": "Give a figure."}.get(
+        remedy = {"flag": "Say true or false.", "number": "Give a figure."}.get(
             knob.kind, "Give text."
         )
         # pytest 8 lets the ValueError of a bad figure through, pytest 9 wraps it without the key.
         raise pytest.UsageError(
             f"E_BAD_OPTION: The configuration file's {knob.ini_name} is not understood: {error}. "
-            f"{todo}"
+            f"{remedy}"
         ) from None
 
 

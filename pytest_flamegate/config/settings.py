@@ -113,9 +113,9 @@ def _value(path: Path, knob: Knob, given: object) -> object:
         return given
     if knob.kind == "number" and isinstance(given, (str, int, float)):
         return given  # what is no figure is refused where all of them are checked
-    todo = {"flag": "Say true or false.", "number": "Give a figure."}.get(knob.kind, "Give text.")
+    remedy = {"flag": "Say true or false.", "number": "Give a figure."}.get(knob.kind, "Give text.")
     raise UsageError(
-        "E_BAD_OPTION", f"{knob.ini_name} in {str(path)!a} is not understood: {given!r}.", todo
+        "E_BAD_OPTION", f"{knob.ini_name} in {str(path)!a} is not understood: {given!r}.", remedy
     )
 
 

@@ -59,8 +59,8 @@ def sampling(table: Mapping[str, Any], where: str) -> Sampling:
     return asked
 
 
-def _refuse(where: str, key: str, value: object, todo: str) -> NoReturn:
-    raise UsageError("E_BAD_VALUE", f"{where}: {key} is {told(value)}.", todo)
+def _refuse(where: str, key: str, value: object, remedy: str) -> NoReturn:
+    raise UsageError("E_BAD_VALUE", f"{where}: {key} is {told(value)}.", remedy)
 
 
 DEFAULTS = Thresholds()

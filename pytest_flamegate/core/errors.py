@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 class FlamegateError(Exception):
     """Something was refused or failed, and the user can act on it.
 
-    ``code`` is stable and starts with ``E_``; ``what`` says what happened and
-    ``todo`` what to do about it, each one sentence.
+    ``code`` is stable and starts with ``E_``; ``problem`` says what happened and
+    ``remedy`` what to do about it, each one sentence.
     """
 
     exit_code: ClassVar[int] = 5
 
-    def __init__(self, code: str, what: str, todo: str) -> None:
-        super().__init__(code, what, todo)
+    def __init__(self, code: str, problem: str, remedy: str) -> None:
+        super().__init__(code, problem, remedy)
         self.code = code
-        self.what = what
-        self.todo = todo
+        self.problem = problem
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.what} {self.todo}"
+        return f"{self.code}: {self.problem} {self.remedy}"
 
 
 class UsageError(FlamegateError):
@@ -78,9 +78,9 @@ def system_errors() -> Iterator[None]:
         yield
     except OSError as error:
         path = f": {error.filename!a}" if error.filename is not None else ""
-        todo = _TODO.get(error.errno or 0, "Repair that, and run it again.")
+        remedy = _TODO.get(error.errno or 0, "Repair that, and run it again.")
         raise ToolError(
-            "E_SYSTEM", f"The system refused: {error.strerror or error}{path}.", todo
+            "E_SYSTEM", f"The system refused: {error.strerror or error}{path}.", remedy
         ) from error
     except MemoryError as error:
         raise ToolError("E_SYSTEM", "There is not enough memory.", _TODO[errno.ENOMEM]) from error

@@ -66,13 +66,13 @@ class Refused:
 
     def __init__(self, code: str, what: str) -> None:
         self.code = code
-        self.what = what
+        self.problem = what
 
     def __call__(self, why: str) -> ReceiptError:
         """Return the refusal for ``why``, a few words."""
         return ReceiptError(
             self.code,
-            f"{self.what} is malformed: {escape(why, _SHOWN)}.",
+            f"{self.problem} is malformed: {escape(why, _SHOWN)}.",
             "Have the tool that wrote it write it again.",
         )
 
@@ -449,7 +449,7 @@ def loads(data: bytes, *, max_bytes: int = RECEIPT_MAX_BYTES, max_depth: int = M
     """Return the document that ``data`` holds; ReceiptError where ``parse`` refuses."""
     document = parse(data, max_bytes=max_bytes, max_depth=max_depth)
     if isinstance(document, Refusal):
-        raise ReceiptError(document.code, document.message, document.todo)
+        raise ReceiptError(document.code, document.message, document.remedy)
     return document
 
 

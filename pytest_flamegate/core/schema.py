@@ -387,8 +387,8 @@ def _fault(path: list[str], complaint: str, kind: Kind) -> Fault:
     if kind == "receipt" and top is not None:
         code = _FIELD_CODES.get(top, code)
     where = shown(".".join(path)) if path else f"The {kind}"
-    todo = f"See the {kind} schema {VERSION} for what belongs there."
-    return Fault(top, Refusal(code, f"{where} {complaint}.", todo))
+    remedy = f"See the {kind} schema {VERSION} for what belongs there."
+    return Fault(top, Refusal(code, f"{where} {complaint}.", remedy))
 
 
 def _complaint(error: ValidationError) -> str:

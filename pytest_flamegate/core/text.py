@@ -133,7 +133,7 @@ class Finding:
 
     code: str
     message: str
-    todo: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

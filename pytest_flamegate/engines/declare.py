@@ -230,8 +230,8 @@ def _variant(declared: Declared, file: str) -> None:
     where = f"{file}: variant {declared.variant!r} of workload {declared.family!r}"
     _can_name(declared.variant or "", where)
     if not isinstance(declared.own, dict):
-        todo = f"Write [workloads.{declared.family}.{KEY}.{declared.variant}]."
-        raise UsageError("E_BAD_VALUE", f"{where} is no table.", todo)
+        remedy = f"Write [workloads.{declared.family}.{KEY}.{declared.variant}]."
+        raise UsageError("E_BAD_VALUE", f"{where} is no table.", remedy)
     known(declared.own, set(_KINDS), where)
     _kinds(declared.own, where)
 

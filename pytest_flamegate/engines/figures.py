@@ -323,6 +323,6 @@ def bad_figure(source: str, what: str) -> ToolError:
     )
 
 
-def bad_source(source: str, what: str, todo: str) -> ToolError:
+def bad_source(source: str, what: str, remedy: str) -> ToolError:
     """Return the refusal of a report that cannot be read."""
-    return ToolError("E_BAD_SOURCE", f"What the program reports ({source}) {what}.", todo)
+    return ToolError("E_BAD_SOURCE", f"What the program reports ({source}) {what}.", remedy)

@@ -152,9 +152,9 @@ def _check_request(workload: Workload) -> None:
         )
 
 
-def _bad(workload: Workload, key: str, todo: str) -> UsageError:
+def _bad(workload: Workload, key: str, remedy: str) -> UsageError:
     shown = told(workload.options.get(key))
-    return UsageError("E_BAD_VALUE", f"Workload {workload.name!r}: {key} is {shown}.", todo)
+    return UsageError("E_BAD_VALUE", f"Workload {workload.name!r}: {key} is {shown}.", remedy)
 
 
 def _is_python(program: str, directory: Path) -> bool:

@@ -229,10 +229,10 @@ def tokens_of(returned: Any) -> Iterable[Any]:
     if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
         return returned  # type: ignore[no-any-return]
     if hasattr(returned, "__aiter__") or hasattr(returned, "__await__"):
-        todo = "Run the event loop inside of the function, and yield each token from there."
+        remedy = "Run the event loop inside of the function, and yield each token from there."
     else:
-        todo = "Have it yield each token as soon as it is made: its id, or its text."
-    raise _refused("E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.", todo)
+        remedy = "Have it yield each token as soon as it is made: its id, or its text."
+    raise _refused("E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.", remedy)
 
 
 def plain_token(token: Any) -> int | str | bytes:
@@ -260,8 +260,8 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__!a}"
 
 
-def _refused(code: str, what: str, todo: str) -> ToolError:
+def _refused(code: str, what: str, remedy: str) -> ToolError:
     # Imported late: a process that is measured loads no more than it needs.
     from pytest_flamegate.core.errors import ToolError
 
-    return ToolError(code, what, todo)
+    return ToolError(code, what, remedy)

@@ -324,12 +324,12 @@ def unknown(name: str, seen: Iterable[str], window: Window) -> Reason:
 
 def absent(name: str, side: str, window: Window) -> Reason:
     """Return why a brick that one side shows alone cannot be judged."""
-    todo = (
+    remedy = (
         "Accept a new baseline."
         if side == "baseline"
         else "Mark it again, or take its budget out of bricks."
     )
-    return Reason("E_BRICK_ABSENT", f"{name} does not run{_WITHIN[window]} at the {side}. {todo}")
+    return Reason("E_BRICK_ABSENT", f"{name} does not run{_WITHIN[window]} at the {side}. {remedy}")
 
 
 def not_measured(name: str) -> Reason:

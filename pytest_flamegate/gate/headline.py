@@ -64,14 +64,14 @@ def _inconclusive(verdict: Verdict, rate: Signal) -> str:
     if pressure is not None and pressure >= _BUSY_PCT:
         parts.append(f"something waited for a CPU {pressure:.0f} % of the time")
     smallest = rate.smallest_detectable_pct
-    todo = (
+    remedy = (
         "give it more time (--flamegate-budget)"
         if "timed" in verdict.helped_by or verdict.pairs is not None
         else "compare in pairs (--flamegate-against=REV)"
     )
     if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
-        todo = f"on this machine ask for ≥ {math.ceil(smallest)} % or {todo}"
-    return "; ".join([*parts, todo])
+        remedy = f"on this machine ask for ≥ {math.ceil(smallest)} % or {remedy}"
+    return "; ".join([*parts, remedy])
 
 
 def _measured(verdict: Verdict) -> str:

@@ -99,7 +99,7 @@ def obtained_again(claimed: Evidence, here: Evidence, tokens_per_second: float) 
     try:
         then, now = measurement_of(claimed), measurement_of(here)
     except UndecidedError as error:
-        return replace(told, why=error.what)
+        return replace(told, why=error.problem)
     fewest = min(len(then.timed), len(now.timed))
     if fewest < MIN_PROCESSES:
         return replace(told, why=f"One side has {fewest} timed processes, not {MIN_PROCESSES}.")

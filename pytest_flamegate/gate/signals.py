@@ -37,7 +37,7 @@ class Reason:
     @classmethod
     def of(cls, error: FlamegateError) -> Reason:
         """Return the reason that a refusal gives."""
-        return cls(error.code, f"{error.what} {error.todo}")
+        return cls(error.code, f"{error.problem} {error.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class _Place:
 
     def __exit__(self, _type: object, error: object, _trace: object) -> None:
         if isinstance(error, FlamegateError):
-            what = error.what.removeprefix(_MALFORMED).rstrip(".")
+            what = error.problem.removeprefix(_MALFORMED).rstrip(".")
             raise _malformed(f"{self._place}: {what}.") from None
 
 

@@ -451,7 +451,7 @@ def _digest(value: Any) -> TensorDigest:
     try:
         key = key_of(value["name"], value["layer"], value["position"])
     except UsageError as error:
-        raise _refused_digest_file(error.what) from None
+        raise _refused_digest_file(error.problem) from None
     dtype, sha256, trueno = value["dtype"], value["sha256"], value["trueno"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise _refused_digest_file(f"{key} has values of a type that is not known")

@@ -98,24 +98,24 @@ class Search:
             return []
         found: set[Path] = set()
         done: set[tuple[Path, int]] = set()
-        todo = [(directory, 0)]
-        while todo and self.complete:
-            place = todo.pop()
+        remedy = [(directory, 0)]
+        while remedy and self.complete:
+            place = remedy.pop()
             if place in done:
                 continue
             done.add(place)
             here, at = place
             part, last = parts[at], at == len(parts) - 1
             if part == "**":
-                todo.append((here, at + 1))
-                todo += [(here / name, at) for name in self._directories(here)]
+                remedy.append((here, at + 1))
+                remedy += [(here / name, at) for name in self._directories(here)]
                 continue
             names = self._matching(here, part) if _is_pattern(part) else [part]
             paths = [here / name for name in names]
             if last:
                 found.update(filter(is_file, paths))
             else:
-                todo += [(path, at + 1) for path in paths if os.path.isdir(path)]  # noqa: PTH112
+                remedy += [(path, at + 1) for path in paths if os.path.isdir(path)]  # noqa: PTH112
         return sorted(found)
 
     def names(self, directory: Path) -> list[str]:

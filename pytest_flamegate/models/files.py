@@ -102,7 +102,7 @@ def require_unchanged(before: Sequence[Stamp]) -> None:
         try:
             now = stamp(known.path)
         except ToolError as error:
-            raise _changed(known.path, error.what) from None
+            raise _changed(known.path, error.problem) from None
         if now != known:
             raise _changed(known.path, _difference(known, now))
 

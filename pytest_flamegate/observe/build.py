@@ -78,8 +78,8 @@ def build(workload: Workload, *, always: bool = False) -> Build | None:
         result = process.run(argv, timeout_s=_TIMEOUT_S, env=env, cwd=workload.directory)
     except ToolError as error:
         hint = shell_hint(argv) if error.code == "E_CANNOT_START" else ""
-        what = f"The build of workload {workload.name!r}: {error.what}"
-        raise ToolError(error.code, what, hint or error.todo) from None
+        what = f"The build of workload {workload.name!r}: {error.problem}"
+        raise ToolError(error.code, what, hint or error.remedy) from None
     if result.returncode != 0:
         output = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
         told = [line.strip() for line in output if line.strip()][-_LAST_LINES:]
@@ -245,14 +245,14 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _missing(argv: Sequence[str], built: Build | None) -> ToolError:
-    what, todo = f"Cannot start {argv[0]!r}: no such program.", shell_hint(argv)
+    what, remedy = f"Cannot start {argv[0]!r}: no such program.", shell_hint(argv)
     if built is not None and built.ran:
         what = f"The build ran, and {argv[0]!r} is not there."
-        todo = (
-            todo
+        remedy = (
+            remedy
             or "In command, name what the build makes (CARGO_TARGET_DIR may lead it elsewhere)."
         )
     elif built is not None:
         what = f"{argv[0]!r} is not there, and {SKIP}=1 skipped the build that makes it."
-        todo = f"Unset {SKIP}, or build by hand first: {' '.join(built.argv)}"
-    return ToolError("E_CANNOT_START", what, todo)
+        remedy = f"Unset {SKIP}, or build by hand first: {' '.join(built.argv)}"
+    return ToolError("E_CANNOT_START", what, remedy)

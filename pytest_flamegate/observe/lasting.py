@@ -164,4 +164,4 @@ def told(text: str) -> FlamegateError:
     """Return the refusal that a process itself told in ``text``, as JSON."""
     failure: dict[str, Any] = json.loads(text)
     kind = UsageError if failure["usage"] else ToolError
-    return kind(failure["code"], failure["what"], failure["todo"])
+    return kind(failure["code"], failure["what"], failure["remedy"])

@@ -352,7 +352,7 @@ def _repository(directory: Path) -> tuple[Path, Path]:
         top = git.run(directory, "rev-parse", "--show-toplevel", timeout_s=_ASK_S)
         common = git.run(directory, "rev-parse", "--git-common-dir", timeout_s=_ASK_S)
     except ToolError as error:
-        raise _no_repository(directory, error.what.rstrip(".")) from None
+        raise _no_repository(directory, error.problem.rstrip(".")) from None
     for result in (top, common):
         if result.returncode != 0:
             raise _no_repository(directory, git.last_words(result))
@@ -411,10 +411,10 @@ def _unknown(directory: Path, rev: str, words: str) -> UsageError:
         what = f"{rev!r} names no commit: the repository has none yet."
     else:
         what = f"{rev!r} names no commit of the repository around {directory}{words}."
-    todo = "Name a branch, a tag or a commit that git log shows here, or fetch it first."
+    remedy = "Name a branch, a tag or a commit that git log shows here, or fetch it first."
     if remote := _on_a_remote(directory, rev):
-        todo = f"Did you mean {remote}? There is no local branch of this name."
-    return UsageError("E_REV_UNKNOWN", what, todo)
+        remedy = f"Did you mean {remote}? There is no local branch of this name."
+    return UsageError("E_REV_UNKNOWN", what, remedy)
 
 
 def _on_a_remote(directory: Path, rev: str) -> str | None:

@@ -327,13 +327,13 @@ class _Joined:
 
 def _with_roots(found: Difference, states: dict[str, State]) -> Difference:
     roots: list[PathChange] = []
-    todo = _below(tree(found.base.profile.stacks), tree(found.head.profile.stacks), roots)
+    pending = _below(tree(found.base.profile.stacks), tree(found.head.profile.stacks), roots)
     entered: list[_Joined] = []
     # A list and not recursion: a stack may be deeper than Python's own.
-    while todo:
-        joined = todo.pop()
+    while pending:
+        joined = pending.pop()
         entered.append(joined)
-        todo.extend(_below(joined.old, joined.new, joined.children))
+        pending.extend(_below(joined.old, joined.new, joined.children))
     # There are more paths than functions, and each of them is asked about.
     certain_z = max(found.certain_z, _certain_z(map(_own_samples, entered)))
     # Whoever was entered later stands below: so children are done before their callers.

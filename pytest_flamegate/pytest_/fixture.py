@@ -153,5 +153,5 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _refuse(code: str, what: str, todo: str) -> NoReturn:
-    pytest.fail(f"error: {code}: {what} {todo}", pytrace=False)
+def _refuse(code: str, what: str, remedy: str) -> NoReturn:
+    pytest.fail(f"error: {code}: {what} {remedy}", pytrace=False)

@@ -101,8 +101,8 @@ def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
     try:
         return thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
     except UsageError as error:
-        what = error.what.replace(" tokens_per_second is", " throughput is")
-        raise UsageError(error.code, what, error.todo) from None
+        what = error.problem.replace(" tokens_per_second is", " throughput is")
+        raise UsageError(error.code, what, error.remedy) from None
 
 
 def _work(name: str, given: object, item: pytest.Function) -> int | None:

@@ -96,22 +96,22 @@ def _read(directory: Path, known: Collection[str]) -> tuple[Evidence, tuple[Batc
         try:
             batches = from_plain(_OldRecord, json.loads(_bytes(path))).batches
         except ReceiptError as error:
-            raise corrupt(path, error.what) from None
+            raise corrupt(path, error.problem) from None
     path = directory / ACCEPTED_EVIDENCE
     try:
         return decode_evidence(_bytes(path, EVIDENCE_MAX_BYTES)), batches
     except FlamegateError as error:
-        raise corrupt(path, error.what) from None
+        raise corrupt(path, error.problem) from None
 
 
 def _record(path: Path) -> Record:
     try:
         document = json.loads(_bytes(path))
         for fault in schema.validate(document, "baseline")[:1]:
-            raise ReceiptError(fault.code, fault.message, fault.todo)
+            raise ReceiptError(fault.code, fault.message, fault.remedy)
         return from_plain(Record, document)
     except FlamegateError as error:
-        raise corrupt(path, error.what) from None
+        raise corrupt(path, error.problem) from None
 
 
 def _check(directory: Path, record: Record, known: Collection[str]) -> None:
@@ -134,7 +134,7 @@ def _bytes(path: Path, limit: int = RECEIPT_MAX_BYTES) -> bytes:
     try:
         return read_beneath(path.parents[3], shelf, machine, workload, name, limit=limit)
     except FlamegateError as error:
-        raise corrupt(path, error.what) from None
+        raise corrupt(path, error.problem) from None
 
 
 def corrupt(path: Path, why: str) -> ReceiptError:
@@ -184,7 +184,7 @@ def read_history(path: Path, decode: Callable[[object], T]) -> Lines[T]:
         try:
             lines.append(decode(json.loads(data)))
         except ReceiptError as error:
-            spoilt.append(f"Line {number} of {path} does not count: {error.what}")
+            spoilt.append(f"Line {number} of {path} does not count: {error.problem}")
     told = spoilt[:_TOLD]
     if len(spoilt) > _TOLD:
         told.append(f"{len(spoilt) - _TOLD:,} more lines of {path} do not count either.")
@@ -221,7 +221,7 @@ def _run(document: object) -> Mapping[str, object]:
 
 def _check_history(line: Mapping[str, object]) -> None:
     for fault in schema.validate(line, "history")[:1]:
-        raise ReceiptError(fault.code, fault.message, fault.todo)
+        raise ReceiptError(fault.code, fault.message, fault.remedy)
 
 
 RECEIPT, EVIDENCE = "receipt.json", ACCEPTED_EVIDENCE

@@ -122,7 +122,7 @@ def _checked(data: bytes, kind: Kind, max_bytes: int) -> dict[str, object]:
     refusals = schema.validate(document, kind)
     if refusals:
         first = refusals[0]
-        raise ReceiptError(first.code, first.message, first.todo)
+        raise ReceiptError(first.code, first.message, first.remedy)
     assert isinstance(document, dict)  # the schema says so
     return document
 

@@ -64,7 +64,7 @@ class Grade(IntEnum):
         return f"what a green answer would prove: {proof}. Nothing more."
 
     @property
-    def todo(self) -> str:
+    def remedy(self) -> str:
         """What to do where this grade is wanted and not reached."""
         if self is Grade.ATTESTED:
             return "Have it signed with flamegate sign and give the signer's public key."

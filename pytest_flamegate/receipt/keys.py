@@ -102,7 +102,7 @@ def read_pem(source: Source) -> bytes:
     """Return the content of a key's file, or the bytes given; UsageError ``E_BAD_KEY``."""
     raw = read_source(source, KEY_MAX_BYTES)
     if isinstance(raw, Refusal):
-        raise UsageError("E_BAD_KEY", f"The key cannot be used. {raw.message}", raw.todo)
+        raise UsageError("E_BAD_KEY", f"The key cannot be used. {raw.message}", raw.remedy)
     return raw
 
 
@@ -182,5 +182,7 @@ def _kind(key: object) -> str:
     return type(key).__name__.lstrip("_")
 
 
-def _bad(what: str, todo: str = "Give an Ed25519 key as flamegate keygen writes it.") -> UsageError:
-    return UsageError("E_BAD_KEY", f"The key cannot be used. {what}.", todo)
+def _bad(
+    what: str, remedy: str = "Give an Ed25519 key as flamegate keygen writes it."
+) -> UsageError:
+    return UsageError("E_BAD_KEY", f"The key cannot be used. {what}.", remedy)

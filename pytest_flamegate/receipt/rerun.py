@@ -62,7 +62,7 @@ def workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
     except UsageError as error:
         raise ReceiptError(
             "E_REPLAY_RECIPE",
-            f"The evidence's recipe cannot be run: {error.code}: {error.what}",
+            f"The evidence's recipe cannot be run: {error.code}: {error.problem}",
             "Measure again with this version, which writes recipes that can be run.",
         ) from None
 

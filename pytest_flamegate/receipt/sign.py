@@ -69,7 +69,7 @@ signature is not met, and nothing about honesty."""
 @RULES.rule(
     "E_SIGNATURE_UNTRUSTED",
     "One of the signatures is by one of the keys given.",
-    todo="Give the signer's public key, or have somebody sign whose key you trust.",
+    remedy="Give the signer's public key, or have somebody sign whose key you trust.",
     protects=Grade.ATTESTED,
 )
 def _by_a_trusted_key(found: Attestation) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _by_a_trusted_key(found: Attestation) -> Iterator[str]:
 @RULES.rule(
     "E_SIGNATURE_PAYLOAD_TYPE",
     "What is signed is an in-toto statement by its type.",
-    todo=_SIGN_AGAIN,
+    remedy=_SIGN_AGAIN,
     protects=Grade.ATTESTED,
 )
 def _of_the_payload_type(found: Attestation) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _of_the_payload_type(found: Attestation) -> Iterator[str]:
 @RULES.rule(
     "E_SIGNATURE_STATEMENT",
     "What is signed is an in-toto statement, version 1.",
-    todo=_SIGN_AGAIN,
+    remedy=_SIGN_AGAIN,
     protects=Grade.ATTESTED,
 )
 def _a_statement(found: Attestation) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _a_statement(found: Attestation) -> Iterator[str]:
 @RULES.rule(
     "E_SIGNATURE_PREDICATE_TYPE",
     "The statement holds evidence of flamegate by its type.",
-    todo=_SIGN_AGAIN,
+    remedy=_SIGN_AGAIN,
     protects=Grade.ATTESTED,
 )
 def _of_the_predicate_type(found: Attestation) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _of_the_predicate_type(found: Attestation) -> Iterator[str]:
 @RULES.rule(
     "E_SIGNATURE_SUBJECT",
     "The statement names the receipt, its evidence and its profile, and nothing else.",
-    todo=_SIGN_AGAIN,
+    remedy=_SIGN_AGAIN,
     protects=Grade.ATTESTED,
 )
 def _about_these_files(found: Attestation) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _about_these_files(found: Attestation) -> Iterator[str]:
 @RULES.rule(
     "E_SIGNATURE_PREDICATE",
     "The evidence within the statement is the evidence beside the receipt.",
-    todo=_SIGN_AGAIN,
+    remedy=_SIGN_AGAIN,
     protects=Grade.ATTESTED,
 )
 def _with_this_evidence(found: Attestation) -> Iterator[str]:
@@ -161,7 +161,7 @@ def judge(source: Source | None, trusted: Sequence[Source], files: Mapping[str, 
         try:
             loaded.append(_public_key(key))
         except FlamegateError as error:
-            refusals.append(Refusal(error.code, error.what, error.todo))
+            refusals.append(Refusal(error.code, error.problem, error.remedy))
     raw = read_source(source, attestation.ENVELOPE_MAX_BYTES) if source is not None else _MISSING
     ours = attestation.encode_statement(files)
     envelope = raw if isinstance(raw, Refusal) else attestation.read(raw, ours)
@@ -174,7 +174,7 @@ def judge(source: Source | None, trusted: Sequence[Source], files: Mapping[str, 
     if signed_by is not None and envelope.payload != ours:
         said = attestation.read_statement(envelope.payload)
     found = Attestation(envelope, signed_by, said, files)
-    broken = tuple(Refusal(each.code, each.message, each.todo) for each in RULES.breaches(found))
+    broken = tuple(Refusal(each.code, each.message, each.remedy) for each in RULES.breaches(found))
     return Attested(None if broken else signed_by, broken)
 
 

@@ -103,7 +103,7 @@ def _beside(place: Directory | None, name: str, limit: int) -> bytes | Refusal |
     try:
         return place.read(name, limit)
     except FlamegateError as error:
-        return Refusal(error.code, error.what, error.todo)
+        return Refusal(error.code, error.problem, error.remedy)
 
 
 def _read(place: Directory | None, source: Source, limit: int) -> bytes | Refusal:
@@ -119,4 +119,4 @@ def _read(place: Directory | None, source: Source, limit: int) -> bytes | Refusa
             return read_bounded(path, limit)
         return place.read(path.name, limit)
     except FlamegateError as error:
-        return Refusal(error.code, error.what, error.todo)
+        return Refusal(error.code, error.problem, error.remedy)

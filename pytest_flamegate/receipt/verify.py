@@ -85,11 +85,11 @@ class Findings:
 
     def broken(self, breach: Breach) -> None:
         """Add a broken rule as a refusal."""
-        self.refuse(Refusal(breach.code, breach.message, breach.todo), breach.protects)
+        self.refuse(Refusal(breach.code, breach.message, breach.remedy), breach.protects)
 
     def noticed(self, breach: Breach) -> None:
         """Add a broken rule as a notice; it may still lower the grade."""
-        self.warnings.append(Notice(breach.code, breach.message, breach.todo))
+        self.warnings.append(Notice(breach.code, breach.message, breach.remedy))
         self.lower(breach.protects)
 
     def unfit(self) -> tuple[Notice, ...]:
@@ -100,7 +100,7 @@ class Findings:
             return (NO_EVIDENCE,)
         candidate = Candidate(self.case, tuple(self.suspicions))
         reasons = REASONS.breaches(candidate)
-        return tuple(Notice(each.code, each.message, each.todo) for each in reasons)
+        return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
 
     def lower(self, protects: Grade | None) -> None:
         """Let the grade fall below ``protects``."""
@@ -199,7 +199,7 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
     if wishes.require_grade is not None and (unseen or found.grade < wishes.require_grade):
         wanted = wishes.require_grade
         message = f"The grade is {found.grade.name}, wanted {wanted.name}."
-        found.refuse(Refusal("E_GRADE", message, wanted.todo), None)
+        found.refuse(Refusal("E_GRADE", message, wanted.remedy), None)
     return Verification(
         ok=not found.refusals,
         grade=found.grade,
@@ -274,7 +274,7 @@ def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | N
             try:
                 return from_plain(Evidence, parsed)
             except FlamegateError as error:
-                refusals = [Refusal(error.code, error.what, error.todo)]
+                refusals = [Refusal(error.code, error.problem, error.remedy)]
     else:
         refusals = [_of_evidence(raw)]
     for refusal in refusals:
@@ -283,7 +283,7 @@ def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | N
 
 
 def _of_evidence(refusal: Refusal) -> Refusal:
-    return Refusal(refusal.code, f"The evidence is refused: {refusal.message}", refusal.todo)
+    return Refusal(refusal.code, f"The evidence is refused: {refusal.message}", refusal.remedy)
 
 
 def _choose_policy(
@@ -304,7 +304,7 @@ def _choose_policy(
             return policy_of_engine(environment.get("FLAMEGATE_ENGINE"))
     except FlamegateError as error:
         protects = None if wishes.policy is not None else Grade.CONSISTENT
-        found.refuse(Refusal(error.code, error.what, error.todo), protects)
+        found.refuse(Refusal(error.code, error.problem, error.remedy), protects)
     return policy_for(None)
 
 

@@ -107,12 +107,12 @@ def _stackless_width(difference: Difference) -> float:
 
 def _weights(difference: Difference) -> tuple[dict[int, float], set[int]]:
     """Return the width of every path, and the paths that changed or lead to one that did."""
-    todo = list(difference.roots)
+    remedy = list(difference.roots)
     entered: list[PathChange] = []
-    while todo:
-        path = todo.pop()
+    while remedy:
+        path = remedy.pop()
         entered.append(path)
-        todo.extend(path.children)
+        remedy.extend(path.children)
     heavy: dict[int, float] = {}
     moved: set[int] = set()
     # Whoever was entered later stands below: so what is called comes before its callers.

@@ -119,20 +119,20 @@ def _numbered(values: Iterable[T]) -> dict[T, int]:
 def plain(profile: Profile) -> Iterator[Path]:
     """Yield the paths of one profile in preorder, siblings in the order of their names."""
     least = profile.samples / PARTS
-    todo: list[tuple[int, Group] | Path] = []
+    remedy: list[tuple[int, Group] | Path] = []
 
     def enter(stacks: Sequence[tuple[Stack, int]], depth: int) -> None:
         groups = split(stacks, depth)
         small = [group for group in groups if group.samples < least]
         if small:
             own = sum(group.samples for group in small)
-            todo.append(Path(depth, REST, own, together=len(small)))
-        todo.extend((depth, group) for group in reversed(groups) if group.samples >= least)
+            remedy.append(Path(depth, REST, own, together=len(small)))
+        remedy.extend((depth, group) for group in reversed(groups) if group.samples >= least)
 
     enter([each for each in profile.stacks.items() if each[1]], 0)
     # A list and not recursion: a stack may be deeper than Python's own.
-    while todo:
-        entry = todo.pop()
+    while remedy:
+        entry = remedy.pop()
         if isinstance(entry, Path):
             yield entry
             continue
@@ -144,7 +144,7 @@ def plain(profile: Profile) -> Iterator[Path]:
 def changed(difference: Difference) -> Iterator[Path]:
     """Yield the paths of both sides together in preorder."""
     least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
-    todo: list[tuple[int, PathChange] | Path] = []
+    remedy: list[tuple[int, PathChange] | Path] = []
 
     def enter(paths: Sequence[PathChange], depth: int) -> None:
         small: list[PathChange] = []
@@ -155,12 +155,12 @@ def changed(difference: Difference) -> Iterator[Path]:
         if small:
             now = sum(path.head_samples for path in small)
             was = sum(path.base_samples for path in small)
-            todo.append(Path(depth, REST, now, was, together=len(small)))
-        todo.extend((depth, path) for path in reversed(kept))
+            remedy.append(Path(depth, REST, now, was, together=len(small)))
+        remedy.extend((depth, path) for path in reversed(kept))
 
     enter(difference.roots, 0)
-    while todo:
-        entry = todo.pop()
+    while remedy:
+        entry = remedy.pop()
         if isinstance(entry, Path):
             yield entry
             continue

@@ -262,7 +262,7 @@ def guide_readme(entries: Sequence[GuideEntry], *, regenerate: str = "flamegate 
         "## Before and after",
         _COMPARING,
         "## When something is wrong",
-        "\n".join(f"- **{what}.** {todo}" for what, todo in _TROUBLE),
+        "\n".join(f"- **{what}.** {remedy}" for what, remedy in _TROUBLE),
     ]
     return "\n\n".join(parts) + "\n"
 

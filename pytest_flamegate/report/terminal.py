@@ -393,7 +393,7 @@ def verification_text(
     replayed = replay_line(found)
     replay = [replayed] if replayed is not None else []
     if error is not None:
-        failed = (error.code, visible(f"{error.what} {error.todo}", 20_000))
+        failed = (error.code, visible(f"{error.problem} {error.remedy}", 20_000))
         replay = ["not replayed:", *columns([failed], indent=2)]
     honest = f"honest: yes, {found.grade.name}" if found.honest else "honest: no"
     fit = "yes" if found.fit else "no" if found.honest else "not asked, for it is not honest"
@@ -414,7 +414,10 @@ def verification_text(
 def _findings(told: Sequence[Refusal | Notice]) -> list[str]:
     """Return a line for each finding: its code, what happened, what to do."""
     rows = [
-        (each.code, " ".join(filter(None, (visible(each.message, 1000), visible(each.todo, 1000)))))
+        (
+            each.code,
+            " ".join(filter(None, (visible(each.message, 1000), visible(each.remedy, 1000)))),
+        )
         for each in told
     ]
     return columns(rows, indent=2)

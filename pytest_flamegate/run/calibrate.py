@@ -273,7 +273,7 @@ def refusal(workload: str, found: Supported) -> UndecidedError | None:
         can.append(f"set tokens_per_second to {found.next_pct:g} %")
     if found.next_budget_s is not None:
         can.append(f"give it {found.next_budget_s:g} s (--flamegate-budget)")
-    todo = " or ".join(can) or "use a quieter machine, or a workload that varies less"
+    remedy = " or ".join(can) or "use a quieter machine, or a workload that varies less"
     rates = found.rates
     return UndecidedError(
         "E_THRESHOLD_TOO_SMALL",
@@ -282,5 +282,5 @@ def refusal(workload: str, found: Supported) -> UndecidedError | None:
         f"alarm, {100 * rates.miss.rate:.1f} % missed a drop of that size, and "
         f"{100 * max(rates.inconclusive_unchanged.rate, rates.inconclusive_twice.rate):.1f} % "
         "stayed undecided.",
-        f"{todo[0].upper()}{todo[1:]}.",
+        f"{remedy[0].upper()}{remedy[1:]}.",
     )

@@ -141,7 +141,7 @@ def load(
     try:
         found = decode(_read(shelves, path))
     except FlamegateError as error:
-        warn(f"The calibration {path} does not count: {error.what} Calibrate again.")
+        warn(f"The calibration {path} does not count: {error.problem} Calibrate again.")
         return None
     if (found.machine_id, found.workload) != (machine_id, workload.name):
         warn(
@@ -177,7 +177,7 @@ def load_ledger(shelves: Shelves, warn: Callable[[str], None]) -> tuple[LedgerLi
     try:
         found = read(shelves)
     except FlamegateError as error:
-        warn(f"The ledger does not count: {error.what}")
+        warn(f"The ledger does not count: {error.problem}")
         return ()
     for warning in found.warnings:
         warn(warning)

@@ -251,7 +251,7 @@ def _warm_up(side: Measured) -> None:
         if error.code == "E_BENCHMARK_NOT_FOUND":
             raise NoBaselineError(
                 "E_NOT_AT_REVISION",
-                f"At {commit}: {error.what}",
+                f"At {commit}: {error.problem}",
                 "Compare with a revision that has it; the next comparison will.",
             ) from None
-        raise type(error)(error.code, f"At {commit}: {error.what}", error.todo) from None
+        raise type(error)(error.code, f"At {commit}: {error.problem}", error.remedy) from None

@@ -125,8 +125,8 @@ def document(decode: DecodeProfile, evidence: Evidence) -> bytes:
     )
 
 
-def _nothing(why: str, todo: str) -> UndecidedError:
-    return UndecidedError("E_NO_DECODE", f"{why[0].upper()}{why[1:]}.", todo)
+def _nothing(why: str, remedy: str) -> UndecidedError:
+    return UndecidedError("E_NO_DECODE", f"{why[0].upper()}{why[1:]}.", remedy)
 
 
 def _take_turns(long: Measuring, short: Measuring) -> None:

@@ -118,7 +118,7 @@ class Instruments:
         """Return what should have measured the workload and could not, once it was measured."""
         told = [Reason(FALLBACK, words) for words in self._passed_over(workload)]
         if error := self._uncounted.get(workload.name):
-            why = f"Instructions were not counted: {error.code}: {error.what} {error.todo}"
+            why = f"Instructions were not counted: {error.code}: {error.problem} {error.remedy}"
             told.append(Reason(NOT_COUNTED, why))
         return tuple(told)
 
@@ -145,7 +145,7 @@ class Instruments:
                     profiler = self.profiler(workload)
             except FlamegateError as error:
                 names.append("no profiler")
-                notes.append(f"{error.code}: {error.what}")
+                notes.append(f"{error.code}: {error.problem}")
                 break
             if profiler is None:
                 names.append("profiling off")

@@ -176,7 +176,7 @@ class Measuring:
         except FlamegateError as error:
             if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
                 raise
-            self.observer.notes[error.code] = f"{error.what} {error.todo}"
+            self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
             self._no_bricks = True
         else:
             self.bricks.append(clocked)

@@ -111,7 +111,7 @@ def _read(directory: Path, settings: Settings) -> Reported:
     try:
         return _of_directory(directory, settings)
     except FlamegateError as error:
-        what = f"What the run left cannot be read: {error.what} {error.todo}"
+        what = f"What the run left cannot be read: {error.problem} {error.remedy}"
         verdict = refused("error", [Reason(error.code, what)], grade="SELF_REPORTED")
         return Reported(name=directory.name, told=Told.of(verdict))
 

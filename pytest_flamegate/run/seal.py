@@ -145,7 +145,7 @@ def verdict_on(error: FlamegateError, workload: Workload) -> Verdict:
         name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
     return refused(
         name,
-        [Reason(error.code, redactor.text(f"{error.what} {error.todo}", "verdict"))],
+        [Reason(error.code, redactor.text(f"{error.problem} {error.remedy}", "verdict"))],
         grade="SELF_REPORTED",
     )
 

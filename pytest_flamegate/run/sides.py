@@ -68,7 +68,7 @@ class Bases:
             raise ToolError(
                 "E_BASE_BUILD_FAILED",
                 f"The base {checkout.commit[:12]} does not build, which says nothing of the "
-                f"change. {error.what}",
+                f"change. {error.problem}",
                 "Compare with a revision that builds here, or correct the workload's build.",
             ) from None
         if head is not None:
@@ -203,8 +203,8 @@ def _look_at_base(
     try:
         found = look_at(plan, based, built)
     except ToolError as error:
-        what = f"At {checkout.commit[:12]}: {error.what}"
-        raise ToolError(error.code, what, error.todo) from None
+        what = f"At {checkout.commit[:12]}: {error.problem}"
+        raise ToolError(error.code, what, error.remedy) from None
     return found and found.told(checkout.root, checkout.project)
 
 

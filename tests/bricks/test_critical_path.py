@@ -124,7 +124,7 @@ def test_a_circle_is_refused_by_name(edges: Edges, named: set[str]) -> None:
     with pytest.raises(UndecidedError) as refused:
         critical_path(graph)
     assert refused.value.code == "E_GRAPH_CYCLE"
-    told = refused.value.what.rstrip(".").partition(": ")[2].split(" → ")
+    told = refused.value.problem.rstrip(".").partition(": ")[2].split(" → ")
     assert {*told} == named
     assert told[0] == told[-1]
 

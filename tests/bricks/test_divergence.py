@@ -194,4 +194,4 @@ def test_a_tolerance_that_is_none_is_refused(limits: tuple[float, float]) -> Non
 def test_every_refusal_says_what_to_do() -> None:
     with pytest.raises(FlamegateError) as caught:
         divergence(Digests(), Digests())
-    assert caught.value.todo
+    assert caught.value.remedy

@@ -98,7 +98,9 @@ def test_nodes_that_stand_in_themselves_are_named(use: Any) -> None:
     with pytest.raises(UndecidedError) as refused:
         use(graph)
     assert refused.value.code == "E_GRAPH_CYCLE"
-    told = refused.value.what.removeprefix("The graph goes in a circle: ").rstrip(".").split(" → ")
+    told = (
+        refused.value.problem.removeprefix("The graph goes in a circle: ").rstrip(".").split(" → ")
+    )
     assert told[0] == told[-1]
     assert {*told} == {"'a'", "'b'", "'c'"}
     assert "".join(told).replace("'", "") in ("abca", "bcab", "cabc")

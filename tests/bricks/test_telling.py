@@ -89,7 +89,7 @@ def test_anything_else_is_refused(spoil: Callable[[dict[str, Any]], object]) -> 
 def test_whoever_gave_a_name_that_is_too_long_is_told_how_long_it_may_be() -> None:
     with pytest.raises(ToolError) as refused:
         read(change(SPOILED["a long kernel"]))
-    assert "name bricks and kernels by at most 256 characters" in refused.value.todo
+    assert "name bricks and kernels by at most 256 characters" in refused.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])

@@ -280,10 +280,10 @@ def test_a_threshold_that_does_not_hold_is_refused_with_one_that_does() -> None:
     refused = refusal("decode", found)
     assert refused is not None
     assert (refused.code, refused.exit_code) == ("E_THRESHOLD_TOO_SMALL", 4)
-    assert "decode to 2 % within 60 s" in refused.what
+    assert "decode to 2 % within 60 s" in refused.problem
     assert found.next_pct is not None
     assert found.next_pct > 2.0
-    assert f"Set tokens_per_second to {found.next_pct:g} %" in refused.todo
+    assert f"Set tokens_per_second to {found.next_pct:g} %" in refused.remedy
     held = supported(calibration(0.03), found.next_pct, 60.0, 0.7)
     assert refusal("decode", held) is None
 
@@ -292,7 +292,7 @@ def test_a_machine_that_holds_nothing_is_told_so() -> None:
     found = supported(calibration(3.0), 5.0, 60.0, 0.7)
     refused = refusal("decode", found)
     assert refused is not None
-    assert refused.todo.startswith("Use a quieter machine")
+    assert refused.remedy.startswith("Use a quieter machine")
     assert {row.drop_pct for row in found.rows} == {None}
 
 

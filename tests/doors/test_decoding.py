@@ -137,11 +137,11 @@ def test_what_cannot_be_subtracted_is_refused(
     with pytest.raises(FlamegateError) as refused:
         decode_alone(taken, SEEN)
     assert refused.value.code == code, refused.value
-    assert words in refused.value.what
+    assert words in refused.value.problem
     nothing, (told,) = decoded(taken, SEEN)
     assert nothing is None
     assert told.startswith("no profile of decode: ")
-    assert refused.value.todo in told
+    assert refused.value.remedy in told
 
 
 def test_too_few_samples_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ NO_COUNTS = Probe(
     sees_native=False,
     code="E_NO_VALGRIND",
     reason="no program valgrind on PATH",
-    todo="Install it: apt install valgrind",
+    remedy="Install it: apt install valgrind",
 )
 
 
@@ -107,7 +107,7 @@ DENIED = Probe(
     sees_native=False,
     code="E_PROFILER_DENIED",
     reason="Permission Denied: Try running again.",
-    todo="Type: sudo sysctl kernel.yama.ptrace_scope=0.",
+    remedy="Type: sudo sysctl kernel.yama.ptrace_scope=0.",
 )
 
 
@@ -137,7 +137,7 @@ def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
     text = doctor(monkeypatch, capsys, DENIED)
     with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
         choose("auto", Setup(), {"py-spy": DENIED})
-    assert refused.value.what in text
+    assert refused.value.problem in text
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
         directory.write_text("{}")
     with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
         keeper.baseline("toy")
-    assert str(path) in raised.value.what
+    assert str(path) in raised.value.problem
     placed = keeper.accept("toy", triple.files, triple.evidence)
     assert placed.set_aside is not None
     assert os.path.lexists(placed.set_aside)
@@ -161,7 +161,7 @@ def test_a_reader_never_sees_half_of_two_baselines(
         try:
             real(*arguments)
         except ReceiptError as error:
-            met.append(error.what)
+            met.append(error.problem)
             raise
 
     monkeypatch.setattr(artifacts, "_check", check)

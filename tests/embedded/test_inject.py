@@ -121,7 +121,7 @@ def test_an_unknown_frame_is_refused_with_the_possible_ones() -> None:
         inject(Injection("matmul", 10.0))
     assert caught.value.code == "E_UNKNOWN_FRAME"
     assert "'matmul'" in str(caught.value)
-    assert all(frame in caught.value.todo for frame in FRAMES)
+    assert all(frame in caught.value.remedy for frame in FRAMES)
 
 
 @pytest.mark.parametrize("extra_pct", [0.0, -5.0, float("nan"), float("inf")])

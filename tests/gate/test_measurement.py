@@ -169,8 +169,8 @@ def test_what_cannot_be_is_refused_by_name(made: Evidence, code: str) -> None:
     with pytest.raises(UndecidedError) as refusal:
         measurement_of(made)
     assert refusal.value.code == code
-    assert refusal.value.what
-    assert refusal.value.todo
+    assert refusal.value.problem
+    assert refusal.value.remedy
 
 
 def test_a_reference_in_some_processes_only_is_refused() -> None:

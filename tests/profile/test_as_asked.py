@@ -147,5 +147,5 @@ def test_auto_takes_the_profiler_that_can_do_it_or_says_why_none_can() -> None:
     assert choose("auto", asked, {"py-spy": SPY, "perf": BOTH}).name == "perf"
     with pytest.raises(FlamegateError, match="E_NO_PROFILER") as refused:
         choose("auto", asked, {"py-spy": SPY, "perf": NO_PYTHON})
-    assert "py-spy reads Python's own stacks and has no call graph 'fp'" in refused.value.what
-    assert "perf: sees no Python frames here" in refused.value.what
+    assert "py-spy reads Python's own stacks and has no call graph 'fp'" in refused.value.problem
+    assert "perf: sees no Python frames here" in refused.value.problem

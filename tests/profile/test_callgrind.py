@@ -131,8 +131,8 @@ def test_every_failure_has_a_code(name: str, tools: Tools) -> None:
     FakeValgrind(tools, **plan)
     with pytest.raises(ToolError, match=f"^{code}:") as refused:
         python("pass")
-    assert words in refused.value.what
-    assert refused.value.todo
+    assert words in refused.value.problem
+    assert refused.value.remedy
     assert probe().code == code
 
 
@@ -140,7 +140,7 @@ def test_a_program_that_hangs(tools: Tools) -> None:
     FakeValgrind(tools, hang=True)
     with pytest.raises(ToolError, match="E_TIMEOUT") as refused:
         python("pass", timeout_s=0.3)
-    assert "did not finish within 0.3 s under valgrind" in refused.value.what
+    assert "did not finish within 0.3 s under valgrind" in refused.value.problem
 
 
 def test_words_on_the_command_line_explain_nothing(tools: Tools) -> None:
@@ -159,7 +159,7 @@ def test_a_flood_is_refused(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_valgrind_says_what_to_type(tools: Tools) -> None:
     with pytest.raises(ToolError, match="E_NO_VALGRIND") as refused:
         python("pass")
-    assert "apt install valgrind" in refused.value.todo
+    assert "apt install valgrind" in refused.value.remedy
     seen = probe()
     assert (seen.usable, seen.code) == (False, "E_NO_VALGRIND")
     assert "no program valgrind" in seen.reason

@@ -179,7 +179,7 @@ def test_characters_that_no_name_may_hold_are_escaped() -> None:
 def test_functions_that_do_not_add_up_are_refused(stated: int) -> None:
     with pytest.raises(ProfilerError, match="E_PROFILE_CONTRADICTS") as refused:
         parse(f"{HEAD}{BODY}totals: {stated}\n")
-    assert f"add up to {TOTAL} instructions and its total says {stated}" in refused.value.what
+    assert f"add up to {TOTAL} instructions and its total says {stated}" in refused.value.problem
 
 
 def test_every_line_of_cost_that_is_lost_is_noticed() -> None:
@@ -227,7 +227,7 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
 def test_what_is_no_such_file_is_refused(text: str, words: str) -> None:
     with pytest.raises(ProfilerError, match="E_PROFILER_OUTPUT") as refused:
         parse(text)
-    assert words in refused.value.what
+    assert words in refused.value.problem
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10**12)), min_size=1))

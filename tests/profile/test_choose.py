@@ -21,7 +21,7 @@ NO_SPY = Probe(
     sees_native=False,
     code="E_PROFILER_DENIED",
     reason="Permission Denied: Try again.",
-    todo="Type: sudo sysctl kernel.yama.ptrace_scope=0",
+    remedy="Type: sudo sysctl kernel.yama.ptrace_scope=0",
 )
 NO_PERF = Probe(
     "perf",
@@ -31,7 +31,7 @@ NO_PERF = Probe(
     sees_native=False,
     code="E_PROFILER_ABSENT",
     reason="no program perf on PATH",
-    todo="Install it: apt install linux-perf",
+    remedy="Install it: apt install linux-perf",
 )
 
 
@@ -92,14 +92,14 @@ def test_a_python_that_does_not_bring_tachyon_is_no_failure_of_it(
 def test_the_one_asked_for_fails_in_its_own_words() -> None:
     with pytest.raises(ToolError, match="E_PROFILER_DENIED") as refused:
         choose("py-spy", Setup(), {"py-spy": NO_SPY})
-    assert refused.value.what == "py-spy cannot be used: Permission Denied: Try again."
-    assert refused.value.todo == NO_SPY.todo
+    assert refused.value.problem == "py-spy cannot be used: Permission Denied: Try again."
+    assert refused.value.remedy == NO_SPY.remedy
 
 
 def test_an_unknown_name_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="E_UNKNOWN_PROFILER") as refused:
         choose("gprof", Setup())
-    assert "auto, py-spy, tachyon, perf, none" in refused.value.todo
+    assert "auto, py-spy, tachyon, perf, none" in refused.value.remedy
 
 
 def test_only_what_is_needed_is_tried() -> None:

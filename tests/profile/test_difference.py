@@ -38,11 +38,11 @@ def function(found: Difference, name: str):  # type: ignore[no-untyped-def]
 
 def paths(found: Difference) -> dict[str, PathChange]:
     named: dict[str, PathChange] = {}
-    todo = [(path.frame.name, path) for path in found.roots]
-    while todo:
-        name, path = todo.pop()
+    remedy = [(path.frame.name, path) for path in found.roots]
+    while remedy:
+        name, path = remedy.pop()
         named[name] = path
-        todo += [(f"{name} {child.frame.name}", child) for child in path.children]
+        remedy += [(f"{name} {child.frame.name}", child) for child in path.children]
     return named
 
 

@@ -166,7 +166,7 @@ def probed(profiler: Profiler, code: str, words: str) -> Probe:
     assert children() == before
     assert not probe.usable
     assert (probe.code, words in probe.reason) == (code, True), probe
-    assert probe.todo.endswith((".", ")")) or probe.todo.startswith("Type: ")
+    assert probe.remedy.endswith((".", ")")) or probe.remedy.startswith("Type: ")
     return probe
 
 
@@ -193,12 +193,12 @@ def test_py_spy_fails_with_a_code_and_its_own_words(
 
 
 @pytest.mark.parametrize(
-    ("profiler", "todo"),
+    ("profiler", "remedy"),
     [(perf.make(Setup()), "apt install linux-perf"), (pyspy.make(Setup()), "pip install py-spy")],
 )
-def test_an_absent_tool_says_how_to_get_it(profiler: Profiler, todo: str, tools: Tools) -> None:
+def test_an_absent_tool_says_how_to_get_it(profiler: Profiler, remedy: str, tools: Tools) -> None:
     probe = probed(profiler, "E_PROFILER_ABSENT", f"no program {profiler.name}")
-    assert todo in probe.todo
+    assert remedy in probe.remedy
 
 
 @pytest.mark.parametrize("profiler", [perf.make(Setup()), pyspy.make(Setup())])
@@ -316,7 +316,7 @@ def test_a_wrapped_command_that_left_nothing_is_explained(
     assert wrapped.argv[-4:] == ("--", "engine", "--prompt", "; rm")
     with pytest.raises(FlamegateError, match=code) as refused:
         profiler.parse(wrapped.raw, said.encode())
-    assert words in refused.value.what
+    assert words in refused.value.problem
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_too_few_samples_are_refused(samples: int, floor: int, code: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("call_graph", "todo"),
+    ("call_graph", "remedy"),
     [
         ("python", "works outside"),
         ("python+native", "works outside"),
@@ -87,11 +87,11 @@ def test_too_few_samples_are_refused(samples: int, floor: int, code: str) -> Non
         ("fp", "-fno-omit-frame-pointer"),
     ],
 )
-def test_a_profile_whose_stacks_are_cut_is_refused(call_graph: str, todo: str) -> None:
+def test_a_profile_whose_stacks_are_cut_is_refused(call_graph: str, remedy: str) -> None:
     taken = profile({(ROOT,): 100}, call_graph=call_graph, complete=89)
     with pytest.raises(UndecidedError, match=r"E_STACKS_CUT.*89\.0% of 100 stacks") as refused:
         require_stacks(taken, 0.9)
-    assert todo in refused.value.todo
+    assert remedy in refused.value.remedy
     require_stacks(replace(taken, complete=90), 0.9)
 
 

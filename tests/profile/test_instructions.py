@@ -203,14 +203,14 @@ def test_an_engine_that_fails(
     FakeValgrind(tools)
     with pytest.raises(FlamegateError, match=f"^{code}:") as refused:
         counted(served(tmp_path, function))
-    assert words in refused.value.what
+    assert words in refused.value.problem
 
 
 def test_tokens_that_cost_nothing_are_refused(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools, per_token=0)
     with pytest.raises(FlamegateError, match="E_PROFILE_CONTRADICTS") as refused:
         counted(served(tmp_path, "work"))
-    assert "9 tokens took no more instructions (5000) than 1 (5000)" in refused.value.what
+    assert "9 tokens took no more instructions (5000) than 1 (5000)" in refused.value.problem
 
 
 def test_a_program_that_prints_nothing(tools: Tools, tmp_path: Path) -> None:

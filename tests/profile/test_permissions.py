@@ -42,8 +42,8 @@ def test_what_the_kernel_does_not_say_is_not_made_up(tmp_path: Path) -> None:
 
 def test_a_refusal_says_what_is_allowed_here() -> None:
     said = b"Access to performance monitoring and observability operations is limited."
-    assert failed("perf", said, 255, KNOWN).todo.endswith(f" Here {read().words}.")
-    assert "Here " not in failed("perf", b"No space left on device", 255, KNOWN).todo
+    assert failed("perf", said, 255, KNOWN).remedy.endswith(f" Here {read().words}.")
+    assert "Here " not in failed("perf", b"No space left on device", 255, KNOWN).remedy
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_recording_that_is_cut_short_is_an_error(
             spoil(recording.child.pid)
             with pytest.raises(ToolError, match=r"E_PROFILER_(FAILED|OUTPUT)") as refused:
                 profiler.parse(recording.stop())
-            assert refused.value.what.startswith((profiler.name, "The output of"))
+            assert refused.value.problem.startswith((profiler.name, "The output of"))
         finally:
             recording.close()
     finally:

@@ -135,7 +135,7 @@ def sampled(profiler: Profiler, child: Child, directory: Path) -> Profile:
 @pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
 def test_the_trial_says_what_it_sees(usable: Probe) -> None:
     assert usable.version[0].isdigit()
-    assert usable.code == usable.reason == usable.todo == ""
+    assert usable.code == usable.reason == usable.remedy == ""
     if usable.profiler == "perf":
         assert usable.event.startswith("cpu-clock")
         assert usable.sees_native
@@ -276,7 +276,7 @@ def test_py_spy_refuses_what_is_no_python_in_its_own_words(usable: Probe, tmp_pa
             pyspy.make(SETUP).attach(child.pid, tmp_path)
     finally:
         child.end()
-    assert "Failed to find python version from target process" in refused.value.what
+    assert "Failed to find python version from target process" in refused.value.problem
 
 
 @pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)

@@ -172,8 +172,8 @@ def test_every_failure_has_a_code(
 ) -> None:
     with pytest.raises(FlamegateError, match=f"^{code}:") as refused:
         recorded(fake(tmp_path, **plan), engine, tmp_path)
-    assert words in refused.value.what
-    assert refused.value.todo
+    assert words in refused.value.problem
+    assert refused.value.remedy
 
 
 @pytest.mark.parametrize("plan", [{"silent": True}, {"deaf": True}])

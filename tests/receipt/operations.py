@@ -82,7 +82,7 @@ def record_fault(directory: Path) -> str | None:
     try:
         artifacts._check(directory, artifacts._record(directory / artifacts.RECORD), BOUND)
     except FlamegateError as error:
-        return f"corrupt: {error.what}"
+        return f"corrupt: {error.problem}"
     return None
 
 

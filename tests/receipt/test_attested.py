@@ -67,7 +67,7 @@ def test_a_signature_is_no_replay() -> None:
     answer = verified(SIGNED, A, require_grade=Grade.REPLAYED)
     assert answer.grade is Grade.ATTESTED
     assert codes(answer) == ["E_GRADE"]
-    assert "--replay" in (answer.refusals[0].todo or "")
+    assert "--replay" in (answer.refusals[0].remedy or "")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_receipt_alone_is_signed_but_not_observed() -> None:
     assert answer.signed_by == ALICE.public.keyid
     refused = verified(sign(alone, ALICE), A, files=alone, require_grade=Grade.ATTESTED)
     assert codes(refused) == ["E_GRADE"]
-    assert "flamegate sign" in refused.refusals[0].todo
+    assert "flamegate sign" in refused.refusals[0].remedy
 
 
 def test_an_age_bounds_what_a_signature_does_not() -> None:
@@ -215,7 +215,7 @@ def test_what_alice_did_not_sign_like_this(name: str) -> None:
     assert not answer.ok
     assert answer.grade is Grade.OBSERVED
     assert answer.signed_by is None
-    assert all(refusal.message and refusal.todo for refusal in answer.refusals)
+    assert all(refusal.message and refusal.remedy for refusal in answer.refusals)
 
 
 @pytest.mark.parametrize("code", [rule.code for rule in receipt_sign.RULES])
@@ -233,7 +233,7 @@ def test_every_rule_says_what_holds() -> None:
     for rule in receipt_sign.RULES:
         assert rule.code.startswith("E_SIGNATURE_")
         assert rule.sentence.endswith(".")
-        assert rule.todo
+        assert rule.remedy
         assert rule.protects is Grade.ATTESTED
 
 

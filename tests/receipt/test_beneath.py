@@ -39,7 +39,7 @@ def test_no_part_may_be_a_link(tmp_path: Path, part: int) -> None:
     assert (tmp_path / "root" / Path(*names)).read_bytes() == b"secret"
     with pytest.raises(FlamegateError, match="E_CANNOT_READ") as raised:
         read_beneath(tmp_path / "root", *names, limit=100)
-    assert "symbolic link" in raised.value.what
+    assert "symbolic link" in raised.value.problem
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd", "a/b"])
@@ -176,4 +176,4 @@ def test_a_committed_link_in_a_baseline_is_refused(tmp_path: Path, linked: str) 
     place.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
         shelves.baseline("machine", "4tok")
-    assert "symbolic link" in raised.value.what
+    assert "symbolic link" in raised.value.problem

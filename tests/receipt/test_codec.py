@@ -113,7 +113,7 @@ def test_a_wrong_type_is_refused_with_its_path(name: str, value: object, path: s
     with pytest.raises(ReceiptError) as raised:
         from_plain(Tree, {**to_plain(TREE), name: value})
     assert raised.value.code in {"E_WRONG_TYPE", "E_MISSING_FIELD"}
-    assert f'"{path}"' in raised.value.what
+    assert f'"{path}"' in raised.value.problem
 
 
 def test_a_document_that_is_no_object_is_refused() -> None:

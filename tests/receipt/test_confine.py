@@ -57,7 +57,7 @@ def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: b
     with pytest.raises(FlamegateError) as refused:
         WRITES[write](Shelves(root))
     assert refused.value.code == "E_CANNOT_WRITE"
-    assert "symbolic link" in refused.value.what
+    assert "symbolic link" in refused.value.problem
     assert snapshot(outside) == before
 
 

@@ -566,7 +566,7 @@ def test_every_rule_has_its_own_code_and_its_words() -> None:
     for rule in every:
         assert rule.code.startswith("W_" if rule in tuple(SHORTFALLS) else "E_")
         assert rule.sentence.endswith(".")
-        assert rule.todo.endswith(".")
+        assert rule.remedy.endswith(".")
 
 
 def test_both_rates_are_named() -> None:

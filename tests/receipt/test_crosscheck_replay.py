@@ -64,7 +64,7 @@ def test_a_replay_that_holds_is_worth_its_grade() -> None:
 def test_without_a_replay_the_way_to_the_grade_is_told() -> None:
     found = verified(build(), None, require_grade=Grade.REPLAYED)
     assert codes(found) == ["E_GRADE"]
-    assert "--replay" in found.refusals[0].todo
+    assert "--replay" in found.refusals[0].remedy
     assert found.grade is Grade.OBSERVED
 
 
@@ -112,7 +112,7 @@ def test_there_is_a_case_for_every_rule() -> None:
     assert {rule.code for rule in rules} == {*BREAKS, "W_REPLAY_NOT_DETERMINISTIC"}
     for rule in rules:
         assert rule.sentence.endswith(".")
-        assert rule.todo.endswith(".")
+        assert rule.remedy.endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_honest_words_take_nothing_from_what_was_observed(name: str) -> None:
 def test_what_contradicts_is_refused(code: str, make: Callable[[], Triple]) -> None:
     answer = verify(make())
     assert {refusal.code for refusal in answer.refusals} == {code}
-    assert all(refusal.todo for refusal in answer.refusals)
+    assert all(refusal.remedy for refusal in answer.refusals)
 
 
 def test_very_many_reports_of_very_many_lengths_are_read_in_time() -> None:

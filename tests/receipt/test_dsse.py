@@ -153,7 +153,7 @@ def test_what_is_no_envelope(spoilt: object) -> None:
     refusal = read(spoilt)
     assert isinstance(refusal, Refusal)
     assert refusal.code == "E_SIGNATURE_ENVELOPE"
-    assert refusal.todo
+    assert refusal.remedy
     assert len(refusal.message) < 400
 
 

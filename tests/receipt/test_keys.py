@@ -131,7 +131,7 @@ def test_what_is_no_key_of_ours(name: str) -> None:
     for load in (keys.load_public, keys.load_private):
         with pytest.raises(UsageError, match="E_BAD_KEY") as refused:
             load(BAD[name])
-        assert refused.value.todo
+        assert refused.value.remedy
         assert "BEGIN" not in str(refused.value)
 
 

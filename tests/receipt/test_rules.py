@@ -222,7 +222,7 @@ def test_every_rule_has_its_own_code_and_its_words() -> None:
     for rule in every:
         assert rule.code.startswith("W_" if rule in tuple(NOTICES) else "E_")
         assert rule.sentence.endswith(".")
-        assert rule.todo.endswith(".")
+        assert rule.remedy.endswith(".")
 
 
 def test_what_breaks_no_honesty_lowers_no_grade() -> None:

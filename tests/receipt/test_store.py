@@ -221,8 +221,8 @@ def test_a_refused_publish_leaves_the_earlier_result(
         with pytest.raises(ToolError) as raised:
             store.publish(place, NEW)
     assert raised.value.code == "E_CANNOT_WRITE"
-    assert str(place) in raised.value.what
-    assert os.strerror(number) in raised.value.what
+    assert str(place) in raised.value.problem
+    assert os.strerror(number) in raised.value.problem
     assert raised.value.exit_code == 5
     assert contents(place) == OLD
     store.publish(place, NEW)
@@ -464,7 +464,7 @@ def test_a_held_lock_times_out_and_names_its_holder(tmp_path: Path) -> None:
         with pytest.raises(ToolError) as raised, locks.lock(path, 0.05):
             pytest.fail("the lock was given twice")
         assert raised.value.code == "E_LOCK_TIMEOUT"
-        assert f"process {os.getpid()}" in raised.value.what
+        assert f"process {os.getpid()}" in raised.value.problem
     with locks.lock(path, 0.05):
         assert path.exists()
 
@@ -482,7 +482,7 @@ def test_a_publish_that_waits_too_long(tmp_path: Path, monkeypatch: pytest.Monke
     with directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT") as raised:
         store.publish(tmp_path / "run", NEW)
     if sys.platform.startswith("linux"):
-        assert f"by process {os.getpid()}." in raised.value.what
+        assert f"by process {os.getpid()}." in raised.value.problem
     assert contents(tmp_path / "run") == OLD
 
 

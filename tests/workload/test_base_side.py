@@ -134,7 +134,7 @@ def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     declared = workload(checkout, directory=checkout.project / "new")
     error = refusal(plan_of(declared), declared, checkout)
     assert error.code == "E_NOT_AT_REVISION"
-    assert checkout.commit[:12] in error.what
+    assert checkout.commit[:12] in error.problem
 
 
 def test_a_callable_of_a_test_cannot_be_had(checkout: Checkout) -> None:
@@ -142,7 +142,7 @@ def test_a_callable_of_a_test_cannot_be_had(checkout: Checkout) -> None:
     error = refusal(plan, workload(checkout, source="test_a.py::test_b"), checkout)
     assert isinstance(error, UsageError)
     assert error.code == "E_CALL_AT_REVISION"
-    assert "test_a.py::test_b" in error.what
+    assert "test_a.py::test_b" in error.problem
 
 
 def test_tracked_models_are_each_sides_own_and_untracked_ones_are_shared(
@@ -195,7 +195,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     plan = plan_of(declared)
     error = refusal(plan, declared, checkout)
     assert error.code == "E_BASE_NOT_BUILT"
-    assert str(binary) in error.what
+    assert str(binary) in error.problem
     build(workload_at_base(declared, checkout))
     base_plan, base = at_base(plan, declared, checkout)
     assert isinstance(plan, Streamed)

@@ -96,7 +96,7 @@ def test_what_names_no_commit_is_refused(project: Path, rev: str) -> None:
     before = state(project)
     error = refusal(project, rev)
     assert (error.code, error.exit_code) == ("E_REV_UNKNOWN", 2)
-    assert repr(rev) in error.what
+    assert repr(rev) in error.problem
     assert state(project) == before
 
 
@@ -112,7 +112,7 @@ def test_a_branch_that_only_the_remote_has_is_suggested(project: Path, tmp_path:
     git(tmp_path, "clone", "-q", str(project), "clone")
     error = refusal(tmp_path / "clone", "release")
     assert error.code == "E_REV_UNKNOWN"
-    assert "origin/release" in error.todo
+    assert "origin/release" in error.remedy
     with open_checkout(tmp_path / "clone", "origin/release") as checkout:
         assert (checkout.root / "a.txt").read_text() == "two"
 
@@ -124,8 +124,8 @@ def test_a_shallow_clone_lacks_the_history_and_says_how_to_get_it(
     clone = tmp_path / "clone"
     error = refusal(clone, "HEAD~1")
     assert error.code == "E_REV_SHALLOW"
-    assert "git fetch --unshallow" in error.todo
-    assert "fetch-depth: 0" in error.todo
+    assert "git fetch --unshallow" in error.remedy
+    assert "fetch-depth: 0" in error.remedy
     assert refusal(clone, "--all").code == "E_REV_UNKNOWN"
     with open_checkout(clone, "HEAD") as checkout:
         assert (checkout.root / "a.txt").read_text() == "two"
@@ -147,7 +147,7 @@ def test_a_partial_clone_without_its_server_says_gits_words(project: Path, tmp_p
     project.rename(tmp_path / "gone")
     error = refusal(tmp_path / "clone", "HEAD~1")
     assert error.code == "E_WORKTREE"
-    assert "proj" in error.what
+    assert "proj" in error.problem
     assert not (tmp_path / "clone/.git/worktrees").exists()
 
 
@@ -163,7 +163,7 @@ def test_without_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     error = refusal(project, "HEAD")
     assert error.code == "E_NO_REPOSITORY"
-    assert "git" in error.what
+    assert "git" in error.problem
     assert revision(project) is None
 
 
@@ -173,13 +173,13 @@ def test_a_repository_that_git_does_not_trust(
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     error = refusal(project, "HEAD")
     assert error.code == "E_NO_REPOSITORY"
-    assert "safe.directory" in error.what
+    assert "safe.directory" in error.problem
 
 
 def test_a_repository_without_commits(tmp_path: Path) -> None:
     error = refusal(repository(tmp_path / "empty"), "HEAD")
     assert error.code == "E_REV_UNKNOWN"
-    assert "none yet" in error.what
+    assert "none yet" in error.problem
 
 
 def test_a_linked_worktree_is_a_project_of_its_own(project: Path, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_failed_worktree_tells_gits_words(project: Path, monkeypatch: pytest.M
     before = git(project, "worktree", "list")
     error = refusal(project, "HEAD")
     assert error.code == "E_WORKTREE"
-    assert blob in error.what
+    assert blob in error.problem
     assert git(project, "worktree", "list") == before
 
 
@@ -331,7 +331,7 @@ def test_no_room_for_a_temporary_directory(project: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tempfile.mkdtemp", full)
     error = refusal(project, "HEAD")
     assert error.code == "E_WORKTREE"
-    assert "No space left" in error.what
+    assert "No space left" in error.problem
 
 
 def test_an_interrupt_during_the_checkout_leaves_nothing(

@@ -278,7 +278,7 @@ def test_a_prompt_of_a_megabyte_is_more_than_linux_takes(tmp_path: Path) -> None
     workload = command_workload(tmp_path, "print(1)", prompt="x" * (1 << 20))
     error = refusal(observer(workload))
     assert error.code == "E_ARGUMENTS_TOO_LONG"
-    assert "128 KiB" in error.todo
+    assert "128 KiB" in error.remedy
 
 
 def test_a_prompt_with_nul_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_key_that_the_engine_would_ignore_is_refused(
     with pytest.raises(UsageError, match=f"the engine {engine}, which takes no {key}") as raised:
         read_file(path)
     assert raised.value.code == "E_WRONG_KEY"
-    assert raised.value.todo.endswith(f"takes it: {' or '.join(sorted(TAKEN[line]))}.")
+    assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(TAKEN[line]))}.")
 
 
 def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:

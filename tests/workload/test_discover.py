@@ -147,8 +147,8 @@ def test_nothing_found_says_where_it_looked(tmp_path: Path, declared: str | None
 def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
     with pytest.raises(ToolError) as refused:
         find_model(None, tmp_path)
-    assert all(place in refused.value.what for place in (*PLACES, str(hub)))
-    assert "hf download" in refused.value.todo
+    assert all(place in refused.value.problem for place in (*PLACES, str(hub)))
+    assert "hf download" in refused.value.remedy
 
 
 def test_too_much_to_look_through_is_no_choice(
@@ -166,11 +166,11 @@ def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).touch()
     with pytest.raises(ToolError) as refused:
         find_model(None, tmp_path)
-    assert r"\xff.gguf" in refused.value.what
-    refused.value.what.encode()
+    assert r"\xff.gguf" in refused.value.problem
+    refused.value.problem.encode()
     with pytest.raises(ToolError) as refused:
         find_model(os.fsdecode(b"\xfd*.gguf"), tmp_path)
-    refused.value.what.encode()
+    refused.value.problem.encode()
 
 
 def test_a_glance_at_a_large_one(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_several_functions_are_all_named(
         find(frame, [toy])
     assert caught.value.code == "E_AMBIGUOUS_FRAME"
     for word in words:
-        assert word in caught.value.what
+        assert word in caught.value.problem
         assert find(word, [toy])
 
 
@@ -135,9 +135,9 @@ def test_an_unknown_function(
     with pytest.raises(UsageError) as caught:
         find(frame, [module(tmp_path, monkeypatch, SOURCE)])
     assert caught.value.code == "E_UNKNOWN_FRAME"
-    assert repr(frame) in caught.value.what
-    assert "module:qualname" in caught.value.todo
-    assert near is None or near in caught.value.what
+    assert repr(frame) in caught.value.problem
+    assert "module:qualname" in caught.value.remedy
+    assert near is None or near in caught.value.problem
 
 
 def test_what_cannot_be_slowed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

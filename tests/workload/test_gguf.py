@@ -249,7 +249,7 @@ def test_broken_files_are_refused(tmp_path: Path, data: bytes, reason: str) -> N
     finally:
         tracemalloc.stop()
     assert caught.value.code == "E_MODEL_BROKEN"
-    assert "model.gguf" in caught.value.what
+    assert "model.gguf" in caught.value.problem
     assert peak_bytes < 2 * MIB
 
 

@@ -106,7 +106,7 @@ def test_what_cannot_be_served_says_why(tmp_path: Path, test: str, code: str) ->
     with pytest.raises(FlamegateError) as raised:
         settled(workload(tmp_path, test))
     assert raised.value.code == code
-    assert test in raised.value.what
+    assert test in raised.value.problem
 
 
 def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
     with pytest.raises(FlamegateError) as raised:
         settled(asked)
     assert raised.value.code == "E_BENCHMARK_FAILED"
-    assert "there_is_no_such_module" in raised.value.what
+    assert "there_is_no_such_module" in raised.value.problem
 
 
 def test_calls_and_rounds_are_found_out_once(tmp_path: Path) -> None:

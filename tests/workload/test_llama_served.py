@@ -147,9 +147,9 @@ def test_a_broken_model_is_refused_by_the_library(library: str, kind: str, tmp_p
     path.write_bytes(made)
     error = refusal(workload(library=library, model=path))
     assert error.code == "E_MODEL_REFUSED"
-    assert "broken.gguf" in error.what
+    assert "broken.gguf" in error.problem
     if kind == "no architecture":
-        assert "unknown model architecture: 'bitnex'" in error.what
+        assert "unknown model architecture: 'bitnex'" in error.problem
 
 
 BROKEN = {
@@ -169,7 +169,7 @@ def test_a_library_that_fails_is_told(text: str, tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text(_UNUSED + text)
     code, word = BROKEN[text]
     error = refusal(workload(library="xllamacpp", env={"PYTHONPATH": str(tmp_path)}))
-    assert (error.code, word in error.what) == (code, True), error.what
+    assert (error.code, word in error.problem) == (code, True), error.problem
 
 
 def test_a_library_that_is_missing_is_told() -> None:
@@ -177,7 +177,7 @@ def test_a_library_that_is_missing_is_told() -> None:
         pytest.skip("llama-cpp-python is installed here")
     error = refusal(workload(library="llama-cpp-python"))
     assert error.code == "E_NO_LIBRARY"
-    assert "pip install llama-cpp-python" in error.todo
+    assert "pip install llama-cpp-python" in error.remedy
 
 
 _UNUSED = """\
@@ -198,7 +198,7 @@ def test_a_crash_amid_a_sequence_is_told(tmp_path: Path) -> None:
     crash = "import ctypes; ctypes.string_at(0)"
     (tmp_path / "xllamacpp.py").write_text(TALKS.replace("DIES", crash))
     error = refusal(workload(library="xllamacpp", env={"PYTHONPATH": str(tmp_path)}))
-    assert (error.code, "signal 11" in error.what) == ("E_ENGINE_DIED", True)
+    assert (error.code, "signal 11" in error.problem) == ("E_ENGINE_DIED", True)
 
 
 def test_a_library_that_is_replaced_while_it_is_measured_is_told(tmp_path: Path) -> None:

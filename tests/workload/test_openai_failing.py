@@ -71,7 +71,7 @@ def test_patience_ends(way: str, code: str) -> None:
 
 
 def test_the_last_words_of_a_server_are_told() -> None:
-    assert "no such model" in refusal(workload("exits")).what
+    assert "no such model" in refusal(workload("exits")).problem
 
 
 @pytest.mark.parametrize("way", ["ignores SIGTERM", "holds the port"])

@@ -59,7 +59,7 @@ def test_what_is_none_is_refused_by_code(told: object) -> None:
     with pytest.raises(ToolError) as error:
         read_report(told)
     assert error.value.code == "E_BAD_REPORT"
-    assert len(error.value.what) < 300
+    assert len(error.value.problem) < 300
 
 
 @pytest.mark.parametrize(

@@ -444,7 +444,7 @@ def test_calls_too_short_for_what_was_asked(load: Load, call_ns: int, fits: bool
     with pytest.raises(UsageError) as caught:
         slowed.check()
     assert caught.value.code == "E_INJECTION_TOO_SMALL"
-    assert f"{call_ns // 10} ns" in caught.value.what
+    assert f"{call_ns // 10} ns" in caught.value.problem
 
 
 @pytest.mark.parametrize("source", ["async def hot(): pass", "async def hot(): yield 1"])
@@ -454,7 +454,7 @@ def test_what_is_awaited_is_refused(load: Load, source: str) -> None:
     with pytest.raises(UsageError) as caught:
         slow("hot", 10, [toy])
     assert caught.value.code == "E_CANNOT_SLOW"
-    assert "toy:hot" in caught.value.what
+    assert "toy:hot" in caught.value.problem
     assert toy.hot.__code__ is before
 
 

@@ -188,18 +188,18 @@ _KNOWN = (
 
 def unknown_format(data: bytes) -> ReceiptError:
     """Return the refusal of ``data``, which is unpacked, saying what it looks like."""
-    what, todo = _guess(data)
+    what, remedy = _guess(data)
     return ReceiptError(
-        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {what}.", todo
+        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {what}.", remedy
     )
 
 
 def _guess(data: bytes) -> tuple[str, str]:
     if not data.strip():
         return "it is empty", "Record again."
-    for mark, what, todo in _KNOWN:
+    for mark, what, remedy in _KNOWN:
         if mark in data[:65536]:
-            return f"it is {what}", todo
+            return f"it is {what}", remedy
     if _JSON.match(data):
         return "it is JSON and no speedscope file", _FORMS
     if b"\0" in data:

@@ -51,7 +51,7 @@ class Setup:
 class Probe:
     """What a short real trial of a profiler showed.
 
-    ``code``, ``reason`` (the tool's own words) and ``todo`` (what to type) are empty
+    ``code``, ``reason`` (the tool's own words) and ``remedy`` (what to type) are empty
     where the profiler is usable. ``event`` is the event that was really sampled.
     """
 
@@ -63,7 +63,7 @@ class Probe:
     event: str = ""
     code: str = ""
     reason: str = ""
-    todo: str = ""
+    remedy: str = ""
     notes: tuple[str, ...] = ()
 
 

@@ -230,8 +230,8 @@ def _columns(text: str) -> list[str]:
 
 def contradicts(why: str) -> ProfilerError:
     """Return the refusal of counts that cannot all be true."""
-    todo = "Measure again; if it stays, report it with the version of valgrind."
-    return ProfilerError(CONTRADICTS, f"What {NAME} wrote contradicts itself: {why}.", todo, why)
+    remedy = "Measure again; if it stays, report it with the version of valgrind."
+    return ProfilerError(CONTRADICTS, f"What {NAME} wrote contradicts itself: {why}.", remedy, why)
 
 
 def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
@@ -406,7 +406,7 @@ def _program() -> str:
     try:
         return trial.find("valgrind", INSTALL)
     except ProfilerError as error:
-        raise ProfilerError(ABSENT, error.what, error.todo, error.reason) from None
+        raise ProfilerError(ABSENT, error.problem, error.remedy, error.reason) from None
 
 
 def _files(directory: Path) -> tuple[str, str]:
@@ -438,7 +438,7 @@ def _death(program: str, result: Result, said: bytes) -> ToolError:
             found = _INSTRUCTION.search(said)
             reason = f"{entry.words} {found[1].decode().strip()}" if found else entry.words
             what = f"{program!r} died of an instruction that valgrind lacks: {reason}."
-            return ProfilerError(entry.code, what, entry.todo, reason)
+            return ProfilerError(entry.code, what, entry.remedy, reason)
     status = result.returncode
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     words = quoted(result.stderr.strip().rpartition(b"\n")[2])

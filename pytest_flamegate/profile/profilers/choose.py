@@ -41,7 +41,7 @@ class NoProfiler:
             sees_native=False,
             code="E_NO_PROFILER",
             reason=REASON,
-            todo=TODO,
+            remedy=TODO,
         )
 
     def attach(self, pid: int, directory: Path) -> NoReturn:  # noqa: ARG002
@@ -118,7 +118,7 @@ def choose(
     probe = _probe(profiler, probes)
     if not probe.usable:
         raise ToolError(
-            probe.code, f"{requested} cannot be used: {probe.reason.rstrip('.')}.", probe.todo
+            probe.code, f"{requested} cannot be used: {probe.reason.rstrip('.')}.", probe.remedy
         )
     return profiler
 
@@ -133,7 +133,7 @@ def passed_over(chosen: Profiler, setup: Setup, probes: MutableMapping[str, Prob
         if probe is not None and not probe.usable:
             told.append(
                 f"{probe.profiler} cannot be used, so {chosen.name} samples: {probe.code}: "
-                f"{probe.reason.rstrip('.')}. {probe.todo}"
+                f"{probe.reason.rstrip('.')}. {probe.remedy}"
             )
     return told
 
@@ -150,15 +150,15 @@ def _automatic(setup: Setup, probes: MutableMapping[str, Probe]) -> Profiler:
         try:
             profiler = PROFILERS[name](setup)
         except UsageError as error:  # it cannot sample in the way that was asked for
-            reasons.append(f"{name}: {error.what.rstrip('.')}")
+            reasons.append(f"{name}: {error.problem.rstrip('.')}")
             continue
         probe = _probe(profiler, probes)
         if probe.usable and (probe.sees_python if setup.python_engine else probe.sees_native):
             return profiler
         code = f"{probe.code}: " if probe.code else ""
         reasons.append(f"{name}: {code}{probe.reason or f'sees no {wanted} frames here'}")
-        if probe.todo:
-            todos.append(f"{name}: {probe.todo}")
+        if probe.remedy:
+            todos.append(f"{name}: {probe.remedy}")
     raise ToolError(
         "E_NO_PROFILER",
         f"No profiler can see the {wanted} frames of this engine ({'; '.join(reasons)}).",

@@ -99,7 +99,7 @@ class Known(NamedTuple):
 
     words: str
     code: str
-    todo: str
+    remedy: str
 
 
 DISK_FULL = Known(
@@ -112,8 +112,8 @@ DISK_FULL = Known(
 class ProfilerError(ToolError):
     """A profiler failed; ``reason`` holds its own words."""
 
-    def __init__(self, code: str, what: str, todo: str, reason: str) -> None:
-        super().__init__(code, what, todo)
+    def __init__(self, code: str, what: str, remedy: str, reason: str) -> None:
+        super().__init__(code, what, remedy)
         self.reason = reason
 
 
@@ -131,8 +131,8 @@ def failed(
     if (error := in_its_words(profiler, output, known)) is not None:
         return error
     reason = quoted(output) or f"exit status {returncode}, no words"
-    todo = "Run the profiler by hand on any process to see more, or choose another one."
-    return ProfilerError(FAILED, f'{profiler} failed: "{reason}".', todo, reason)
+    remedy = "Run the profiler by hand on any process to see more, or choose another one."
+    return ProfilerError(FAILED, f'{profiler} failed: "{reason}".', remedy, reason)
 
 
 def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> ProfilerError | None:
@@ -141,10 +141,10 @@ def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> Profil
     for entry in known:
         if entry.words in said:
             reason = quoted(output)
-            todo = entry.todo
+            remedy = entry.remedy
             if entry.code in (DENIED, SECCOMP):
-                todo = f"{todo} Here {read().words}."
-            return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', todo, reason)
+                remedy = f"{remedy} Here {read().words}."
+            return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', remedy, reason)
     return None
 
 
@@ -161,22 +161,25 @@ def explained(
     if not words or not isinstance(error, ProfilerError):
         return error
     return ProfilerError(
-        error.code, f'{error.what} Its standard error says: "{words}".', error.todo, error.reason
+        error.code,
+        f'{error.problem} Its standard error says: "{words}".',
+        error.remedy,
+        error.reason,
     )
 
 
 def hangs(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
     """Return the error for a tool that did not finish ``doing`` in time."""
     reason = f"no answer within {timeout_s:g} s while {doing}"
-    todo = "Try again on an idle machine, or choose another profiler."
-    return ProfilerError(HANGS, f"{profiler} hangs: {reason}.", todo, reason)
+    remedy = "Try again on an idle machine, or choose another profiler."
+    return ProfilerError(HANGS, f"{profiler} hangs: {reason}.", remedy, reason)
 
 
 def unreadable(profiler: str, why: str) -> ProfilerError:
     """Return the error for output that cannot be read."""
     why = escape(why, _WORDS)
-    todo = "Measure again; if it stays, report it with the version of the profiler."
-    return ProfilerError(OUTPUT, f"The output of {profiler} cannot be read: {why}.", todo, why)
+    remedy = "Measure again; if it stays, report it with the version of the profiler."
+    return ProfilerError(OUTPUT, f"The output of {profiler} cannot be read: {why}.", remedy, why)
 
 
 def _plain(output: bytes) -> str:

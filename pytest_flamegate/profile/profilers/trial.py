@@ -75,16 +75,16 @@ ASK_TIMEOUT_S = 10.0
 _NUMBER = re.compile(rb"\d+\.\d+[\w.+-]*")
 
 
-def find(program: str, todo: str) -> str:
+def find(program: str, remedy: str) -> str:
     """Return the path of ``program``: this environment's scripts first, then ``PATH``.
 
-    Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` with ``todo`` when it is in neither.
+    Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` with ``remedy`` when it is in neither.
     """
     scripts = sysconfig.get_path("scripts")
     path = shutil.which(program, path=scripts) or shutil.which(program)
     if path is None:
         reason = f"no program {program} in {scripts} or on PATH"
-        raise ProfilerError(ABSENT, f"{program} is not installed: {reason}.", todo, reason)
+        raise ProfilerError(ABSENT, f"{program} is not installed: {reason}.", remedy, reason)
     return path
 
 
@@ -133,8 +133,8 @@ def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
     seen = {frame.name for stack in profile.stacks for frame in stack if frame.kind == "python"}
     if not profile.samples:
         reason = f"no sample in {TRIAL_S} s of a process that does nothing but work"
-        todo = "Run the profiler by hand on any process to see more, or choose another one."
-        empty = ProfilerError("E_NO_SAMPLES", f"{profiler.name} took {reason}.", todo, reason)
+        remedy = "Run the profiler by hand on any process to see more, or choose another one."
+        empty = ProfilerError("E_NO_SAMPLES", f"{profiler.name} took {reason}.", remedy, reason)
         return unusable(profiler.name, version, empty)
     return Probe(
         profiler=profiler.name,
@@ -156,8 +156,8 @@ def unusable(name: str, version: str, error: FlamegateError) -> Probe:
         sees_python=False,
         sees_native=False,
         code=error.code,
-        reason=error.reason if isinstance(error, ProfilerError) else error.what,
-        todo=error.todo,
+        reason=error.reason if isinstance(error, ProfilerError) else error.problem,
+        remedy=error.remedy,
     )
 
 

@@ -169,7 +169,7 @@ def decode_imported(data: bytes) -> tuple[Imported, Source]:
     """Return what ``imported.json`` holds; ReceiptError where it is malformed."""
     document = json.loads(data)
     for refusal in schema.validate(document, KIND):
-        raise ReceiptError(refusal.code, refusal.message, refusal.todo)
+        raise ReceiptError(refusal.code, refusal.message, refusal.remedy)
     found = from_plain(_Document, document)
     return found.result, found.source
 

@@ -47,7 +47,7 @@ _AGAIN = "Measure again; receipt and evidence are written together and changed b
 @CHECKS.rule(
     "E_BRICKS_PROCESS",
     "Each pass over the bricks is of one run that was for this alone, and each such run has one.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_process(case: Case) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _bricks_process(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_BRICKS_TIME",
     "A thread spends no longer in its bricks than the sequences took, nor these than their run.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_time(case: Case) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _bricks_time(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_BRICKS_TOTALS",
     "The totals of a brick agree with one another: calls, shortest, longest, own and whole time.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_totals(case: Case) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _fault(row: BrickTotals, *, nested: bool) -> str | None:
 @CHECKS.rule(
     "E_BRICKS_PROVENANCE",
     "Times of bricks are told as what they are: deferred ones are of device events, or derived.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_provenance(case: Case) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _bricks_provenance(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_BRICKS_TOKENS",
     "A pass over the bricks counts the sequences and tokens that its run was seen to generate.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_tokens(case: Case) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _bricks_tokens(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_BRICKS_CALLS",
     "The embedded engine calls each brick as often as its tokens and layers ask for.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _bricks_calls(case: Case) -> Iterator[str]:

@@ -30,7 +30,7 @@ _FAILED = frozenset({"fail", "failed", "failure", "error", "errored", "divergenc
 @RULES.rule(
     "E_RUN_FAILED",
     "The receipt does not say that its own run failed.",
-    todo="Run again; a failed run has no performance to claim.",
+    remedy="Run again; a failed run has no performance to claim.",
     protects=Grade.CONSISTENT,
 )
 def _run_failed(claim: Claim) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _run_failed(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_TESTS_FAILED",
     "No test within the receipt failed.",
-    todo="Repair what the tests show, then measure.",
+    remedy="Repair what the tests show, then measure.",
     protects=Grade.CONSISTENT,
 )
 def _tests_failed(claim: Claim) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _is_failed(status: object) -> bool:
 @RULES.rule(
     "E_CORRECTED",
     "The figures are as measured: no corrections were applied.",
-    todo="Repair the model or the engine instead of correcting what comes out of it.",
+    remedy="Repair the model or the engine instead of correcting what comes out of it.",
     protects=Grade.CONSISTENT,
 )
 def _corrected(claim: Claim) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _corrected(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_NOT_DETERMINISTIC",
     "A receipt that claims determinism does not contradict itself about it.",
-    todo="Set the determinism switches before the run, or say deterministic: false.",
+    remedy="Set the determinism switches before the run, or say deterministic: false.",
     protects=Grade.CONSISTENT,
     needs={"deterministic", "environment"},
 )
@@ -135,7 +135,7 @@ def _is_integer(text: str) -> bool:
 @RULES.rule(
     "E_STEERING_CHARACTER",
     "Neither environment nor model holds control or bidirectional characters.",
-    todo="Look at the bytes: such a text shows something else than it says.",
+    remedy="Look at the bytes: such a text shows something else than it says.",
     protects=Grade.CONSISTENT,
     needs={"environment", "model"},
 )
@@ -152,7 +152,7 @@ def _steering_character(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_FROM_THE_FUTURE",
     "The timestamp does not lie ahead of the clock.",
-    todo="Check the clocks of both machines.",
+    remedy="Check the clocks of both machines.",
     protects=Grade.CONSISTENT,
     needs={"timestamp"},
 )
@@ -168,7 +168,7 @@ def _from_the_future(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_EXPIRED",
     "The receipt is no older than its reader allows.",
-    todo="Measure again.",
+    remedy="Measure again.",
     protects=None,
     needs={"timestamp"},
 )
@@ -201,7 +201,7 @@ _FIX = "Measure again and let the tool write every figure from the same run."
 @RULES_FIGURES_RULES.rule(
     "E_TPS_IMPLAUSIBLE",
     f"tokens_per_second is at most {MAX_TOKENS_PER_SECOND:,.0f}.",
-    todo="Check the unit and the clock: no machine generates a token in less than a microsecond.",
+    remedy="Check the unit and the clock: no machine generates a token in less than a microsecond.",
     protects=Grade.CONSISTENT,
     needs={"tokens_per_second"},
 )
@@ -214,7 +214,7 @@ def _tps_implausible(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_TOKENS_EXCEED_REQUEST",
     "No more tokens are generated than were requested.",
-    todo="Count the tokens of one run only.",
+    remedy="Count the tokens of one run only.",
     protects=Grade.CONSISTENT,
     needs={"tokens_requested", "tokens_generated"},
 )
@@ -229,7 +229,7 @@ def _tokens_exceed_request(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_TOKENS_DISAGREE",
     "performance_baseline counts the same tokens as the receipt.",
-    todo=_FIX,
+    remedy=_FIX,
     protects=Grade.CONSISTENT,
     needs={"tokens_generated"},
 )
@@ -246,7 +246,7 @@ def _tokens_disagree(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_TPS_DISAGREE",
     "performance_baseline states the same rate as the receipt.",
-    todo=_FIX,
+    remedy=_FIX,
     protects=Grade.CONSISTENT,
     needs={"tokens_per_second"},
 )
@@ -261,7 +261,7 @@ def _tps_disagree(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_TPS_CONTRADICTS_TIME",
     "tokens_per_second is the tokens divided by the total time, where a total time is given.",
-    todo=_FIX,
+    remedy=_FIX,
     protects=Grade.CONSISTENT,
     needs={"tokens_generated", "tokens_per_second"},
 )
@@ -286,7 +286,7 @@ def _tps_contradicts_time(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_LATENCY_CONTRADICTION",
     "First-token and average token latency add up to the total time.",
-    todo=_FIX,
+    remedy=_FIX,
     protects=Grade.CONSISTENT,
     needs={"tokens_generated"},
 )
@@ -329,7 +329,7 @@ def _sum_of_latencies(
 @RULES_FIGURES_RULES.rule(
     "E_PHASES_EXCEED_TOTAL",
     "Prefill and decode together take no longer than the total time.",
-    todo=_FIX,
+    remedy=_FIX,
     protects=Grade.CONSISTENT,
 )
 def _phases_exceed_total(claim: Claim) -> Iterator[str]:
@@ -351,7 +351,7 @@ def _phases_exceed_total(claim: Claim) -> Iterator[str]:
 @RULES_FIGURES_RULES.rule(
     "E_NEGATIVE_TIME",
     "No duration is negative.",
-    todo="Use a monotonic clock.",
+    remedy="Use a monotonic clock.",
     protects=Grade.CONSISTENT,
 )
 def _negative_time(claim: Claim) -> Iterator[str]:
@@ -378,7 +378,7 @@ NOTICES: Rulebook[Claim] = Rulebook()
 @RULES_KERNELS_RULES.rule(
     "E_KERNEL_TOO_LONG",
     f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.",
-    todo="Record the kernel's own name, without its parameters.",
+    remedy="Record the kernel's own name, without its parameters.",
     protects=Grade.CONSISTENT,
     needs={"kernels"},
 )
@@ -393,7 +393,7 @@ def _kernel_too_long(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_HIDDEN_CHARACTER",
     "A kernel name holds no control, bidirectional or invisible character.",
-    todo="Look at the bytes of the name: it was made to read as another one.",
+    remedy="Look at the bytes of the name: it was made to read as another one.",
     protects=Grade.CONSISTENT,
     needs={"kernels"},
 )
@@ -408,7 +408,7 @@ def _hidden_character(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_MOCK_KERNEL",
     "No kernel is a mock.",
-    todo="Run real inference; a mock beside a real kernel still is one.",
+    remedy="Run real inference; a mock beside a real kernel still is one.",
     protects=Grade.CONSISTENT,
     needs={"kernels"},
 )
@@ -422,7 +422,7 @@ def _mock_kernel(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_NO_GPU_KERNEL",
     "A receipt with backend cuda names a kernel that shows GPU compute.",
-    todo="Run a GPU build on a GPU; a silent fall back to the CPU looks like this.",
+    remedy="Run a GPU build on a GPU; a silent fall back to the CPU looks like this.",
     protects=Grade.CONSISTENT,
     needs={"backend", "kernels"},
 )
@@ -435,7 +435,7 @@ def _no_gpu_kernel(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_GPU_REQUIRED",
     "Where its reader requires a GPU, the receipt names a kernel that shows GPU compute.",
-    todo="Give a receipt of a GPU run, or do not ask for GPU kernels.",
+    remedy="Give a receipt of a GPU run, or do not ask for GPU kernels.",
     protects=None,
     needs={"kernels"},
 )
@@ -448,7 +448,7 @@ def _gpu_required(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_GPU_KERNEL_ON_CPU",
     "A receipt with backend cpu names no GPU kernel.",
-    todo="Say backend cuda if a GPU computed; otherwise name the kernels that ran.",
+    remedy="Say backend cuda if a GPU computed; otherwise name the kernels that ran.",
     protects=Grade.CONSISTENT,
     needs={"backend", "kernels"},
 )
@@ -463,7 +463,7 @@ def _gpu_kernel_on_cpu(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_NO_COMPUTE_KERNEL",
     "A receipt with backend cpu names a kernel that its engine computes with.",
-    todo="Name the kernels that ran, or choose the kernel policy of the engine that ran.",
+    remedy="Name the kernels that ran, or choose the kernel policy of the engine that ran.",
     protects=Grade.CONSISTENT,
     needs={"backend", "kernels"},
 )
@@ -476,7 +476,7 @@ def _no_compute_kernel(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_ONLY_FALLBACK",
     "A receipt that claims quantised compute does not name fallback kernels alone.",
-    todo="Run with the quantised kernels built in, or report kernel_path fp32_fallback.",
+    remedy="Run with the quantised kernels built in, or report kernel_path fp32_fallback.",
     protects=Grade.CONSISTENT,
     needs={"kernels"},
 )
@@ -498,7 +498,7 @@ def _only_fallback(claim: Claim) -> Iterator[str]:
 @RULES_KERNELS_RULES.rule(
     "E_KERNEL_PATH",
     "kernel_path and quantization.fallback_count agree with the kernels and with each other.",
-    todo="Report the path that ran: native_quantized means that nothing fell back.",
+    remedy="Report the path that ran: native_quantized means that nothing fell back.",
     protects=Grade.CONSISTENT,
     needs={"kernels", "kernel_path", "quantization"},
 )
@@ -515,7 +515,7 @@ def _kernel_path(claim: Claim) -> Iterator[str]:
 @NOTICES.rule(
     "W_DUPLICATE_KERNELS",
     "A kernel stands once in the list.",
-    todo="Nothing: a list of calls repeats names.",
+    remedy="Nothing: a list of calls repeats names.",
     protects=None,
     needs={"kernels"},
 )

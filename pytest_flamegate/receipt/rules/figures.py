@@ -46,7 +46,7 @@ _READING = ("formula", "unit", "direction", "clock", "samples", "provenance")
 @CROSSCHECK_FIGURES_CHECKS.rule(
     "E_METRIC_MISMATCH",
     "Every metric that the timed runs can reproduce recomputes from them.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _metric_mismatch(case: Case) -> Iterator[str]:
@@ -90,7 +90,7 @@ _GOES_BY = {
 @SHORTFALLS.rule(
     "W_METRIC_MISSING",
     "Every metric that the timed runs give is there.",
-    todo="Measure again; an older version may not have written it.",
+    remedy="Measure again; an older version may not have written it.",
     protects=Grade.OBSERVED,
 )
 def _metric_missing(case: Case) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _departures(metric: Metric, known: Metric) -> Iterator[str]:
 @CROSSCHECK_FIGURES_CHECKS.rule(
     "E_OVERHEAD_MISMATCH",
     "What profiling is said to cost recomputes from the runs.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _overhead_mismatch(case: Case) -> Iterator[str]:
@@ -168,7 +168,7 @@ _STEPS = ("embed_us", "forward_us", "logits_us", "sample_us")
 @CHECKS.rule(
     "E_REPORTED_TOKENS",
     "The engine counts as many tokens as were observed, or one more or less for each sequence.",
-    todo=_LOOK,
+    remedy=_LOOK,
     protects=Grade.OBSERVED,
 )
 def _reported_tokens(case: Case) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _reported_tokens(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORTED_TIME",
     "No time that the engine tells is longer than the run that it is of.",
-    todo=_LOOK,
+    remedy=_LOOK,
     protects=Grade.OBSERVED,
 )
 def _reported_time(case: Case) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _reported_time(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORTED_RATE",
     "A rate that the engine tells follows from the tokens and the time of the same report.",
-    todo=_LOOK,
+    remedy=_LOOK,
     protects=Grade.OBSERVED,
 )
 def _reported_rate(case: Case) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _reported_rate(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_MOCK_TOLD",
     "No kernel that was seen and is not claimed is a mock, and none that the engine reports.",
-    todo="Run real inference; a mock beside a real kernel still is one.",
+    remedy="Run real inference; a mock beside a real kernel still is one.",
     protects=Grade.OBSERVED,
     needs={"kernels"},
 )
@@ -275,7 +275,7 @@ def _mock_told(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_KERNEL_UNTOLD",
     "Every kernel by the engine's word stands in the reports of its runs, as often as they say.",
-    todo="Measure again; kernels and reports are written together and changed by nobody.",
+    remedy="Measure again; kernels and reports are written together and changed by nobody.",
     protects=Grade.OBSERVED,
 )
 def _kernel_untold(case: Case) -> Iterator[str]:

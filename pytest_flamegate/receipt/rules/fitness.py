@@ -53,7 +53,7 @@ NO_EVIDENCE = Notice(
 @REASONS.rule(
     "F_NOT_DETERMINISTIC",
     "The same prompt gives the same tokens.",
-    todo="Make the engine deterministic (seed, threads): other tokens are other work.",
+    remedy="Make the engine deterministic (seed, threads): other tokens are other work.",
     protects=None,
 )
 def _not_deterministic(candidate: Candidate) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _not_deterministic(candidate: Candidate) -> Iterator[str]:
         yield f"{others} of {len(evidence.runs)} runs ended in other tokens."
 
 
-@REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.", todo=_MORE, protects=None)
+@REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.", remedy=_MORE, protects=None)
 def _few_processes(candidate: Candidate) -> Iterator[str]:
     timed = sum(run.tokens > 0 for run in candidate.case.timed)
     if timed < MIN_PROCESSES:
@@ -77,7 +77,7 @@ def _few_processes(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_ONE_PROCESS",
     "Each timed run was a process of its own.",
-    todo="Have the server started for each run: serve instead of url.",
+    remedy="Have the server started for each run: serve instead of url.",
     protects=None,
 )
 def _one_process(candidate: Candidate) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _one_process(candidate: Candidate) -> Iterator[str]:
 
 
 @REASONS.rule(
-    "F_NO_PROFILE", "A profile shows where the time went.", todo="Profile it.", protects=None
+    "F_NO_PROFILE", "A profile shows where the time went.", remedy="Profile it.", protects=None
 )
 def _no_profile(candidate: Candidate) -> Iterator[str]:
     folded = candidate.case.folded
@@ -95,7 +95,7 @@ def _no_profile(candidate: Candidate) -> Iterator[str]:
         yield "Without a profile no hotspot can be gated."
 
 
-@REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.", todo=_MORE, protects=None)
+@REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.", remedy=_MORE, protects=None)
 def _few_samples(candidate: Candidate) -> Iterator[str]:
     profile = candidate.case.evidence.profile
     if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < SAMPLE_FLOOR:
@@ -105,7 +105,7 @@ def _few_samples(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_STACKS_CUT",
     "Most stacks of the profile reach the start of the workload.",
-    todo="Walk stacks in another way ([workloads.NAME.profile], call_graph).",
+    remedy="Walk stacks in another way ([workloads.NAME.profile], call_graph).",
     protects=None,
 )
 def _stacks_cut(candidate: Candidate) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _stacks_cut(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_PROFILE_DEGRADED",
     "The profile was taken without compromise.",
-    todo="See what the profiler reported (flamegate doctor).",
+    remedy="See what the profiler reported (flamegate doctor).",
     protects=None,
 )
 def _profile_degraded(candidate: Candidate) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _profile_degraded(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_KERNELS_FROM_ENGINE",
     "A claimed kernel was seen in the profile.",
-    todo="Profile with a profiler that sees native code.",
+    remedy="Profile with a profiler that sees native code.",
     protects=None,
 )
 def _kernels_from_engine(candidate: Candidate) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _kernels_from_engine(candidate: Candidate) -> Iterator[str]:
 
 
 @REASONS.rule(
-    "F_INJECTED", "No work was injected.", todo="Measure without an injection.", protects=None
+    "F_INJECTED", "No work was injected.", remedy="Measure without an injection.", protects=None
 )
 def _injected(candidate: Candidate) -> Iterator[str]:
     injection = candidate.case.evidence.workload.get("injection")
@@ -152,7 +152,7 @@ def _injected(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_SIDE_OF_COMPARISON",
     "The workload was measured alone.",
-    todo="Measure without --flamegate-against.",
+    remedy="Measure without --flamegate-against.",
     protects=None,
 )
 def _side_of_comparison(candidate: Candidate) -> Iterator[str]:
@@ -162,13 +162,13 @@ def _side_of_comparison(candidate: Candidate) -> Iterator[str]:
         yield f"It is the {side} of a comparison in pairs."
 
 
-@REASONS.rule("F_NO_COMMIT", "The code has a name.", todo=_COMMIT, protects=None)
+@REASONS.rule("F_NO_COMMIT", "The code has a name.", remedy=_COMMIT, protects=None)
 def _no_commit(candidate: Candidate) -> Iterator[str]:
     if candidate.case.evidence.commit is None:
         yield "No commit says which code this was."
 
 
-@REASONS.rule("F_UNCOMMITTED", "The code is that of its commit.", todo=_COMMIT, protects=None)
+@REASONS.rule("F_UNCOMMITTED", "The code is that of its commit.", remedy=_COMMIT, protects=None)
 def _uncommitted(candidate: Candidate) -> Iterator[str]:
     commit = candidate.case.evidence.commit
     if commit is not None and commit.uncommitted:
@@ -178,7 +178,7 @@ def _uncommitted(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_MACHINE_BUSY",
     "The machine had time for the runs.",
-    todo="Measure on a quieter machine.",
+    remedy="Measure on a quieter machine.",
     protects=None,
 )
 def _machine_busy(candidate: Candidate) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _machine_busy(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_WHOLE_PROCESS",
     "The figures are of generation alone.",
-    todo="Let the program write each token as it is generated.",
+    remedy="Let the program write each token as it is generated.",
     protects=None,
 )
 def _whole_process(candidate: Candidate) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _whole_process(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_SUSPICIOUS",
     "Nothing looks unlike what is measured.",
-    todo="Look at each suspicion.",
+    remedy="Look at each suspicion.",
     protects=None,
 )
 def _suspicious(candidate: Candidate) -> Iterator[str]:

@@ -29,7 +29,7 @@ _ON_A_GPU = "Measure on a machine whose GPU works (nvidia-smi, flamegate doctor)
 @CHECKS.rule(
     "E_NO_DEVICE",
     "Where cuda is claimed, device nodes, the kernel's driver and NVML were there and agreed.",
-    todo=_ON_A_GPU,
+    remedy=_ON_A_GPU,
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
@@ -44,7 +44,7 @@ def _no_device(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_DEVICE_IDLE",
     "Where cuda is claimed, a timed run was seen to compute on a device.",
-    todo="Let the workload compute on the GPU; a silent fall back to the CPU looks like this.",
+    remedy="Let the workload compute on the GPU; a silent fall back to the CPU looks like this.",
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
@@ -61,7 +61,7 @@ def _device_idle(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_DEVICE_CONTRADICTION",
     "What was seen of GPUs agrees with itself and with the runs.",
-    todo="Measure again; evidence is written by the observer and changed by nobody.",
+    remedy="Measure again; evidence is written by the observer and changed by nobody.",
     protects=Grade.OBSERVED,
 )
 def _device_contradiction(case: Case) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _device_contradiction(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DEVICE_NOT_OBSERVED",
     "Where cuda is claimed, every timed run was seen to compute on a device.",
-    todo="Measure where the observer sees the GPU: pip install 'pytest-flamegate[gpu]'.",
+    remedy="Measure where the observer sees the GPU: pip install 'pytest-flamegate[gpu]'.",
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
@@ -104,7 +104,7 @@ def _device_not_observed(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DEVICE_BUSY",
     "Where cpu is claimed, no timed run was seen to compute on a GPU.",
-    todo="Profile with what sees the GPU's kernels, or keep the workload off the GPU.",
+    remedy="Profile with what sees the GPU's kernels, or keep the workload off the GPU.",
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
@@ -152,7 +152,7 @@ _AGAIN = "Measure again; receipt and evidence are written together and changed b
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_RECEIPT_CHANGED",
     "The evidence names this receipt by the SHA-256 of its bytes.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _receipt_changed(case: Case) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _receipt_changed(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_ENGINE_MISMATCH",
     "Receipt and evidence name the same engine.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"environment"},
 )
@@ -182,7 +182,7 @@ def _engine_mismatch(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_CLOCK_SCOPE",
     "Clocks and profile of a program cover its process or decode, a served engine's a sequence.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _clock_scope(case: Case) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _clock_scope(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_MODEL_MISMATCH",
     "Receipt and evidence name the same model.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"model"},
 )
@@ -228,7 +228,7 @@ def _model_changed(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_ENVIRONMENT_CHANGED",
     "The receipt's environment holds what the process had.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"environment"},
 )
@@ -246,7 +246,7 @@ def _environment_changed(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_MACHINE_CHANGED",
     "Receipt and evidence name the same system, tool and Python.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"environment"},
 )
@@ -268,7 +268,7 @@ def _machine_changed(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_COMMIT_MALFORMED",
     "A commit is named by its full hash.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _commit_malformed(case: Case) -> Iterator[str]:
@@ -283,7 +283,7 @@ def _commit_malformed(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_WRITTEN_APART",
     "Receipt and evidence are of one time.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"timestamp"},
 )
@@ -299,7 +299,7 @@ def _written_apart(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_CHECKS.rule(
     "E_EVIDENCE_EXPIRED",
     "Evidence and runs are no older than the reader allows.",
-    todo="Measure again.",
+    remedy="Measure again.",
     protects=None,
 )
 def _evidence_expired(case: Case) -> Iterator[str]:
@@ -321,7 +321,7 @@ def _evidence_expired(case: Case) -> Iterator[str]:
 @CROSSCHECK_ORIGIN_SHORTFALLS.rule(
     "W_RECIPE_INCOMPLETE",
     "The evidence says what was run.",
-    todo="Measure again; a replay runs the recipe's command or target.",
+    remedy="Measure again; a replay runs the recipe's command or target.",
     protects=Grade.OBSERVED,
 )
 def _recipe_incomplete(case: Case) -> Iterator[str]:
@@ -341,7 +341,7 @@ def _runs_something(told: object) -> bool:
 @CROSSCHECK_ORIGIN_SHORTFALLS.rule(
     "W_MODEL_NOT_HASHED",
     "The model file is named by its SHA-256.",
-    todo="Give the workload its model file.",
+    remedy="Give the workload its model file.",
     protects=None,
 )
 def _model_not_hashed(case: Case) -> Iterator[str]:

@@ -30,7 +30,7 @@ _AGAIN = "Measure again; profile and evidence are written together and changed b
 @CHECKS.rule(
     "E_HOTSPOT_UNSEEN",
     "Each function of the folded profile is one hotspot, with as many samples.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _hotspot_unseen(case: Case) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _hotspot_unseen(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_HOTSPOT_SHARE",
     "A hotspot's shares are its samples by those of the profile.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _hotspot_share(case: Case) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _hotspot_share(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_HOTSPOT_COST",
     "A hotspot costs its own share of the CPU time per token of the phase that was sampled.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _hotspot_cost(case: Case) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _hotspot_cost(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_PROCESS_SAMPLES",
     "The samples of all processes together are those of the folded profile, by function.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _process_samples(case: Case) -> Iterator[str]:
@@ -145,7 +145,7 @@ _AGAIN_CROSSCHECK_PROFILE = (
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_PROFILE_CHANGED",
     "The evidence names the folded profile by the SHA-256 of its bytes.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _profile_changed(case: Case) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _profile_changed(case: Case) -> Iterator[str]:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_PROFILE_MALFORMED",
     "Every line of the folded profile is a stack and a count.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _profile_malformed(case: Case) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _profile_malformed(case: Case) -> Iterator[str]:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_SAMPLE_COUNT",
     "Folded profile, its record and its processes count the same samples.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _sample_count(case: Case) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _sample_count(case: Case) -> Iterator[str]:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_KERNEL_UNSEEN",
     "Every claimed kernel was seen, and one seen in the profile stands there.",
-    todo="Name the kernels that the profile shows.",
+    remedy="Name the kernels that the profile shows.",
     protects=Grade.OBSERVED,
     needs={"kernels"},
 )
@@ -240,7 +240,7 @@ def _largest(samples: Mapping[str, int]) -> str:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_PROFILE_PROCESS",
     "Each profiled process is one of the profiled runs.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _profile_process(case: Case) -> Iterator[str]:
@@ -265,7 +265,7 @@ def _profile_process(case: Case) -> Iterator[str]:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_PROFILE_NONCE",
     "The profile was taken in this very measurement.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _profile_nonce(case: Case) -> Iterator[str]:
@@ -281,7 +281,7 @@ def _profile_nonce(case: Case) -> Iterator[str]:
 @CROSSCHECK_PROFILE_CHECKS.rule(
     "E_TOO_MANY_SAMPLES",
     "A profile holds no more samples than its rate allows.",
-    todo=_AGAIN_CROSSCHECK_PROFILE,
+    remedy=_AGAIN_CROSSCHECK_PROFILE,
     protects=Grade.OBSERVED,
 )
 def _too_many_samples(case: Case) -> Iterator[str]:
@@ -315,7 +315,7 @@ def _too_many_samples(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_NO_PROFILE",
     "A profile with samples stands beside the evidence.",
-    todo="Measure with a profiler, and keep profile.folded beside the receipt.",
+    remedy="Measure with a profiler, and keep profile.folded beside the receipt.",
     protects=Grade.OBSERVED,
 )
 def _no_profile(case: Case) -> Iterator[str]:
@@ -331,7 +331,7 @@ def _no_profile(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_KERNELS_FROM_ENGINE",
     "Every claimed kernel was seen in the profile.",
-    todo="Profile with a profiler that sees native code.",
+    remedy="Profile with a profiler that sees native code.",
     protects=Grade.OBSERVED,
     needs={"kernels"},
 )
@@ -347,7 +347,7 @@ def _kernels_from_engine(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_PROFILE_DEGRADED",
     "The profile was taken without compromise.",
-    todo="See what the profiler reported (flamegate doctor).",
+    remedy="See what the profiler reported (flamegate doctor).",
     protects=None,
 )
 def _profile_degraded(case: Case) -> Iterator[str]:

@@ -38,7 +38,7 @@ _AGAIN = "Measure again, or replay where it was measured: its commit, its machin
 @CHECKS.rule(
     "E_REPLAY_OF_ANOTHER",
     "The replay was made for this very receipt.",
-    todo="Replay this receipt.",
+    remedy="Replay this receipt.",
     protects=Grade.REPLAYED,
 )
 def _of_another(replay: Replay) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _of_another(replay: Replay) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPLAY_TOKENS",
     "The same tokens came out here.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"deterministic"},
 )
@@ -82,7 +82,7 @@ def _other_tokens(replay: Replay) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPLAY_RATE",
     "The claimed rate is not above what was obtained here.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"tokens_per_second"},
 )
@@ -95,7 +95,7 @@ def _claimed_faster(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_NOT_DETERMINISTIC",
     "The receipt claims determinism.",
-    todo="Make the engine deterministic (seed, threads), and measure again.",
+    remedy="Make the engine deterministic (seed, threads), and measure again.",
     protects=Grade.REPLAYED,
     needs={"deterministic"},
 )
@@ -108,7 +108,7 @@ def _not_deterministic(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_SLOWER_CLAIM",
     "The claimed rate is not below what was obtained here.",
-    todo="Measure again: what was claimed is too little.",
+    remedy="Measure again: what was claimed is too little.",
     protects=Grade.REPLAYED,
     needs={"tokens_per_second"},
 )
@@ -121,7 +121,7 @@ def _claimed_slower(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_OTHER_MACHINE",
     "The replay ran on a machine of the same class.",
-    todo="Replay on a machine of the same class.",
+    remedy="Replay on a machine of the same class.",
     protects=Grade.REPLAYED,
 )
 def _other_machine(replay: Replay) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _other_machine(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_RATE_UNKNOWN",
     "The rate here can be compared with the claimed one.",
-    todo="Replay again when the machine is quiet, with more time (--budget).",
+    remedy="Replay again when the machine is quiet, with more time (--budget).",
     protects=Grade.REPLAYED,
 )
 def _rate_unknown(replay: Replay) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _rate_unknown(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_MACHINE_CHANGED",
     "The machine is as it was.",
-    todo="Measure again where that matters.",
+    remedy="Measure again where that matters.",
     protects=None,
 )
 def _machine_changed(replay: Replay) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _machine_changed(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_OTHER_VERSION",
     "The replay ran under the same version of flamegate.",
-    todo="Replay with that version where it matters.",
+    remedy="Replay with that version where it matters.",
     protects=None,
 )
 def _other_version(replay: Replay) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _other_version(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_OTHER_COMMIT",
     "The code that was measured is the code that is checked out here.",
-    todo="Check that commit out and replay there: other code may be faster, and say other tokens.",
+    remedy="Check that commit out and replay there: other code may be faster, and say other tokens.",
     protects=None,
 )
 def _other_commit(replay: Replay) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _other_commit(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_REDACTED",
     "Everything that runs stands in the recipe.",
-    todo="Nothing where the values are those of then.",
+    remedy="Nothing where the values are those of then.",
     protects=None,
 )
 def _redacted(replay: Replay) -> Iterator[str]:

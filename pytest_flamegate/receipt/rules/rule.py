@@ -33,7 +33,7 @@ class Rule(Generic[SubjectT]):
 
     code: str
     sentence: str
-    todo: str
+    remedy: str
     protects: Grade | None
     needs: frozenset[str]
     find: Callable[[SubjectT], Iterable[str]]
@@ -45,7 +45,7 @@ class Breach:
 
     code: str
     message: str
-    todo: str
+    remedy: str
     protects: Grade | None
 
 
@@ -64,14 +64,14 @@ class Rulebook(Generic[SubjectT]):
         code: str,
         sentence: str,
         *,
-        todo: str,
+        remedy: str,
         protects: Grade | None,
         needs: Collection[str] = (),
     ) -> Callable[[Callable[[SubjectT], Iterable[str]]], Callable[[SubjectT], Iterable[str]]]:
         """Return a decorator that adds its function as the rule ``code``."""
 
         def add(find: Callable[[SubjectT], Iterable[str]]) -> Callable[[SubjectT], Iterable[str]]:
-            entry = Rule(code, sentence, todo, protects, frozenset(needs), find)
+            entry = Rule(code, sentence, remedy, protects, frozenset(needs), find)
             self.rules = (*self.rules, entry)
             return find
 
@@ -86,7 +86,7 @@ class Rulebook(Generic[SubjectT]):
                 first = next(messages, None)
                 if first is not None:
                     for message in _bounded(chain((first,), messages)):
-                        yield Breach(rule.code, one_line(message), rule.todo, rule.protects)
+                        yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
 
 
 def _bounded(messages: Iterator[str]) -> Iterator[str]:

@@ -44,7 +44,7 @@ _AGAIN = "Measure again; receipt and evidence are written together and changed b
 @CHECKS.rule(
     "E_TPS_MISMATCH",
     "tokens_per_second recomputes from the token times of the timed runs.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"tokens_per_second"},
 )
@@ -64,7 +64,7 @@ def _tps_mismatch(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_TOKEN_COUNT",
     "Every sequence has as many tokens as the receipt claims and the evidence shows.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
     needs={"tokens_requested", "tokens_generated", "deterministic"},
 )
@@ -97,7 +97,7 @@ def _token_count(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_TOKEN_DIGEST",
     "The token digest is that of the tokens shown.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _digest_of_tokens(case: Case) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _digest_of_tokens(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_TOKENS_DIFFER",
     "A receipt that claims determinism shows the same tokens in every run.",
-    todo="Make the engine deterministic (seed, threads), or say deterministic: false.",
+    remedy="Make the engine deterministic (seed, threads), or say deterministic: false.",
     protects=Grade.OBSERVED,
     needs={"deterministic"},
 )
@@ -134,7 +134,7 @@ def _tokens_differ(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_DIFFERENCE_CONTRADICTED",
     "Where a sequence differed it had another token than the one shown there.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _difference_contradicted(case: Case) -> Iterator[str]:
@@ -152,7 +152,7 @@ def _difference_contradicted(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_CLOCK_CONTRADICTION",
     "Within a block, token times add up to no more than its wall time.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _clock_contradiction(case: Case) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _after_first_look(block: Block) -> int:
 @CHECKS.rule(
     "E_CPU_EXCEEDS_WALL",
     "No interval holds more CPU time than its wall time on all of the machine's cores.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _cpu_exceeds_wall(case: Case) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _cpu_exceeds_wall(case: Case) -> Iterator[str]:
 @CHECKS.rule(
     "E_COPIED_RUNS",
     "No run repeats another or itself, and no process stands twice.",
-    todo=_AGAIN,
+    remedy=_AGAIN,
     protects=Grade.OBSERVED,
 )
 def _copied_runs(case: Case) -> Iterator[str]:
@@ -253,7 +253,7 @@ def _copied_runs(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_NO_TIMED_RUN",
     "The evidence holds token times of runs that no profiler touched.",
-    todo="Measure timed runs.",
+    remedy="Measure timed runs.",
     protects=Grade.OBSERVED,
 )
 def _no_timed_run(case: Case) -> Iterator[str]:
@@ -265,7 +265,7 @@ def _no_timed_run(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DETERMINISM_NOT_SHOWN",
     "A claim of determinism is shown by two sequences at least.",
-    todo="Run the workload twice.",
+    remedy="Run the workload twice.",
     protects=Grade.OBSERVED,
     needs={"deterministic"},
 )
@@ -279,7 +279,7 @@ def _determinism_not_shown(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_ASLEEP",
     "The process that was observed spends CPU time while it generates.",
-    todo="Observe the process that computes: a server behind it, or a mock, computes nothing here.",
+    remedy="Observe the process that computes: a server behind it, or a mock, computes nothing here.",
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
@@ -300,7 +300,7 @@ def _asleep(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_WAITS_EXCEED_WALL",
     "One thread computes and waits for a CPU no longer than time passes.",
-    todo="Measure again; the quiet clock leaves such waits out of what is judged.",
+    remedy="Measure again; the quiet clock leaves such waits out of what is judged.",
     protects=Grade.OBSERVED,
 )
 def _waits_exceed_wall(case: Case) -> Iterator[str]:
@@ -349,7 +349,7 @@ _AGAIN_CROSSCHECK_TIMES = (
 @CROSSCHECK_TIMES_CHECKS.rule(
     "E_RUNS_OVERLAP",
     "A run begins after the one before it has ended.",
-    todo=_AGAIN_CROSSCHECK_TIMES,
+    remedy=_AGAIN_CROSSCHECK_TIMES,
     protects=Grade.OBSERVED,
 )
 def _runs_overlap(case: Case) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _runs_overlap(case: Case) -> Iterator[str]:
 @CROSSCHECK_TIMES_CHECKS.rule(
     "E_WINDOW_STARTED",
     "No run of a server that ran before tells of a start, and the server began once.",
-    todo=_AGAIN_CROSSCHECK_TIMES,
+    remedy=_AGAIN_CROSSCHECK_TIMES,
     protects=Grade.OBSERVED,
 )
 def _window_started(case: Case) -> Iterator[str]:
@@ -401,7 +401,7 @@ def _window_started(case: Case) -> Iterator[str]:
 @CROSSCHECK_TIMES_CHECKS.rule(
     "E_RUN_AFTER_WRITING",
     "All runs ended before the evidence was written, and began not long before.",
-    todo=_AGAIN_CROSSCHECK_TIMES,
+    remedy=_AGAIN_CROSSCHECK_TIMES,
     protects=Grade.OBSERVED,
 )
 def _run_after_writing(case: Case) -> Iterator[str]:
@@ -424,7 +424,7 @@ def _run_after_writing(case: Case) -> Iterator[str]:
 @CROSSCHECK_TIMES_CHECKS.rule(
     "E_CLOCKS_DISAGREE",
     "The wall clock and the ticks since boot tell the same of when the runs began.",
-    todo=_AGAIN_CROSSCHECK_TIMES,
+    remedy=_AGAIN_CROSSCHECK_TIMES,
     protects=Grade.OBSERVED,
 )
 def _clocks_disagree(case: Case) -> Iterator[str]:

@@ -236,7 +236,7 @@ def read_folded(data: bytes) -> Folded:
     except UnicodeDecodeError as error:
         return Folded(0, {}, {}, f"The folded profile is not UTF-8 at byte {error.start}.")
     except ReceiptError as error:
-        return Folded(0, {}, {}, error.what)
+        return Folded(0, {}, {}, error.problem)
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
     for stack, count in stacks.items():

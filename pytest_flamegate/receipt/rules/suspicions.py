@@ -46,7 +46,7 @@ _LOOK = "Look at how the evidence came about, or measure again."
 @SUSPICIONS.rule(
     "W_TOO_ROUND",
     "Times and shares are as uneven as what is measured.",
-    todo=_LOOK,
+    remedy=_LOOK,
     protects=None,
     needs={"tokens_per_second"},
 )
@@ -81,7 +81,7 @@ def _round_shares(case: Case) -> Iterator[str]:
 @SUSPICIONS.rule(
     "W_FASTER_THAN_MEMORY",
     "A CPU reads a large model from memory no faster than memory is.",
-    todo="Fine for a mixture of many experts; else look at how the evidence came about.",
+    remedy="Fine for a mixture of many experts; else look at how the evidence came about.",
     protects=None,
     needs={"backend", "tokens_per_second"},
 )
@@ -104,7 +104,7 @@ def _faster_than_memory(case: Case) -> Iterator[str]:
 @SUSPICIONS.rule(
     "W_MODEL_NOT_READ",
     "The processes held or read what the model file holds.",
-    todo="Fine where another process serves the model; else look at what was run.",
+    remedy="Fine where another process serves the model; else look at what was run.",
     protects=None,
     needs={"backend"},
 )
@@ -128,7 +128,7 @@ def _model_not_read(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_TIME_UNACCOUNTED",
     "Token times fill most of the time that blocks, or a program's decode, took.",
-    todo="See what the engine does after its last token: no figure by token counts it.",
+    remedy="See what the engine does after its last token: no figure by token counts it.",
     protects=Grade.OBSERVED,
 )
 def _time_unaccounted(case: Case) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _time_unaccounted(case: Case) -> Iterator[str]:
 @SUSPICIONS.rule(
     "W_FEW_SAMPLES",
     "A profiler saw most of the CPU time that it was to sample.",
-    todo="Sample at a lower rate, or with another profiler (flamegate doctor).",
+    remedy="Sample at a lower rate, or with another profiler (flamegate doctor).",
     protects=None,
 )
 def _few_samples(case: Case) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _few_samples(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_SAMPLES_MISSING",
     "A profiler saw more than a trace of the CPU time that it was to sample.",
-    todo="Sample with another profiler (flamegate doctor).",
+    remedy="Sample with another profiler (flamegate doctor).",
     protects=Grade.OBSERVED,
 )
 def _samples_missing(case: Case) -> Iterator[str]:

@@ -67,6 +67,6 @@ def test_what_cannot_both_be_right_is_refused(
     with pytest.raises(ToolError) as refused:
         check(sources, seen)
     assert refused.value.code == "E_SOURCES_DISAGREE"
-    assert here in refused.value.what
-    assert there in refused.value.what
-    assert ("b" if len(sources) > 1 else "the observer") in refused.value.what
+    assert here in refused.value.problem
+    assert there in refused.value.problem
+    assert ("b" if len(sources) > 1 else "the observer") in refused.value.problem

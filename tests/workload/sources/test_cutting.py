@@ -125,7 +125,7 @@ def test_without_the_library_the_command_to_install_it_is_told(
     with pytest.raises(FlamegateError) as refused:
         load(tmp_path / "tokenizer.json")
     assert refused.value.code == "E_NO_TOKENIZERS"
-    assert "pip install 'pytest-flamegate[tokenizer]'" in refused.value.todo
+    assert "pip install 'pytest-flamegate[tokenizer]'" in refused.value.remedy
 
 
 # Pieces as they come in, what passes with the index of its piece, and what is taken.

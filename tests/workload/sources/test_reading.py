@@ -123,8 +123,8 @@ def test_llama_cpp_of_one_token_says_inf() -> None:
     with pytest.raises(ToolError) as refused:
         LlamaCpp().read(Heard(lines=(line,)))
     assert refused.value.code == "E_BAD_FIGURE"
-    assert "inf" in refused.value.what
-    assert 'figures = "none"' in refused.value.todo
+    assert "inf" in refused.value.problem
+    assert 'figures = "none"' in refused.value.remedy
 
 
 def test_a_rate_that_is_not_count_by_time_is_refused() -> None:
@@ -252,7 +252,7 @@ def test_a_pattern_is_checked_where_it_is_declared(pattern: str, word: str) -> N
     with pytest.raises(UsageError) as refused:
         check(pattern, "Workload 'w'")
     assert refused.value.code == "E_BAD_PATTERN"
-    assert word in refused.value.what
+    assert word in refused.value.problem
 
 
 def test_a_source_that_was_asked_for_and_is_silent_is_refused() -> None:
