@@ -104,8 +104,8 @@ def not_compared(rev: str, error: FlamegateError) -> Reason:
     """Return why the base could not be measured beside this run."""
     return Reason(
         "I_NOT_COMPARED",
-        f"Its commit {rev[:12]} could not be measured beside this run: {error.code}: {error.problem} "
-        f"{error.remedy}",
+        f"Its commit {rev[:12]} could not be measured beside this run: {error.code}: "
+        f"{error.problem} {error.remedy}",
     )
 
 

@@ -172,7 +172,7 @@ def _other_version(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_OTHER_COMMIT",
     "The code that was measured is the code that is checked out here.",
-    remedy="Check that commit out and replay there: other code may be faster, and say other tokens.",
+    remedy="Check out that commit and replay there: other code may generate other tokens.",
     protects=None,
 )
 def _other_commit(replay: Replay) -> Iterator[str]:

@@ -279,7 +279,7 @@ def _determinism_not_shown(case: Case) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_ASLEEP",
     "The process that was observed spends CPU time while it generates.",
-    remedy="Observe the process that computes: a server behind it, or a mock, computes nothing here.",
+    remedy="Observe the process that computes, not a proxy or a mock in front of it.",
     protects=Grade.OBSERVED,
     needs={"backend"},
 )
