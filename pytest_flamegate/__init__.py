@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_flamegate.core import __version__
     from pytest_flamegate.receipt import Verification, verify_receipt
 
 
-__version__ = "0.1.0"
 __all__ = ["Verification", "__version__", "verify_receipt"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from pytest_flamegate.core import __version__
+
+        return __version__
     if name in {"Verification", "verify_receipt"}:
         from pytest_flamegate import receipt
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate import __version__
+from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Terminated, terminable
 

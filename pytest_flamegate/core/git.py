@@ -1,15 +1,15 @@
-"""Questions to git, in an environment that no hook has bound to another repository."""
+"""Run git, and describe the commit that a directory is at."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.receipt.types import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.process import Result
 
 
+ARTIFACTS = ".flamegate"
+"""The directory of this package's own files: never part of the code, committed or not."""
 _TIMEOUT_S = 10.0
 _LAST_LINES = 6
-_BOUND = frozenset(
+_REPOSITORY_VARIABLES = frozenset(
     {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",
         "GIT_COMMON_DIR",
@@ -37,98 +39,152 @@ _BOUND = frozenset(
         "GIT_WORK_TREE",
     }
 )
-"""What git sets for a hook: it binds every git below the hook to the hook's repository.
+"""Variables that git sets for a hook. They bind every git process to the hook's repository.
 
-Configuration that comes in variables (``GIT_CONFIG_COUNT``) stays: CI allows
-directories and gives credentials in this way.
+Configuration in variables (``GIT_CONFIG_COUNT``) is not among them: CI systems trust
+directories and pass credentials in this way.
 """
-_SET = {
-    # The user's index is not refreshed behind their back, nobody is asked for a password,
-    # and what git says can be understood by whoever reads the refusal.
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    "LC_ALL": "C",
+_SETTINGS = {
+    "GIT_OPTIONAL_LOCKS": "0",  # do not refresh the user's index
+    "GIT_TERMINAL_PROMPT": "0",  # do not ask for a password
+    "LC_ALL": "C",  # messages that any reader of the error can look up
 }
+_GENERATED_DIRECTORIES = frozenset(
+    {
+        "__pycache__",
+        ".benchmarks",
+        ".hypothesis",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        ".venv",
+        "build",
+        "dist",
+        "htmlcov",
+        "node_modules",
+        "target",
+    }
+)
+_GENERATED_FILES = (
+    ".coverage",
+    ".coverage.*",
+    "coverage.xml",
+    "Cargo.lock",
+    "junit*.xml",
+    "*.a",
+    "*.egg-info",
+    "*.o",
+    "*.py[co]",
+    "*.so",
+)
+"""Names of untracked files that builds and test tools write next to the code."""
 
 
-def unbound(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` without the variables that bind git to one repository."""
-    return {name: value for name, value in environment.items() if name not in _BOUND}
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit that a directory is at.
+
+    Attributes:
+        revision: The full hash.
+        branch: The branch, or ``HEAD`` when detached.
+        uncommitted: The number of files that differ from the commit, untracked ones included.
+        tree: A digest of the code, equal for commits that differ in accepted baselines alone.
+    """
+
+    revision: str
+    branch: str
+    uncommitted: int
+    tree: str = ""
+
+    def same_code(self, other: Commit) -> bool:
+        """Whether both are exactly the same code, without uncommitted files."""
+        known = bool(self.tree) and not self.uncommitted and not other.uncommitted
+        return known and self.tree == other.tree
+
+
+def read_commit(directory: Path) -> Commit | None:
+    """Return the commit checked out at ``directory``; None without git or without a commit.
+
+    Artifacts of this package and untracked products of builds and test tools (``.coverage``,
+    ``target/``, ``*.o``) do not count as uncommitted files.
+    """
+    revision = query(directory, "rev-parse", "HEAD")
+    if revision is None:
+        return None
+    branch = query(directory, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD"
+    not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
+    status = query(directory, "status", "--porcelain", "--", ":/", not_ours)
+    if status is None:
+        return None  # an unknown number of uncommitted files must not read as none
+    uncommitted = [line for line in status.splitlines() if not _is_generated(line)]
+    return Commit(revision, branch, len(uncommitted), code_digest(directory, revision))
+
+
+def _is_generated(status_line: str) -> bool:
+    """Whether a line of ``git status --porcelain`` names an untracked product of a tool."""
+    # Only untracked files: a tracked file that changed is a change, whatever its name.
+    if not status_line.startswith("?? "):
+        return False
+    path = PurePosixPath(status_line[3:].strip('"'))
+    return not _GENERATED_DIRECTORIES.isdisjoint(path.parts) or any(
+        fnmatchcase(path.name, pattern) for pattern in _GENERATED_FILES
+    )
+
+
+def code_digest(directory: Path, commit: str) -> str:
+    """Return the sha256 of the names and contents of all code files of ``commit``.
+
+    Empty if git cannot list the files.
+    """
+    top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
+    listing = query(Path(top), "ls-tree", "-r", commit)
+    if listing is None:
+        return ""
+    code = [line for line in listing.splitlines() if f"{ARTIFACTS}/" not in line.partition("\t")[2]]
+    return hashlib.sha256("\n".join(code).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> Result:
-    """Run git in ``directory``. ``ToolError`` ``E_CANNOT_START`` where there is no git."""
-    env = {**unbound(os.environ), **_SET}
+    """Run git in ``directory``, unaffected by a git hook that may have started this process.
+
+    Raises:
+        ToolError: ``E_CANNOT_START`` if git is not installed.
+    """
+    # Imported here: the gate compares commits, and must not load subprocess for that.
+    from pytest_flamegate.core import process
+
+    env = {**without_git_variables(os.environ), **_SETTINGS}
     return process.run(["git", *arguments], timeout_s=timeout_s, env=env, cwd=directory)
 
 
-def answer(directory: Path, *arguments: str) -> str | None:
-    """Return what git answers, without the line's end; None where it fails or is missing."""
+def query(directory: Path, *arguments: str) -> str | None:
+    """Return git's output without surrounding space; None if git fails or is missing."""
     try:
         result = run(directory, *arguments)
     except ToolError:
         return None
     if result.returncode != 0:
         return None
-    return result.stdout.decode("utf-8", "replace").strip()
+    # Only leading newlines go: a line of git status may begin with a space.
+    return result.stdout.decode("utf-8", "replace").strip("\n")
 
 
-def said(result: Result) -> str:
-    """Return standard output as text; what is no UTF-8 stays usable as a path."""
+def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` without the variables that bind git to one repository."""
+    return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
+
+
+def stdout_text(result: Result) -> str:
+    """Return git's standard output; bytes that are not UTF-8 stay usable in a path."""
     return os.fsdecode(result.stdout).strip("\n")
 
 
-def last_words(result: Result) -> str:
-    """Return the last lines git wrote about a failure, as one."""
+def failure_text(result: Result) -> str:
+    """Return the last lines of git's standard error, joined into one."""
     if result.timed_out:
         return f"git did not finish within {result.elapsed_s:.0f} s"
     lines = [line.strip() for line in result.stderr.decode("utf-8", "replace").splitlines()]
-    told = " ".join(line for line in lines[-_LAST_LINES:] if line)
-    return told.rstrip(".") or f"git ended with status {result.returncode}"
-
-
-ARTIFACTS = ".flamegate"
-"""Where this package keeps what it wrote: no part of the code, committed or not."""
-
-
-class Revision(NamedTuple):
-    """A commit, its branch, and how many files differ from it (untracked ones included).
-
-    ``tree`` names the code of the commit: it is equal for two commits that differ in accepted
-    baselines alone.
-    """
-
-    commit: str
-    branch: str
-    uncommitted: int
-    tree: str
-
-
-def revision(directory: Path) -> Revision | None:
-    """Return the revision checked out at ``directory``; None without git or a commit."""
-    commit = answer(directory, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    branch = answer(directory, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD"
-    outside = f":(exclude,top,glob)**/{ARTIFACTS}/**"
-    status = answer(directory, "status", "--porcelain", "--", ":/", outside) or ""
-    return Revision(commit, branch, len(status.splitlines()), tree(directory, commit))
-
-
-def tree(directory: Path, commit: str) -> str:
-    """Return the sha256 of the names and contents of all files of ``commit`` that are code.
-
-    Empty where git cannot list them.
-    """
-    top = answer(directory, "rev-parse", "--show-toplevel") or str(directory)
-    files = answer(Path(top), "ls-tree", "-r", commit)
-    if files is None:
-        return ""
-    kept = [line for line in files.splitlines() if f"{ARTIFACTS}/" not in line.partition("\t")[2]]
-    return hashlib.sha256("\n".join(kept).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def commit_at(directory: Path) -> Commit | None:
-    """Return what is checked out at ``directory``; None without git or a commit."""
-    found = revision(directory)
-    return Commit(*found) if found else None
+    text = " ".join(line for line in lines[-_LAST_LINES:] if line)
+    return text.rstrip(".") or f"git ended with status {result.returncode}"

@@ -336,7 +336,7 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
             timeout_s=_CHECKOUT_S,
         )
         if result.returncode != 0:
-            raise _no_worktree(rev, git.last_words(result))
+            raise _no_worktree(rev, git.failure_text(result))
     except BaseException:
         with contextlib.suppress(ToolError):
             remove_home(home, git_directory)
@@ -355,8 +355,8 @@ def _repository(directory: Path) -> tuple[Path, Path]:
         raise _no_repository(directory, error.problem.rstrip(".")) from None
     for result in (top, common):
         if result.returncode != 0:
-            raise _no_repository(directory, git.last_words(result))
-    return real(Path(git.said(top))), real(directory / git.said(common))
+            raise _no_repository(directory, git.failure_text(result))
+    return real(Path(git.stdout_text(top))), real(directory / git.stdout_text(common))
 
 
 def _commit(directory: Path, rev: str) -> tuple[str, list[str]]:
@@ -371,11 +371,11 @@ def _commit(directory: Path, rev: str) -> tuple[str, list[str]]:
         except ToolError:
             # git starts, or the repository would not be known: this is no name for a command line.
             raise _unknown(directory, rev, words) from None
-        commit = git.said(result)
+        commit = git.stdout_text(result)
         if result.returncode == 0 and _COMMIT.fullmatch(commit):
             said = result.stderr.decode("utf-8", "replace").splitlines()
             return commit, [f"git: {line}" for line in said if line.startswith("warning:")]
-        if _SAYS_NOTHING not in (told := git.last_words(result)):
+        if _SAYS_NOTHING not in (told := git.failure_text(result)):
             words = f" ({told})"
     raise _unknown(directory, rev, words)
 
@@ -400,14 +400,14 @@ def _no_worktree(rev: str, words: str) -> ToolError:
 def _unknown(directory: Path, rev: str, words: str) -> UsageError:
     if (
         not rev.startswith("-")
-        and git.answer(directory, "rev-parse", "--is-shallow-repository") == "true"
+        and git.query(directory, "rev-parse", "--is-shallow-repository") == "true"
     ):
         return UsageError(
             "E_REV_SHALLOW",
             f"{rev!r} names no commit of this shallow clone, which lacks the history.",
             "Fetch it: git fetch --unshallow (for actions/checkout: fetch-depth: 0).",
         )
-    if git.answer(directory, "rev-parse", "--verify", "HEAD") is None:
+    if git.query(directory, "rev-parse", "--verify", "HEAD") is None:
         what = f"{rev!r} names no commit: the repository has none yet."
     else:
         what = f"{rev!r} names no commit of the repository around {directory}{words}."
@@ -419,7 +419,7 @@ def _unknown(directory: Path, rev: str, words: str) -> UsageError:
 
 def _on_a_remote(directory: Path, rev: str) -> str | None:
     """Return the remote's branch of this name: in CI often the only one there is."""
-    found = git.answer(
+    found = git.query(
         directory, "for-each-ref", "--format=%(refname:short)", f"refs/remotes/*/{rev}"
     )
     return found.splitlines()[0] if found else None

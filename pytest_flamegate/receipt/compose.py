@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.record import BrickPass
     from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.core.git import Commit
     from pytest_flamegate.core.schema import Kind
     from pytest_flamegate.models.files import Stamp
     from pytest_flamegate.observe.build import Look
     from pytest_flamegate.observe.gpu import DevicesSeen
     from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile import Hotspot, Profile
-    from pytest_flamegate.receipt.types import Commit, Metric
+    from pytest_flamegate.receipt.types import Metric
 
 
 def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:

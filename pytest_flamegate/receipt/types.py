@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.core.git import Commit
     from pytest_flamegate.observe.build import Program
     from pytest_flamegate.observe.gpu import DevicesSeen
     from pytest_flamegate.observe.observation import Run
@@ -110,24 +111,6 @@ class KernelSighting:
     source: Literal["profile", "engine"]
     count: int
     told_by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The revision measured; ``uncommitted`` counts the files that differ from it.
-
-    ``tree`` is the digest of its code, the same for commits that differ in baselines alone.
-    """
-
-    revision: str
-    branch: str
-    uncommitted: int
-    tree: str = ""
-
-    def same_code(self, other: Commit) -> bool:
-        """Whether both are the very same code, with nothing uncommitted."""
-        known = bool(self.tree) and not self.uncommitted and not other.uncommitted
-        return known and self.tree == other.tree
 
 
 @dataclass(frozen=True, slots=True)

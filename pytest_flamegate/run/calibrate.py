@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate import __version__
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.core import clocks
+from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.json import to_plain
 from pytest_flamegate.engines import engine

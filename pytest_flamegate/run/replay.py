@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate import __version__
+from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
-from pytest_flamegate.core.git import commit_at
+from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.paths import is_file, real
 from pytest_flamegate.core.text import shown
 from pytest_flamegate.engines import engine
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.receipt.types import Commit, Evidence
+    from pytest_flamegate.core.git import Commit
+    from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.run.measure import Progress
 
 
@@ -92,7 +93,7 @@ class Replaying:
             stamps=stamps(model),
             model=_same_model(workload, model, evidence),
             machine=identity(),
-            commit=commit_at(workload.directory),
+            commit=read_commit(workload.directory),
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload),
         )

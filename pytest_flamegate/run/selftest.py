@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.config.workload import Injection, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
-from pytest_flamegate.core.git import commit_at
+from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import Reason, exit_code, fails_test, headline, machine_id, refused
 from pytest_flamegate.models.facts import model_facts
@@ -331,7 +331,7 @@ class Bench:
             workload=workload,
             plan=chosen.plan(workload, model),
             model=model_facts(model, workload),
-            commit=commit_at(workload.directory),
+            commit=read_commit(workload.directory),
         )
         return measured(
             prepared,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate import __version__
+from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError, system_errors
-from pytest_flamegate.core.git import commit_at
+from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.json import dumps
 from pytest_flamegate.core.progress import terminable
 from pytest_flamegate.engines import engine, settled
@@ -60,10 +60,11 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.core.git import Commit
     from pytest_flamegate.gate import Known
     from pytest_flamegate.profile.decode import DecodeProfile
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
-    from pytest_flamegate.receipt.types import Commit, Evidence
+    from pytest_flamegate.receipt.types import Evidence
 
 
 def buildable(
@@ -214,7 +215,7 @@ class Session:
             stamps=stamps(model),
             model=model_facts(model, workload),
             machine=self.machine,
-            commit=commit_at(workload.directory),
+            commit=read_commit(workload.directory),
             flamegate_version=__version__,
             prompt_tokens=chosen.prompt_tokens(workload) if call is None else None,
             counted=counted_metrics(count),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.child.sides import UNDER_TEST, Sides
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.core.git import commit_at, tree
+from pytest_flamegate.core.git import Commit, code_digest, read_commit
 from pytest_flamegate.core.paths import is_file, real
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
@@ -19,7 +19,6 @@ from pytest_flamegate.models.facts import model_facts
 from pytest_flamegate.models.files import stamps
 from pytest_flamegate.observe.build import Look, build, look_at
 from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
-from pytest_flamegate.receipt.types import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +129,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         plan=_in(plan, own),
         stamps=stamps(base_model),
         model=model_facts(base_model, based),
-        commit=Commit(checkout.commit, "HEAD", 0, tree(checkout.root, checkout.commit)),
+        commit=Commit(checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
         look=_look_at_base(plan, based, base_built, checkout),
     )
@@ -141,7 +140,7 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         plan=_in(_at_head(head_plan, checkout), own and _environment(workload)),
         stamps=stamps(model),
         model=model_facts(model, workload),
-        commit=commit_at(workload.directory),
+        commit=read_commit(workload.directory),
         look=head_look,
     )
     _refuse_one_place(base)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.receipt.types import Batch, Commit
+from pytest_flamegate.core.git import Commit
+from pytest_flamegate.receipt.types import Batch
 from pytest_flamegate.run.publish import MOST, batch_of, joined
 from tests.gate.factory import QUIET, baseline, evidence
 

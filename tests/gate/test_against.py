@@ -9,11 +9,12 @@ import pytest
 from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.gate import exit_code, headline, judge_pairs, verdict_document
 from pytest_flamegate.gate.pairs import FIRST_LOOKS
 from pytest_flamegate.gate.signals import Known
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.receipt.types import Commit, Evidence
+from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import PROFILE, moved
 from tests.gate.paired import shifted, sides
 

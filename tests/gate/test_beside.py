@@ -7,9 +7,10 @@ from types import MappingProxyType
 
 import pytest
 
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.gate import beside_the_figures
 from pytest_flamegate.observe.build import Build, Program
-from pytest_flamegate.receipt.types import Commit, Evidence
+from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import baseline, evidence
 
 HERE = Commit("a" * 40, "main", 0, "tree")

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
@@ -20,7 +21,6 @@ from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, engine_kernels, figures, metrics, overhead_pct
 from pytest_flamegate.receipt.types import (
-    Commit,
     Evidence,
     KernelSighting,
     ProcessProfile,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import Finding
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.rules import CHECKS, SHORTFALLS
-from pytest_flamegate.receipt.types import Commit, Metric
+from pytest_flamegate.receipt.types import Metric
 from tests.receipt import gpu
 from tests.receipt.factory import BOOT_TICKS, Triple, build
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt.rules import SUSPICIONS
 from pytest_flamegate.receipt.rules.fitness import REASONS
-from pytest_flamegate.receipt.types import Commit
 from tests.receipt.factory import Triple, build
 from tests.receipt.test_crosscheck import NOW, OTHER_SHA256, asleep, slow, verify
 

@@ -6,11 +6,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.observe.observation import Block, Observation, Run
 from pytest_flamegate.profile.model import Frame, FrameKind, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import metrics
 from pytest_flamegate.receipt.types import (
-    Commit,
     Evidence,
     KernelSighting,
     ProcessProfile,

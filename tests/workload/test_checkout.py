@@ -14,7 +14,7 @@ import pytest
 from pytest_flamegate.core import git as core_git
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.git import revision
+from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.process import Result
 from pytest_flamegate.observe import worktree
 from pytest_flamegate.observe.worktree import open_checkout
@@ -164,7 +164,7 @@ def test_without_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = refusal(project, "HEAD")
     assert error.code == "E_NO_REPOSITORY"
     assert "git" in error.problem
-    assert revision(project) is None
+    assert read_commit(project) is None
 
 
 def test_a_repository_that_git_does_not_trust(
@@ -239,14 +239,14 @@ def test_the_variables_of_a_hook_do_not_confuse(
         assert checkout.project == project
         assert (checkout.root / "a.txt").read_text() == "two"
     assert not (other / ".git/index.hook").exists()
-    found = revision(project)
+    found = read_commit(project)
     assert found is not None
-    assert found.commit == git(project, "rev-parse", "HEAD")
+    assert found.revision == git(project, "rev-parse", "HEAD")
 
 
 def test_configuration_that_comes_in_variables_stays() -> None:
     kept = {"GIT_CONFIG_COUNT": "0", "GIT_SSH_COMMAND": "ssh -v", "HOME": "/h"}
-    assert core_git.unbound({**kept, "GIT_DIR": ".git"}) == kept
+    assert core_git.without_git_variables({**kept, "GIT_DIR": ".git"}) == kept
 
 
 def test_submodules_are_noted(project: Path, tmp_path: Path) -> None:
@@ -439,6 +439,6 @@ def test_a_branch_may_be_checked_out_twice(project: Path) -> None:
 
 def test_a_failing_git_is_told_by_its_status(project: Path) -> None:
     result = Result(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
-    assert core_git.last_words(result) == "git ended with status 3"
+    assert core_git.failure_text(result) == "git ended with status 3"
     late = Result(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
-    assert "60 s" in core_git.last_words(late)
+    assert "60 s" in core_git.failure_text(late)

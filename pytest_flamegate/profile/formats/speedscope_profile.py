@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, get_args
 
-from pytest_flamegate import __version__
+from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import escape, is_clean
 from pytest_flamegate.profile.folded import label
