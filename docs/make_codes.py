@@ -1,0 +1,149 @@
+"""Write ``docs/codes.md``: every code that a user may see, its cause and its remedy.
+
+Usage: ``python docs/make_codes.py`` in a checkout with the package installed.
+
+The rows come from ``docs/codes/ROOM.toml`` and, for the rules of a receipt, from the registry in
+``pytest_flamegate/receipt/rules/``, so that nothing is stated twice::
+
+    [E_NO_SAMPLES]
+    cause = "The profiler attached, but the process used no CPU while it was sampled."
+    remedy = "Take a longer workload, or raise --flamegate-budget."
+
+``docs/codes/old.toml`` holds codes that only documents of older versions contain, each with
+``cause`` and ``now``, the code that replaced it (empty if none did).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import NamedTuple
+
+DOCS = Path(__file__).resolve().parent
+PACKAGE = DOCS.parent / "pytest_flamegate"
+PAGE = DOCS / "codes.md"
+_CODE = re.compile(r"\b[EFIW]_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
+_HEADINGS = {
+    "E": ("Errors", "An error ends the command or fails the test."),
+    "F": (
+        "Not usable as a baseline",
+        "The receipt is honest, but a later run cannot be judged by it.",
+    ),
+    "I": ("Information", "A fact behind a verdict. It decides nothing by itself."),
+    "W": ("Warnings", "The result counts, with the limitation that the warning names."),
+}
+
+
+class Row(NamedTuple):
+    """One code: when it appears, and what to do about it."""
+
+    code: str
+    cause: str
+    remedy: str
+    source: str
+
+
+def read_rows() -> list[Row]:
+    """Return the rows of all rooms and of the rules of a receipt, sorted by code."""
+    rows = [*_rule_rows()]
+    for path in sorted((DOCS / "codes").glob("*.toml")):
+        if path.stem == "old":
+            continue
+        for code, entry in tomllib.loads(path.read_text("utf-8")).items():
+            rows.append(Row(code, entry["cause"], entry["remedy"], path.name))
+    return sorted(rows)
+
+
+def read_old_rows() -> dict[str, dict[str, str]]:
+    """Return the codes that only documents of older versions contain."""
+    path = DOCS / "codes" / "old.toml"
+    return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _rule_rows() -> list[Row]:
+    from pytest_flamegate.receipt import rules
+    from pytest_flamegate.receipt.rules.rule import Rulebook
+
+    found = {}
+    for module in iter_modules(rules.__path__, f"{rules.__name__}."):
+        for book in vars(import_module(module.name)).values():
+            for rule in book if isinstance(book, Rulebook) else ():
+                cause = f"This does not hold: {rule.sentence}"
+                found[rule.code, rule.sentence] = Row(rule.code, cause, rule.remedy, "rules")
+    return list(found.values())
+
+
+def find_uses() -> dict[str, set[str]]:
+    """Return the rooms of the package that use each code in a string.
+
+    Docstrings do not count: they describe a code that is raised elsewhere.
+    """
+    uses: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).parts
+        room = parts[0].removesuffix(".py")
+        tree = ast.parse(path.read_text("utf-8"))
+        docstrings = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for code in _CODE.findall(node.value) if id(node) not in docstrings else ():
+                    uses.setdefault(code, set()).add(room)
+    return uses
+
+
+def find_mentions() -> dict[str, set[str]]:
+    """Return the files of the package and the documentation that mention each code."""
+    mentions: dict[str, set[str]] = {}
+    for path in (*PACKAGE.rglob("*.py"), *DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")):
+        if path != PAGE and path.name != "CHANGELOG.md":
+            for code in _CODE.findall(path.read_text("utf-8")):
+                mentions.setdefault(code, set()).add(str(path.relative_to(DOCS.parent)))
+    return mentions
+
+
+def render(rows: list[Row], old: dict[str, dict[str, str]]) -> str:
+    """Return the page as Markdown."""
+    parts = [
+        "# Codes",
+        "",
+        "<!-- Written by docs/make_codes.py from docs/codes/. Do not edit. -->",
+        "",
+        "Each message of flamegate begins with a code. Search this page for it.",
+    ]
+    for letter, (heading, sentence) in _HEADINGS.items():
+        chosen = [row for row in rows if row.code.startswith(f"{letter}_")]
+        if chosen:
+            parts += ["", f"## {heading}", "", sentence, "", "| code | cause | remedy |"]
+            parts += ["|---|---|---|"]
+            parts += [
+                f"| `{row.code}` | {_cell(row.cause)} | {_cell(row.remedy)} |" for row in chosen
+            ]
+    if old:
+        parts += ["", "## Codes of older versions", ""]
+        parts += ["Verdicts and receipts that an older version wrote may contain these.", ""]
+        parts += ["| code | cause | now |", "|---|---|---|"]
+        for code, entry in sorted(old.items()):
+            now = f"`{entry['now']}`" if entry["now"] else "–"
+            parts.append(f"| `{code}` | {_cell(entry['cause'])} | {now} |")
+    return "\n".join([*parts, ""])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render(read_rows(), read_old_rows()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
