@@ -37,7 +37,7 @@ from benchmarks.textbook import mann_whitney_fixed, mann_whitney_peeking, welch_
 from benchmarks.time_to_power import DRAWS as POWER_DRAWS
 from benchmarks.time_to_power import SIZES, Needed, growing, needed
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,9 +64,9 @@ def methods() -> tuple[list[Method], list[Missing]]:
         perfguard(),
         inference_doctor(5.0),
         welch_fixed(TEXTBOOK),
-        welch_peeking(FIRST_LOOKS[-1]),
+        welch_peeking(FIRST_ANALYSES[-1]),
         mann_whitney_fixed(TEXTBOOK),
-        mann_whitney_peeking(FIRST_LOOKS[-1]),
+        mann_whitney_peeking(FIRST_ANALYSES[-1]),
     )
 
 

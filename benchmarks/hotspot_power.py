@@ -20,10 +20,10 @@ from benchmarks.tables import Table, as_text
 from pytest_flamegate.config.workload import Thresholds, Workload
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import ErrorRates, measurement_of
+from pytest_flamegate.gate import ErrorRates, read_measurement
 from pytest_flamegate.gate.hotspots import judge_shares
-from pytest_flamegate.gate.judge import SHARE_LOOKS, last_look
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, estimate_of, pair_differences
+from pytest_flamegate.gate.judge import SHARE_LOOKS, last_analysis
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.compare import PROFILED_S, measured
@@ -112,9 +112,9 @@ def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) ->
     """Whether ``hot`` certainly costs more, by as many profiled processes drawn from each side."""
     old, new = (
         replace(found, profiled=tuple(rng.choices(found.profiled, k=processes)))
-        for found in map(measurement_of, (base, head))
+        for found in map(read_measurement, (base, head))
     )
-    look = last_look(base, head, 5.0, FIRST_LOOKS, ended=True)
+    look = last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=True)
     shares = judge_shares(
         old,
         new,
@@ -122,7 +122,7 @@ def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) ->
         look.verdict if look else None,
         ErrorRates(looks=SHARE_LOOKS),
         "cost",
-        estimate_of([pair.cpu for pair in pair_differences(base, head)]),
+        trimmed_mean([pair.cpu for pair in pair_differences(base, head)]),
     )
     return any(cost.name == "hot" and cost.ci_low_us > 0.0 for cost in shares.costs)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
 from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at, planned_looks
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses, plan_analyses
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from benchmarks.streams import Pair
 
 
-def flamegate(drop_pct: float, looks: Sequence[int] = FIRST_LOOKS) -> Method:
+def flamegate(drop_pct: float, looks: Sequence[int] = FIRST_ANALYSES) -> Method:
     """Return the gate that allows a drop of ``drop_pct`` %, with that plan of looks."""
     rates, threshold = pair_rates(looks), log_time_of_drop(drop_pct)
 
     def judge(pairs: Sequence[Pair]) -> Outcome:
         differences = [pair.difference for pair in pairs]
-        last = looks_at(differences, threshold, rates, looks, ended=True)[-1]
+        last = interim_analyses(differences, threshold, rates, looks, ended=True)[-1]
         took_s = sum(pair.took_s for pair in pairs[: last.pairs])
         return Outcome(last.verdict.decision, last.pairs, took_s)
 
@@ -30,4 +30,4 @@ def flamegate(drop_pct: float, looks: Sequence[int] = FIRST_LOOKS) -> Method:
 
 def flamegate_up_to(drop_pct: float, most: int) -> Method:
     """Return the gate with the looks that a budget for ``most`` pairs plans."""
-    return flamegate(drop_pct, planned_looks(most))
+    return flamegate(drop_pct, plan_analyses(most))

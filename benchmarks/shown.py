@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.peers import Missing
 from benchmarks.tables import Table, percent, span
-from pytest_flamegate.gate.pairs import estimate_of
+from pytest_flamegate.gate.pairs import trimmed_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def measured(found: Mapping[Cell, Sequence[Pair]]) -> Table:
     def cell(pairs: Sequence[Pair] | None) -> str:
         if pairs is None or len(pairs) < 2:
             return "–"
-        estimate = estimate_of([pair.difference for pair in pairs])
+        estimate = trimmed_mean([pair.difference for pair in pairs])
         shown, error = 100.0 * estimate.mean_diff, 100.0 * estimate.standard_error
         return f"{shown:+.1f} ± {error:.1f} ({len(pairs)})"
 

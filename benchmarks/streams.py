@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UsageError, system_errors
-from pytest_flamegate.gate.pairs import estimate_of
+from pytest_flamegate.gate.pairs import trimmed_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ def centred(pairs: Sequence[Pair]) -> list[Pair]:
     spread stays as it was measured.
     """
     effect_pct = pairs[0].effect_pct
-    shown = estimate_of([pair.difference for pair in pairs]).mean_diff
+    shown = trimmed_mean([pair.difference for pair in pairs]).mean_diff
     factor = (1.0 + effect_pct / 100.0) / math.exp(shown)
     return [pair.slowed(factor, effect_pct) for pair in pairs]
 

@@ -81,7 +81,9 @@ def _one(
     session: Session, workload: Workload, pairs: int, budget_s: float, line: StreamProgress
 ) -> UndecidedError | None:
     """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
-    from pytest_flamegate.gate.calibration import aa_gates, ledger_bound, ledger_words
+    from pytest_flamegate.gate.calibration import count_alarms as ledger_bound
+    from pytest_flamegate.gate.calibration import describe_alarms as ledger_words
+    from pytest_flamegate.gate.calibration import split_into_gates as aa_gates
     from pytest_flamegate.run import calibration as ledger
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import keep, load_ledger

@@ -13,7 +13,7 @@ from pytest_flamegate.gate.bricks import BrickChange, BrickCost, Bricks, judge_b
 from pytest_flamegate.gate.comparability import (
     MACHINE_ID_FIELDS,
     Comparability,
-    Difference,
+    FieldDifference,
     compare,
     engine_differences,
     machine_id,
@@ -21,18 +21,18 @@ from pytest_flamegate.gate.comparability import (
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import WAITING, CostChange, Hotspot, ShareDrift
-from pytest_flamegate.gate.instructions import beside_the_figures
-from pytest_flamegate.gate.judge import judge, judge_pairs, last_look, no_baseline
-from pytest_flamegate.gate.measurement import Measurement, TimedProcess, measurement_of
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, Look, planned_looks
+from pytest_flamegate.gate.instructions import find_notes
+from pytest_flamegate.gate.judge import judge, judge_pairs, last_analysis, no_baseline
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess, read_measurement
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, InterimAnalysis, plan_analyses
 from pytest_flamegate.gate.rule import RateVerdict, decide
 from pytest_flamegate.gate.shares import OTHER, ShareChange
-from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Known, Reason, Signal
+from pytest_flamegate.gate.signals import MIN_PROCESSES, ErrorRates, Reason, ReportedRates, Signal
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import (
     EXIT_CODES,
-    More,
+    MoreProcesses,
     Verdict,
     VerdictName,
     exit_code,
@@ -43,7 +43,7 @@ from pytest_flamegate.gate.verdict import (
 
 __all__ = [
     "EXIT_CODES",
-    "FIRST_LOOKS",
+    "FIRST_ANALYSES",
     "MACHINE_ID_FIELDS",
     "MIN_PROCESSES",
     "OTHER",
@@ -55,38 +55,38 @@ __all__ = [
     "Bricks",
     "Comparability",
     "CostChange",
-    "Difference",
     "ErrorRates",
     "Estimate",
+    "FieldDifference",
     "Hotspot",
-    "Known",
-    "Look",
+    "InterimAnalysis",
     "Measurement",
-    "More",
+    "MoreProcesses",
     "RateVerdict",
     "Reason",
+    "ReportedRates",
     "ShareChange",
     "ShareDrift",
     "Signal",
     "TimedProcess",
     "Verdict",
     "VerdictName",
-    "beside_the_figures",
     "compare",
     "decide",
     "engine_differences",
     "exit_code",
     "fails_test",
+    "find_notes",
     "headline",
     "judge",
     "judge_bricks",
     "judge_pairs",
-    "last_look",
+    "last_analysis",
     "machine_id",
-    "measurement_of",
     "needs_more",
     "no_baseline",
-    "planned_looks",
+    "plan_analyses",
+    "read_measurement",
     "refused",
     "verdict_document",
 ]

@@ -81,7 +81,7 @@ class BrickCost:
         return mean(self.calls)
 
 
-def window_of(*sides: Sequence[BrickPass]) -> Window:
+def common_window(*sides: Sequence[BrickPass]) -> Window:
     """Return which calls can be told apart in every pass of every side."""
     tells = all(
         each.decode_tokens > 0 and any(row.phase == "decode" for row in each.totals)
@@ -91,7 +91,7 @@ def window_of(*sides: Sequence[BrickPass]) -> Window:
     return "decode" if tells else "all"
 
 
-def costs_of(passes: Sequence[BrickPass], window: Window) -> Mapping[str, BrickCost]:
+def brick_costs(passes: Sequence[BrickPass], window: Window) -> Mapping[str, BrickCost]:
     """Return the cost of every brick that any of the passes shows within ``window``."""
     by_name: dict[str, list[_Process]] = defaultdict(list)
     for each in passes:
@@ -106,7 +106,7 @@ def costs_of(passes: Sequence[BrickPass], window: Window) -> Mapping[str, BrickC
     return {name: _cost(name, found, whole_us) for name, found in by_name.items()}
 
 
-def checked(passes: Sequence[BrickPass], side: str) -> Sequence[BrickPass]:
+def check_passes(passes: Sequence[BrickPass], side: str) -> Sequence[BrickPass]:
     """Return the passes of a side, if they can be judged at all.
 
     Raises UndecidedError: ``E_NO_BRICKS`` where no pass ran or one clocked no call,
@@ -622,7 +622,7 @@ def judge_bricks(
     if not budgets:
         return NO_BRICKS
     try:
-        new = checked(current.bricks, "current side")
+        new = check_passes(current.bricks, "current side")
     except UndecidedError as refusal:
         return Bricks(reasons=(Reason.of(refusal),), helped_by=_curable(refusal))
     old: Sequence[BrickPass] = ()
@@ -630,13 +630,13 @@ def judge_bricks(
     asked = any(budget.growth_pct is not None for budget in budgets.values())
     if asked and baseline is not None:
         try:
-            old = checked(baseline.bricks, "baseline")
+            old = check_passes(baseline.bricks, "baseline")
             _like(old, new)
         except UndecidedError as refusal:
             reasons.append(Reason.of(refusal))
             old = ()
-    window = window_of(old, new)
-    before, after = costs_of(old, window), costs_of(new, window)
+    window = common_window(old, new)
+    before, after = brick_costs(old, window), brick_costs(new, window)
     named = sorted(name for name in budgets if name != EVERY_OTHER)
     reasons += [
         unknown(name, after, window) for name in named if name not in after and name not in before

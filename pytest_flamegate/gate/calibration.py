@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import estimate_of, looks_at
+from pytest_flamegate.gate.pairs import interim_analyses, trimmed_mean
 from pytest_flamegate.gate.rule import decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, sample_variance
@@ -52,7 +52,9 @@ class LedgerLine:
     differences: tuple[float, ...]
 
 
-def aa_gates(differences: Sequence[float], drop_pct: float, plan: Plan) -> tuple[AaGate, ...]:
+def split_into_gates(
+    differences: Sequence[float], drop_pct: float, plan: AnalysisPlan
+) -> tuple[AaGate, ...]:
     """Cut the differences of A/A pairs into gates, in their order, none in two of them.
 
     Each gate takes as many pairs as it needs; the last one ends where they end, as one does
@@ -61,7 +63,7 @@ def aa_gates(differences: Sequence[float], drop_pct: float, plan: Plan) -> tuple
     gates = []
     threshold, rates = log_time_of_drop(drop_pct), pair_rates(plan.looks)
     start = 0
-    while taken := looks_at(
+    while taken := interim_analyses(
         differences[start : start + plan.pairs], threshold, rates, plan.looks, ended=True
     ):
         look = taken[-1]
@@ -76,7 +78,7 @@ def aa_gates(differences: Sequence[float], drop_pct: float, plan: Plan) -> tuple
     return tuple(gates)
 
 
-def ledger_bound(
+def count_alarms(
     lines: Iterable[LedgerLine], machine: str, workload: str, drop_pct: float | None = None
 ) -> Count:
     """Return how many of a workload's gates on one class of machine raised an alarm.
@@ -92,7 +94,7 @@ def ledger_bound(
     return Count(decisions.count("regressed"), len(decisions))
 
 
-def ledger_words(count: Count) -> str:
+def describe_alarms(count: Count) -> str:
     """Return ``0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)``."""
     if not count.trials:
         return "no A/A gate stands in the ledger yet"
@@ -213,11 +215,11 @@ class Stream:
         """Return the estimate after ``pairs`` pairs of code that became slower by ``shift``."""
         found = self._seen.get(pairs)
         if found is None:
-            found = self._seen[pairs] = estimate_of(self.differences[:pairs])
+            found = self._seen[pairs] = trimmed_mean(self.differences[:pairs])
         return Estimate(found.mean_diff + shift, found.standard_error, found.df)
 
 
-def streams(pool: Pool, pairs: int, *, draws: int, seed: int) -> tuple[Stream, ...]:
+def draw_streams(pool: Pool, pairs: int, *, draws: int, seed: int) -> tuple[Stream, ...]:
     """Return ``draws`` sequences of ``pairs`` pairs of unchanged code.
 
     Three neighbours at a time are drawn with replacement, so that bad spells stay spells. Each
@@ -253,7 +255,7 @@ MAX_FALSE_ALARMS, MAX_MISSES, MAX_INCONCLUSIVE = 0.01, 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AnalysisPlan:
     """The looks that are planned, and how many pairs there is time for."""
 
     looks: tuple[int, ...]
@@ -268,13 +270,13 @@ class Plan:
         return due
 
     @classmethod
-    def whole(cls, looks: Sequence[int]) -> Plan:
+    def whole(cls, looks: Sequence[int]) -> AnalysisPlan:
         """Return the plan with time for every look."""
         return cls(tuple(looks), looks[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class ReplayedRates:
     """How often the rule errs or stays open, each as a count of replays.
 
     ``miss`` is a pass (or an improvement) at a true drop of exactly the threshold,
@@ -315,25 +317,25 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ResampledPairs:
     """Sequences drawn once from a pool, for any number of questions about the rule."""
 
     streams: tuple[Stream, ...]
 
     @classmethod
-    def of(cls, pool: Pool, pairs: int, *, draws: int = DRAWS, seed: int = SEED) -> Replayed:
+    def of(cls, pool: Pool, pairs: int, *, draws: int = DRAWS, seed: int = SEED) -> ResampledPairs:
         """Draw them, each long enough for plans of up to ``pairs`` pairs."""
-        return cls(streams(pool, pairs, draws=draws, seed=seed))
+        return cls(draw_streams(pool, pairs, draws=draws, seed=seed))
 
-    def rates(self, drop_pct: float, plan: Plan) -> Rates:
+    def rates(self, drop_pct: float, plan: AnalysisPlan) -> ReplayedRates:
         """Return the rates of the whole rule at the threshold ``drop_pct``."""
         threshold = log_time_of_drop(drop_pct)
         unchanged, at, twice = (
-            [decided(stream, shift, threshold, plan) for stream in self.streams]
+            [decide_stream(stream, shift, threshold, plan) for stream in self.streams]
             for shift in (0.0, threshold, 2.0 * threshold)
         )
         pairs = sorted(taken for taken, _ in unchanged)
-        return Rates(
+        return ReplayedRates(
             false_alarm=_count(unchanged, "regressed"),
             miss=_count(at, "pass", "improved"),
             missed_twice=_count(twice, "pass", "improved"),
@@ -344,7 +346,9 @@ class Replayed:
             p95_pairs=pairs[len(pairs) * 95 // 100],
         )
 
-    def smallest(self, plan: Plan, ladder: Iterable[float] = LADDER) -> tuple[float, Rates] | None:
+    def smallest(
+        self, plan: AnalysisPlan, ladder: Iterable[float] = LADDER
+    ) -> tuple[float, ReplayedRates] | None:
         """Return the smallest drop of the ladder that holds, with its rates; None if none does."""
         for drop_pct in ladder:
             if self._hopeless(drop_pct, plan):
@@ -354,24 +358,24 @@ class Replayed:
                 return drop_pct, rates
         return None
 
-    def _hopeless(self, drop_pct: float, plan: Plan) -> bool:
+    def _hopeless(self, drop_pct: float, plan: AnalysisPlan) -> bool:
         """Whether so many replays of unchanged code stay open that nothing else matters."""
         threshold = log_time_of_drop(drop_pct)
         allowed = MAX_INCONCLUSIVE * len(self.streams)
         left_open = 0
         for stream in self.streams:
-            left_open += decided(stream, 0.0, threshold, plan)[1] == "inconclusive"
+            left_open += decide_stream(stream, 0.0, threshold, plan)[1] == "inconclusive"
             if left_open > allowed:
                 return True
         return False
 
 
-def replay(
+def replay_rule(
     pool: Pool, drop_pct: float, looks: Sequence[int], *, draws: int = DRAWS, seed: int = SEED
-) -> Rates:
+) -> ReplayedRates:
     """Replay the whole rule with the threshold ``drop_pct`` on pairs drawn from ``pool``."""
-    plan = Plan.whole(looks)
-    return Replayed.of(pool, plan.pairs, draws=draws, seed=seed).rates(drop_pct, plan)
+    plan = AnalysisPlan.whole(looks)
+    return ResampledPairs.of(pool, plan.pairs, draws=draws, seed=seed).rates(drop_pct, plan)
 
 
 def smallest_threshold(
@@ -386,12 +390,14 @@ def smallest_threshold(
 
     ``pairs`` is for how many there is time, where that is less than for all looks.
     """
-    plan = Plan(tuple(looks), looks[-1] if pairs is None else min(pairs, looks[-1]))
-    found = Replayed.of(pool, plan.pairs, draws=draws, seed=seed).smallest(plan)
+    plan = AnalysisPlan(tuple(looks), looks[-1] if pairs is None else min(pairs, looks[-1]))
+    found = ResampledPairs.of(pool, plan.pairs, draws=draws, seed=seed).smallest(plan)
     return found[0] if found else None
 
 
-def decided(stream: Stream, shift: float, threshold: float, plan: Plan) -> tuple[int, RateDecision]:
+def decide_stream(
+    stream: Stream, shift: float, threshold: float, plan: AnalysisPlan
+) -> tuple[int, RateDecision]:
     """Return at which look of ``plan`` a stream is decided, and as what.
 
     This is `looks_at`, which a test holds it to; here what the looks saw is kept for all

@@ -42,7 +42,7 @@ _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """One field in which two sides differ, as text, and the code of the refusal."""
 
     field: str
@@ -60,7 +60,7 @@ class Difference:
 class Comparability:
     """Whether two sides may be compared, and every difference that forbids it."""
 
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FieldDifference, ...] = ()
 
     @property
     def comparable(self) -> bool:
@@ -97,7 +97,7 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
     )
 
 
-def engine_differences(baseline: Evidence, current: Evidence) -> tuple[Difference, ...]:
+def engine_differences(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:
     """Return what the two sides' engines say of themselves in different words.
 
     It forbids no comparison: another version of a library may be the very change under test.
@@ -105,7 +105,7 @@ def engine_differences(baseline: Evidence, current: Evidence) -> tuple[Differenc
     return tuple(_mapping("engine", baseline.engine, current.engine, "I_ENGINE_DIFFERS"))
 
 
-def _workload(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _workload(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     old, new = (
         {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}
         for side in (baseline, current)
@@ -113,7 +113,7 @@ def _workload(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
     return _mapping("workload", old, new, "E_WORKLOAD_DIFFERS")
 
 
-def _model(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _model(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     old, new = baseline.model_sha256, current.model_sha256
     for found in _field("model sha256", old, new, "E_MODEL_DIFFERS", width=12):
         before, after = (
@@ -126,7 +126,7 @@ def _model(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
         yield replace(found, baseline=before, current=after)
 
 
-def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _tokens(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     code = "E_TOKENS_DIFFER"
     yield from _field("token source", baseline.token_source, current.token_source, code)
     if baseline.token_digest == current.token_digest and baseline.tokens == current.tokens:
@@ -136,12 +136,14 @@ def _tokens(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
         before = repr(old[index]) if index < len(old) else "the end"
         after = repr(new[index]) if index < len(new) else "the end"
         if before != after:
-            yield Difference(f"token {index}", _shortened(before), _shortened(after), code)
+            yield FieldDifference(f"token {index}", _shortened(before), _shortened(after), code)
             break
-    yield Difference("token digest", baseline.token_digest[:12], current.token_digest[:12], code)
+    yield FieldDifference(
+        "token digest", baseline.token_digest[:12], current.token_digest[:12], code
+    )
 
 
-def machine_differences(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def machine_differences(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     """Yield every field of the machine's identity in which the two sides differ."""
     for name in sorted({*baseline.machine, *current.machine}):
         old, new = baseline.machine.get(name), current.machine.get(name)
@@ -151,12 +153,12 @@ def machine_differences(baseline: Evidence, current: Evidence) -> Iterator[Diffe
             yield from _field(f"machine {name}", old, new, "E_MACHINE_DIFFERS")
 
 
-def _python(old: str | None, new: str | None) -> Iterator[Difference]:
+def _python(old: str | None, new: str | None) -> Iterator[FieldDifference]:
     before, after = (version and _python_minor(version) for version in (old, new))
     return _field("Python", before, after, "E_PYTHON_DIFFERS")
 
 
-def _clock(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _clock(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     code = "E_CLOCK_DIFFERS"
     yield from _field("clock scope", baseline.clock_scope, current.clock_scope, code)
     yield from _field("run delay", _run_delay(baseline), _run_delay(current), code)
@@ -192,7 +194,7 @@ def _some_all_none(seen: set[bool]) -> str:
     return "measured" if seen.pop() else "not measured"
 
 
-def _formulas(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _formulas(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     """Compare how figures of the same name were computed."""
     # The gate alone is imported without the verifier, which the receipts' package brings along.
     from pytest_flamegate.receipt.formulas import differing_formulas
@@ -201,7 +203,7 @@ def _formulas(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
         yield from _field(f"{each.field} of {each.second.name}", *each.values, each.code)
 
 
-def _profiler(baseline: Evidence, current: Evidence) -> Iterator[Difference]:
+def _profiler(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     code = "E_PROFILER_DIFFERS"
     old, new = baseline.profile, current.profile
     if old is None or new is None:
@@ -228,17 +230,17 @@ def _python_minor(version: str) -> str:
 
 def _mapping(
     kind: str, old: Mapping[str, object], new: Mapping[str, object], code: str
-) -> Iterator[Difference]:
+) -> Iterator[FieldDifference]:
     for name in sorted({*old, *new}):
         yield from _field(f"{kind} {name}", old.get(name), new.get(name), code)
 
 
 def _field(
     field: str, old: object, new: object, code: str, width: int = 60
-) -> Iterator[Difference]:
+) -> Iterator[FieldDifference]:
     before, after = _plain(old), _plain(new)
     if before != after:
-        yield Difference(field, *_told_apart(before, after, width), code)
+        yield FieldDifference(field, *_told_apart(before, after, width), code)
 
 
 def _plain(value: object) -> str:
@@ -276,7 +278,9 @@ TRANSIENT_CODES = frozenset({"E_CPU_PRESSURE", "E_REFERENCE_OFF"})
 """Differences that may go away when more is measured."""
 
 
-def condition_differences(baseline: Measurement, current: Measurement) -> tuple[Difference, ...]:
+def condition_differences(
+    baseline: Measurement, current: Measurement
+) -> tuple[FieldDifference, ...]:
     """Return how the state of the machine differed between two stored measurements.
 
     ``E_CPU_PRESSURE`` where the CPUs were contended on one side only: contention on
@@ -287,12 +291,12 @@ def condition_differences(baseline: Measurement, current: Measurement) -> tuple[
     return (*_pressure(baseline, current), *_reference_conditions(baseline, current))
 
 
-def _pressure(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+def _pressure(baseline: Measurement, current: Measurement) -> Iterator[FieldDifference]:
     old, new = baseline.cpu_pressure_pct, current.cpu_pressure_pct
     if old is None or new is None:
         return
     if (old > MAX_CPU_PRESSURE_PCT) != (new > MAX_CPU_PRESSURE_PCT):
-        yield Difference("CPU pressure", f"{old:.0f} %", f"{new:.0f} %", "E_CPU_PRESSURE")
+        yield FieldDifference("CPU pressure", f"{old:.0f} %", f"{new:.0f} %", "E_CPU_PRESSURE")
 
 
 def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
@@ -304,7 +308,7 @@ def reference_shift(baseline: Measurement, current: Measurement) -> float | None
     return mean(new) - mean(old) if old and new else None
 
 
-def _reference_conditions(baseline: Measurement, current: Measurement) -> Iterator[Difference]:
+def _reference_conditions(baseline: Measurement, current: Measurement) -> Iterator[FieldDifference]:
     shift = reference_shift(baseline, current)
     if shift is None or abs(shift) <= REFERENCE_LIMIT:
         return
@@ -312,7 +316,7 @@ def _reference_conditions(baseline: Measurement, current: Measurement) -> Iterat
         1e3 * math.exp(mean([math.log(p.reference_s) for p in side.timed if p.reference_s]))
         for side in (baseline, current)
     )
-    yield Difference(
+    yield FieldDifference(
         "speed of the reference kernel", f"{old:.3f} ms", f"{new:.3f} ms", "E_REFERENCE_OFF"
     )
 

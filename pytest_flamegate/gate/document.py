@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.json import from_plain
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import CostChange
-from pytest_flamegate.gate.signals import Reason, Signal  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.gate.signals import (
+    Reason,  # noqa: TC001 - from_plain reads the annotations
+    Signal,  # noqa: TC001 - from_plain reads the annotations
+)
 from pytest_flamegate.gate.verdict import Verdict, VerdictName, exit_code
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.bricks import BrickChange, BrickCost
-    from pytest_flamegate.gate.comparability import Difference
+    from pytest_flamegate.gate.comparability import FieldDifference
     from pytest_flamegate.gate.hotspots import Hotspot
     from pytest_flamegate.gate.pairs import PhaseChange
 
@@ -76,7 +79,7 @@ def _signal(signal: Signal) -> Plain:
     }
 
 
-def _difference(difference: Difference) -> Plain:
+def _difference(difference: FieldDifference) -> Plain:
     return {
         "field": difference.field,
         "baseline": difference.baseline,

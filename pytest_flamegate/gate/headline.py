@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.hotspots import WAITING
 from pytest_flamegate.gate.shares import OTHER
-from pytest_flamegate.gate.signals import in_words
+from pytest_flamegate.gate.signals import describe_rate_change
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.hotspots import CostChange, Hotspot
@@ -108,14 +108,15 @@ def _estimate(rate: Signal) -> str:
     ends = sorted(abs(end) for end in (rate.ci_low_pct, rate.ci_high_pct) if end is not None)
     interval = " … ".join(f"{end:.1f}" for end in ends)
     threshold = f", threshold {rate.threshold_pct:g}" if rate.change_pct < 0.0 else ""
-    return f"{in_words(rate.change_pct)} ({interval}{threshold})"
+    return f"{describe_rate_change(rate.change_pct)} ({interval}{threshold})"
 
 
 def _range(rate: Signal) -> str:
     """Return ``between 1.0 % faster and 7.9 % slower``, the faster end first."""
     assert rate.ci_low_pct is not None
     assert rate.ci_high_pct is not None
-    return f"between {in_words(rate.ci_high_pct)} and {in_words(rate.ci_low_pct)}"
+    ends = (describe_rate_change(end) for end in (rate.ci_high_pct, rate.ci_low_pct))
+    return f"between {' and '.join(ends)}"
 
 
 def _where(verdict: Verdict) -> str:

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.gate.rule import views
-from pytest_flamegate.gate.shares import OTHER, ShareChange, frames_seen, share_changes
+from pytest_flamegate.gate.rule import view_change
+from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
 from pytest_flamegate.gate.signals import MIN_PROCESSES, Reason
 from pytest_flamegate.gate.statistics import Estimate, combine, holm, welch
 
@@ -102,7 +102,7 @@ def cost_changes(
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.name)))
 
 
-def explained_by(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, ...]:
+def explaining_functions(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, ...]:
     """Return the fewest rows that together explain ``part`` of the change of the whole.
 
     Only rows that certainly changed count, the one that explains most first. There are none
@@ -127,7 +127,9 @@ def cpu_change(baseline: Measurement, current: Measurement) -> Estimate:
 
     It lies somewhere between its views. ValueError below two timed processes a side.
     """
-    seen = views(baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio)
+    seen = view_change(
+        baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio
+    )
     estimates = seen.estimates
     apart = max(e.mean_diff for e in estimates) - min(e.mean_diff for e in estimates)
     widest = max(estimates, key=lambda estimate: estimate.standard_error)
@@ -311,7 +313,7 @@ def _coarse(hotspots: tuple[Hotspot, ...]) -> tuple[Reason, ...]:
 def _unknown(
     declared: list[str], baseline: Measurement, current: Measurement
 ) -> tuple[Reason, ...]:
-    seen = frames_seen(baseline.profiled, current.profiled)
+    seen = observed_frames(baseline.profiled, current.profiled)
     return tuple(
         Reason(
             "E_HOTSPOT_UNKNOWN",

@@ -19,7 +19,7 @@ _TEXT = 40
 _NAMED = 4
 
 
-def beside_the_figures(baseline: Evidence | None, current: Evidence) -> tuple[Reason, ...]:
+def find_notes(baseline: Evidence | None, current: Evidence) -> tuple[Reason, ...]:
     """Return what decides nothing and may explain much; ``baseline`` is None without one.
 
     ``W_NOT_DETERMINISTIC`` names the first token that differs, ``W_KNOBS`` the variables that

@@ -10,26 +10,26 @@ from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.gate.bricks import Bricks, judge_bricks
 from pytest_flamegate.gate.comparability import (
     Comparability,
-    Difference,
+    FieldDifference,
     compare,
     condition_differences,
 )
-from pytest_flamegate.gate.hotspots import ShareDrift, explained_by, judge_shares
+from pytest_flamegate.gate.hotspots import ShareDrift, explaining_functions, judge_shares
 from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.pairs import (
-    FIRST_LOOKS,
-    Look,
-    estimate_of,
-    looks_at,
+    FIRST_ANALYSES,
+    InterimAnalysis,
+    interim_analyses,
     pair_differences,
     phase_changes,
+    trimmed_mean,
 )
 from pytest_flamegate.gate.signals import (
     MIN_PROCESSES,
     ErrorRates,
-    Known,
     Reason,
+    ReportedRates,
     Signal,
     log_time_of_drop,
     rate_change_pct,
@@ -146,7 +146,7 @@ def judge(
     if not comparability.comparable:
         return budgeted(not_comparable(comparability, grade), alone)
     try:
-        old, new = measurement_of(baseline), measurement_of(current)
+        old, new = read_measurement(baseline), read_measurement(current)
         counts = instruction_signals(baseline, current)
     except UndecidedError as error:
         return refused("inconclusive", [Reason.of(error)], grade=grade)
@@ -174,7 +174,7 @@ def judge(
         error_rate_basis=_basis(rates),
         hotspots=shares.hotspots,
         attribution=shares.costs,
-        explained_by=explained_by(shares.costs),
+        explained_by=explaining_functions(shares.costs),
         helped_by=helped_by(rate_signal, shares, bricks),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
@@ -186,7 +186,7 @@ def judge(
 def no_baseline(current: Evidence, *, grade: str) -> Verdict:
     """Return the verdict where nothing was accepted yet: shown, and judged by nothing."""
     try:
-        new = measurement_of(current)
+        new = read_measurement(current)
     except UndecidedError as refusal:
         return refused("inconclusive", [Reason.of(refusal)], grade=grade)
     reasons = [
@@ -294,13 +294,15 @@ def copied(baseline: Evidence, current: Evidence) -> Reason | None:
     )
 
 
-def _later(baseline: Evidence, current: Evidence) -> tuple[Difference, ...]:
+def _later(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:
     """Refuse a baseline younger than what it is to judge: the two were exchanged."""
     # Both are written alike, in UTC to the millisecond: their order is that of the text.
     if baseline.created <= current.created:
         return ()
     when = (baseline.created, current.created)
-    return (Difference("order of the two (the baseline must be older)", *when, "E_SIDES_SWAPPED"),)
+    return (
+        FieldDifference("order of the two (the baseline must be older)", *when, "E_SIDES_SWAPPED"),
+    )
 
 
 def not_comparable(
@@ -369,16 +371,16 @@ def pair_rates(looks: Sequence[int]) -> ErrorRates:
     return ErrorRates(miss=PAIR_MISS_RATE, looks=len(looks))
 
 
-def last_look(
+def last_analysis(
     base: Side, head: Side, drop_pct: float, looks: Sequence[int], *, ended: bool
-) -> Look | None:
+) -> InterimAnalysis | None:
     """Return the last look at tokens per second that was due; None before the first.
 
     Raises UndecidedError where the two sides are no pairs.
     """
     differences = [pair.quiet for pair in pair_differences(base, head)]
     rates = pair_rates(looks)
-    taken = looks_at(differences, log_time_of_drop(drop_pct), rates, looks, ended=ended)
+    taken = interim_analyses(differences, log_time_of_drop(drop_pct), rates, looks, ended=ended)
     return taken[-1] if taken else None
 
 
@@ -388,10 +390,10 @@ def judge_pairs(
     thresholds: Thresholds,
     *,
     grade: str,
-    looks: Sequence[int] = FIRST_LOOKS,
+    looks: Sequence[int] = FIRST_ANALYSES,
     ended: bool = True,
     share_drift: ShareDrift = "cost",
-    known: Known | None = None,
+    known: ReportedRates | None = None,
 ) -> Verdict:
     """Judge ``head`` against ``base``, both measured in the same pairs.
 
@@ -408,10 +410,10 @@ def judge_pairs(
         alone = judge_bricks(None, head, thresholds, ErrorRates(looks=SHARE_LOOKS))
         return budgeted(not_comparable(comparability, grade), alone)
     try:
-        old, new = measurement_of(base), measurement_of(head)
+        old, new = read_measurement(base), read_measurement(head)
         differences = pair_differences(base, head)
         counts = instruction_signals(base, head)
-        look = last_look(base, head, thresholds.tokens_per_second_pct, looks, ended=ended)
+        look = last_analysis(base, head, thresholds.tokens_per_second_pct, looks, ended=ended)
         _check_spread(differences)
     except UndecidedError as error:
         return refused("inconclusive", [Reason.of(error)], grade=grade)
@@ -434,7 +436,7 @@ def judge_pairs(
         look.verdict,
         ErrorRates(looks=SHARE_LOOKS),
         share_drift,
-        estimate_of([pair.cpu for pair in decided]),
+        trimmed_mean([pair.cpu for pair in decided]),
     )
     # The passes of both sides ran in turn: no batch drifted from the other.
     bricks = judge_bricks(base, head, thresholds, ErrorRates(looks=SHARE_LOOKS), drift_sd=0.0)
@@ -457,7 +459,7 @@ def judge_pairs(
         error_rate_basis=known.basis,
         hotspots=shares.hotspots,
         attribution=shares.costs,
-        explained_by=explained_by(shares.costs),
+        explained_by=explaining_functions(shares.costs),
         phases=phase_changes(base, head, decided, rates),
         pairs=look.pairs,
         looks=tuple(looks),
@@ -470,9 +472,9 @@ def judge_pairs(
     )
 
 
-def nominal(rates: ErrorRates) -> Known:
+def nominal(rates: ErrorRates) -> ReportedRates:
     """Return what the rule promises by its arithmetic alone."""
-    return Known(
+    return ReportedRates(
         rates.false_alarm,
         rates.miss,
         f"nominal: ≤ {100 * rates.false_alarm:g} % false alarms and ≤ {100 * rates.miss:g} % "

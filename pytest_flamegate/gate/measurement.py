@@ -99,7 +99,7 @@ class Measurement:
         return median(seen) if seen else None
 
 
-def measurement_of(evidence: Evidence, receipt_tps: float | None = None) -> Measurement:
+def read_measurement(evidence: Evidence, receipt_tps: float | None = None) -> Measurement:
     """Take out of ``evidence`` what the gate judges.
 
     Raises UndecidedError: ``E_NO_PROCESSES`` and ``E_NO_TOKENS`` where nothing was

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.hotspots import cpu_change
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.rule import RateVerdict, decide
 from pytest_flamegate.gate.signals import rate_change_pct
 from pytest_flamegate.gate.statistics import Estimate, mean, sample_variance, student_t_upper
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
 
 
-FIRST_LOOKS = (5, 7, 10, 14, 20, 28)
+FIRST_ANALYSES = (5, 7, 10, 14, 20, 28)
 """Pairs at which an answer may be given; each further look waits for 40 % more."""
 _GROWTH = math.sqrt(2.0)
 TRIMMED = 0.15
@@ -64,7 +64,7 @@ class PairDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InterimAnalysis:
     """What the first ``pairs`` pairs said."""
 
     pairs: int
@@ -72,12 +72,12 @@ class Look:
     verdict: RateVerdict
 
 
-def planned_looks(most: int) -> tuple[int, ...]:
+def plan_analyses(most: int) -> tuple[int, ...]:
     """Return the looks for at most ``most`` pairs: the first six, or more of the same growth.
 
     The plan is made before anything is measured: the error rates are spent over all of it.
     """
-    looks = list(FIRST_LOOKS)
+    looks = list(FIRST_ANALYSES)
     while (following := round(looks[-1] * _GROWTH)) <= most:
         looks.append(following)
     return tuple(looks)
@@ -97,7 +97,7 @@ def pair_differences(base: Side, head: Side) -> tuple[PairDifference, ...]:
     return tuple(_difference(number, old[number], new[number], served) for number in sorted(old))
 
 
-def estimate_of(differences: Sequence[float]) -> Estimate:
+def trimmed_mean(differences: Sequence[float]) -> Estimate:
     """Return the trimmed mean of paired differences, with Yuen's standard error and df.
 
     From seven pairs on the furthest 15 % at each end count no further than their neighbours:
@@ -114,29 +114,29 @@ def estimate_of(differences: Sequence[float]) -> Estimate:
     return Estimate(mean(kept), error, len(kept) - 1.0)
 
 
-def looks_at(
+def interim_analyses(
     differences: Sequence[float],
     threshold: float,
     rates: ErrorRates,
     looks: Sequence[int],
     *,
     ended: bool,
-) -> tuple[Look, ...]:
+) -> tuple[InterimAnalysis, ...]:
     """Return every look that was taken, the last of which decides if any does.
 
     ``rates.looks`` must be the number of planned looks. Nothing is looked at after a decision,
     so further pairs change nothing that was decided. ``ended`` says that no more pairs will
     come: then what there is takes the place of the next look, if it is enough for the first.
     """
-    taken: list[Look] = []
+    taken: list[InterimAnalysis] = []
     count = len(differences)
     due = [pairs for pairs in looks if pairs <= count]
     if ended and looks[0] <= count < looks[-1] and count not in due:
         due.append(count)
     for pairs in due:
-        estimate = estimate_of(differences[:pairs])
+        estimate = trimmed_mean(differences[:pairs])
         verdict = decide(estimate, threshold, rates)
-        taken.append(Look(pairs, estimate, verdict))
+        taken.append(InterimAnalysis(pairs, estimate, verdict))
         if verdict.decision != "inconclusive":
             break
     return tuple(taken)
@@ -215,15 +215,15 @@ class CpuCost:
     error: float
 
 
-def cpu_cost(base: Evidence, head: Evidence, *, paired: bool = False) -> CpuCost | None:
+def estimate_cpu_cost(base: Evidence, head: Evidence, *, paired: bool = False) -> CpuCost | None:
     """Return what a token cost on both sides; None where too few processes tell.
 
     ``paired`` says that the two were measured in pairs with each other.
     """
     try:
-        old, new = measurement_of(base), measurement_of(head)
+        old, new = read_measurement(base), read_measurement(head)
         if paired:
-            change = estimate_of([pair.cpu for pair in pair_differences(base, head)])
+            change = trimmed_mean([pair.cpu for pair in pair_differences(base, head)])
         else:
             change = cpu_change(old, new)
     except (UndecidedError, ValueError):
@@ -271,7 +271,7 @@ def phase_changes(
         known = [value for value in logs if value is not None]
         if len(known) < max(2, len(logs)):
             continue
-        estimate = estimate_of(known)
+        estimate = trimmed_mean(known)
         low, high = estimate.lower(rates.alpha / 2), estimate.upper(rates.alpha / 2)
         found.append(
             PhaseChange(

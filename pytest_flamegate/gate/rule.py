@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.signals import ErrorRates
 
 
-ENOUGH = 6
+MIN_BATCHES = 6
 """Fewer batches show no spread that could replace the assumed one."""
 
 
-def batch_estimate(earlier: Sequence[float], current: Sequence[float]) -> Estimate:
+def estimate_from_batches(earlier: Sequence[float], current: Sequence[float]) -> Estimate:
     """Estimate how far one more batch lies from those before, in log time.
 
     ``earlier`` are the means of batches, ``current`` the processes of the new one. The error is
@@ -96,7 +96,7 @@ def decide(estimate: Estimate, threshold: float, rates: ErrorRates) -> RateVerdi
     )
 
 
-def agreed(verdicts: Sequence[RateVerdict]) -> RateVerdict:
+def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
     """Return what several views of one change say together: only that in which all agree."""
     decisions = {verdict.decision for verdict in verdicts}
     decision: RateDecision = "inconclusive"
@@ -154,7 +154,7 @@ class Views:
         return mean([estimate.mean_diff for estimate in self.estimates])
 
 
-def views(
+def view_change(
     baseline: Measurement,
     current: Measurement,
     raw: Callable[[TimedProcess], float],

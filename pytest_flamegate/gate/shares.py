@@ -104,7 +104,7 @@ def pooled_share(processes: Sequence[ProcessProfile], name: str) -> float:
     return sum(process.self_samples.get(name, 0) for process in processes) / total
 
 
-def frames_seen(*sides: Sequence[ProcessProfile]) -> tuple[str, ...]:
+def observed_frames(*sides: Sequence[ProcessProfile]) -> tuple[str, ...]:
     """Return every frame with a sample on any side, most samples first."""
     counts: dict[str, int] = {}
     for process in (process for side in sides for process in side):
@@ -122,7 +122,7 @@ def _judged(
     wanted = set(declared)
     return tuple(
         name
-        for name in frames_seen(baseline, current)
+        for name in observed_frames(baseline, current)
         if name in wanted
         or max(pooled_share(baseline, name), pooled_share(current, name)) >= HOTSPOT_SHARE
     )
@@ -231,7 +231,7 @@ def share_spreads(processes: Sequence[ProcessProfile]) -> tuple[ShareSpread, ...
         return ()
     return tuple(
         ShareSpread(name, share, _phi(sampled, name))
-        for name in frames_seen(sampled)
+        for name in observed_frames(sampled)
         if (share := pooled_share(sampled, name)) >= HOTSPOT_SHARE
     )
 

@@ -60,7 +60,7 @@ class ErrorRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReportedRates:
     """What is known of a rule's error rates, and how: calibrated here, or simulated elsewhere.
 
     Both rates are 0 to 1; ``basis`` is a sentence without its full stop.
@@ -107,7 +107,7 @@ def log_time_of_drop(drop_pct: float) -> float:
     return -math.log1p(-drop_pct / 100.0)
 
 
-def in_words(change_pct: float) -> str:
+def describe_rate_change(change_pct: float) -> str:
     """Return ``6.2 % slower``, ``1.0 % faster`` or ``unchanged`` for a change of a rate."""
     if abs(change_pct) < 0.05:
         return "unchanged"

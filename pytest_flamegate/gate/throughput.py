@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.comparability import reference_shift
-from pytest_flamegate.gate.rule import ENOUGH, agreed, batch_estimate, decide, views
+from pytest_flamegate.gate.rule import (
+    MIN_BATCHES,
+    combine_views,
+    decide,
+    estimate_from_batches,
+    view_change,
+)
 from pytest_flamegate.gate.signals import (
     MIN_PROCESSES,
     Reason,
     Signal,
-    in_words,
+    describe_rate_change,
     log_time_of_drop,
     rate_change_pct,
 )
@@ -53,7 +59,7 @@ def views_of_log_time(baseline: Measurement, current: Measurement) -> Views:
     """
     for side, measurement in (("baseline", baseline), ("current", current)):
         _check_spread(side, measurement)
-    return views(
+    return view_change(
         baseline,
         current,
         lambda process: process.log_time,
@@ -88,9 +94,9 @@ def judge_throughput(
             None,
         )
     threshold = log_time_of_drop(allowed_drop_pct)
-    by_batch = len(batches) >= ENOUGH
+    by_batch = len(batches) >= MIN_BATCHES
     estimates = _by_batch(batches, baseline, current) if by_batch else seen.estimates
-    verdict = agreed([decide(estimate, threshold, rates) for estimate in estimates])
+    verdict = combine_views([decide(estimate, threshold, rates) for estimate in estimates])
     change_pct = rate_change_pct(mean([estimate.mean_diff for estimate in estimates]))
     helped = (
         verdict.decision == "inconclusive"
@@ -196,12 +202,12 @@ def _by_batch(
     batches: Sequence[Batch], baseline: Measurement, current: Measurement
 ) -> list[Estimate]:
     """Return the change as each view shows it, its error that of the batches among themselves."""
-    raw = batch_estimate(
+    raw = estimate_from_batches(
         [batch.log_time for batch in batches], [process.log_time for process in current.timed]
     )
     if not (baseline.has_reference and current.has_reference):
         return [raw]
-    ratio = batch_estimate(
+    ratio = estimate_from_batches(
         [batch.log_time_ratio for batch in batches],
         [process.log_time_ratio for process in current.timed],
     )
@@ -219,15 +225,15 @@ def _more_would_help(seen: Views, threshold: float, rates: ErrorRates) -> bool:
         # More processes also move the estimate; towards zero is where most of them belong.
         for best, centre in ((unchanged, 0.0), (as_seen, estimate.mean_diff)):
             best.append(decide(Estimate(centre, math.sqrt(variance), df), threshold, rates))
-    return any(agreed(best).decision != "inconclusive" for best in (unchanged, as_seen))
+    return any(combine_views(best).decision != "inconclusive" for best in (unchanged, as_seen))
 
 
 def rate_reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float) -> Reason:
     """Return why the rate was judged as it was, as one sentence with its interval."""
-    change = in_words(change_pct)
+    change = describe_rate_change(change_pct)
     between = (
-        f"between {in_words(rate_change_pct(verdict.low))} "
-        f"and {in_words(rate_change_pct(verdict.high))}"
+        f"between {describe_rate_change(rate_change_pct(verdict.low))} "
+        f"and {describe_rate_change(rate_change_pct(verdict.high))}"
     )
     if verdict.decision == "regressed":
         return Reason(
@@ -263,8 +269,8 @@ def _baseline_too_wide(decision: RateDecision, *, helped: bool) -> tuple[Reason,
             "The spread of the baseline and the drift between batches hide a change of this size "
             "however long the current side is measured. Compare with a revision in pairs "
             "(--flamegate-against=REV), accept further batches of the baseline (--flamegate-update "
-            f"at its commit, at other times; from {ENOUGH} on their own spread counts), or allow a "
-            "larger drop.",
+            f"at its commit, at other times; from {MIN_BATCHES} on their own spread counts), or "
+            "allow a larger drop.",
         ),
     )
 
@@ -276,7 +282,8 @@ def _reference_speed(
     change = reference_shift(baseline, current)
     if change is None or abs(change) < _REFERENCE_WORTH_SAYING:
         return ()
-    ran = f"The reference kernel ran {in_words(rate_change_pct(change))} than at the baseline"
+    faster = describe_rate_change(rate_change_pct(change))
+    ran = f"The reference kernel ran {faster} than at the baseline"
     if len(seen.each) == 1:
         return (Reason("I_MACHINE_SPEED", f"{ran}; that much is the machine's and was taken out."),)
     return (

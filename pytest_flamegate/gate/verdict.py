@@ -89,7 +89,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class MoreProcesses:
     """What would help an undecided verdict: more processes of which kind, if of any."""
 
     timed: bool = False
@@ -100,15 +100,15 @@ class More:
         return self.timed or self.profiled or self.bricks
 
 
-def needs_more(verdict: Verdict) -> More:
+def needs_more(verdict: Verdict) -> MoreProcesses:
     """Say which processes could settle the verdict; false where it stands or nothing helps."""
     if verdict.verdict == "inconclusive":
         helped = verdict.helped_by
-        return More("timed" in helped, "profiled" in helped, "bricks" in helped)
+        return MoreProcesses("timed" in helped, "profiled" in helped, "bricks" in helped)
     if verdict.verdict == "not_comparable":
         codes = {difference.code for difference in verdict.comparability.differences}
-        return More(timed=bool(codes) and codes <= TRANSIENT_CODES)
-    return More()
+        return MoreProcesses(timed=bool(codes) and codes <= TRANSIENT_CODES)
+    return MoreProcesses()
 
 
 def refused(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.headline import MOST_OF_IT, headline
 from pytest_flamegate.gate.hotspots import MOST
-from pytest_flamegate.gate.signals import in_words
+from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
 from pytest_flamegate.receipt.rules.replay import rates
 from pytest_flamegate.report import text
@@ -489,7 +489,7 @@ def _rates(verdict: Verdict) -> Iterator[tuple[str, str, str, str]]:
         label = _CLOCKS.get(signal.name)
         if label is None:
             continue
-        change = "" if signal.change_pct is None else in_words(signal.change_pct)
+        change = "" if signal.change_pct is None else describe_rate_change(signal.change_pct)
         shown = " → ".join(amounts(signal)) + _machines_part(signal)
         yield f"{signal.unit} {label}", shown, change, ", ".join(_sureness(verdict, signal))
 
@@ -500,7 +500,11 @@ def _machines_part(signal: Signal) -> str:
     if not told or not signal.baseline or not signal.current or signal.change_pct is None:
         return ""
     raw, own = signal.current / signal.baseline, 1.0 + signal.change_pct / 100.0
-    return f", of which the machine itself {in_words(100.0 * (raw / own - 1.0))}" if own > 0 else ""
+    return (
+        f", of which the machine itself {describe_rate_change(100.0 * (raw / own - 1.0))}"
+        if own > 0
+        else ""
+    )
 
 
 def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:
@@ -546,7 +550,11 @@ def _phases(verdict: Verdict) -> list[str]:
         # Certain means that both ends are on one side of zero.
         ends = sorted((abs(phase.ci_low_pct), abs(phase.ci_high_pct)))
         interval = " … ".join(f"{end:.1f}" for end in ends)
-        said = f"{in_words(phase.change_pct)} ({interval})" if phase.certain else "no change seen"
+        said = (
+            f"{describe_rate_change(phase.change_pct)} ({interval})"
+            if phase.certain
+            else "no change seen"
+        )
         before, after = (text.significant(value) for value in (phase.baseline_ms, phase.current_ms))
         what = "first token" if phase.name == "prefill" else "each further one"
         rows.append((label, f"{phase.name}, {what}", before, "→", after, said))

@@ -13,8 +13,14 @@ from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.json import to_plain
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import machine_id
-from pytest_flamegate.gate.calibration import LADDER, MIN_POOL, Pool, Rates, Replayed
-from pytest_flamegate.gate.calibration import Plan as Plan_calibration
+from pytest_flamegate.gate.calibration import (
+    LADDER,
+    MIN_POOL,
+    AnalysisPlan,
+    Pool,
+    ReplayedRates,
+    ResampledPairs,
+)
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.shares import share_spreads
 from pytest_flamegate.observe.build import build
@@ -197,14 +203,14 @@ class Supported:
 
     drop_pct: float
     budget_s: float
-    plan: Plan_calibration
-    rates: Rates
+    plan: AnalysisPlan
+    rates: ReplayedRates
     rows: tuple[Holds, ...]
     next_pct: float | None = None
     next_budget_s: float | None = None
 
 
-def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> Plan_calibration:
+def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:
     """Return the looks that a comparison plans for a budget, and the pairs it has time for.
 
     ``pairs_share`` is the part of the budget that pairs may take. The first look waits for
@@ -212,7 +218,7 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> Plan_calibra
     """
     looks = looks_for(budget_s)
     in_time = math.floor(pairs_share * budget_s / pair_s)
-    return Plan_calibration(looks, min(looks[-1], max(looks[0], in_time)))
+    return AnalysisPlan(looks, min(looks[-1], max(looks[0], in_time)))
 
 
 def supported(
@@ -224,11 +230,11 @@ def supported(
 ) -> Supported:
     """Replay the rule for every budget, and at ``drop_pct`` in ``budget_s``."""
 
-    def plan(seconds: float) -> Plan_calibration:
+    def plan(seconds: float) -> AnalysisPlan:
         return plan_for(seconds, calibration.pair_s, pairs_share)
 
     all_s = sorted({*budgets_s, budget_s})
-    replayed = Replayed.of(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
+    replayed = ResampledPairs.of(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
     rows = []
     for seconds in all_s:
         found = replayed.smallest(plan(seconds))

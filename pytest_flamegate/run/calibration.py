@@ -16,11 +16,11 @@ from pytest_flamegate.gate.calibration import (
     DRAWS,
     LedgerLine,
     Pool,
-    ledger_bound,
-    ledger_words,
-    replay,
+    count_alarms,
+    describe_alarms,
+    replay_rule,
 )
-from pytest_flamegate.gate.signals import Known
+from pytest_flamegate.gate.signals import ReportedRates
 from pytest_flamegate.receipt import artifacts
 from pytest_flamegate.receipt.compose import recipe
 
@@ -189,7 +189,7 @@ def calibration_known(
     drop_pct: float,
     looks: Sequence[int],
     lines: Sequence[LedgerLine] = (),
-) -> Known | None:
+) -> ReportedRates | None:
     """Return what is known of the rule's error rates by a calibration; None without one.
 
     The rates are upper bounds of what 2,000 replays gave. Where the ledger proves more false
@@ -197,8 +197,8 @@ def calibration_known(
     """
     if calibration is None:
         return None
-    rates = replay(calibration.pool, drop_pct, looks)
-    gates = ledger_bound(lines, calibration.machine_id, calibration.workload, drop_pct)
+    rates = replay_rule(calibration.pool, drop_pct, looks)
+    gates = count_alarms(lines, calibration.machine_id, calibration.workload, drop_pct)
     false_alarm = rates.false_alarm.upper
     if gates.lower > false_alarm:
         false_alarm = gates.upper
@@ -208,5 +208,5 @@ def calibration_known(
         f"{rates.miss.words} misses in {DRAWS:,} replays of the whole rule"
     )
     if gates.trials:
-        basis = f"{basis}; ledger: {ledger_words(gates)}"
-    return Known(false_alarm, rates.miss.upper, basis)
+        basis = f"{basis}; ledger: {describe_alarms(gates)}"
+    return ReportedRates(false_alarm, rates.miss.upper, basis)

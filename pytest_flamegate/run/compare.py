@@ -11,11 +11,11 @@ from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import (
-    FIRST_LOOKS,
+    FIRST_ANALYSES,
     Reason,
     judge_pairs,
-    last_look,
-    planned_looks,
+    last_analysis,
+    plan_analyses,
     refused,
 )
 from pytest_flamegate.observe.pairs import PairObserver
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_flamegate.config.workload import Thresholds
-    from pytest_flamegate.gate import Known, Verdict
+    from pytest_flamegate.gate import ReportedRates, Verdict
     from pytest_flamegate.gate.hotspots import ShareDrift
     from pytest_flamegate.profile import Profiler
     from pytest_flamegate.receipt.types import Metric
@@ -51,7 +51,7 @@ class Measured:
 
 def looks_for(budget_s: float) -> tuple[int, ...]:
     """Return the looks that a comparison of ``budget_s`` plans: a longer one has more of them."""
-    return planned_looks(round(FIRST_LOOKS[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
+    return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
 def measured(
@@ -100,7 +100,7 @@ class Comparison:
     share_drift: ShareDrift
     budget_s: float
     progress: Progress
-    known: Known | None = None
+    known: ReportedRates | None = None
     looks: tuple[int, ...] = field(init=False)
     _began_s: float = field(default_factory=time.monotonic)
 
@@ -148,7 +148,7 @@ class Comparison:
                 return  # nothing that takes longer could make them comparable
             if observers.pairs in self.looks:
                 base, head = (side.measuring.observer.observation() for side in self._sides)
-                look = last_look(base, head, drop_pct, self.looks, ended=False)
+                look = last_analysis(base, head, drop_pct, self.looks, ended=False)
                 if look is not None and look.verdict.decision != "inconclusive":
                     return
 

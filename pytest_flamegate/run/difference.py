@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
 from pytest_flamegate.core.paths import is_file
-from pytest_flamegate.gate.pairs import cpu_cost
+from pytest_flamegate.gate.pairs import estimate_cpu_cost
 from pytest_flamegate.profile.difference import SPREAD, Difference, Side, difference
 from pytest_flamegate.receipt.artifacts import (
     BASE_EVIDENCE,
@@ -64,7 +64,7 @@ def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
     costs: tuple[float | None, float | None] = (None, None)
     error = 0.0
     if base.evidence is not None and head.evidence is not None:
-        cost = cpu_cost(base.evidence, head.evidence, paired=paired)
+        cost = estimate_cpu_cost(base.evidence, head.evidence, paired=paired)
         if cost is not None:
             # The phase that was sampled may be more than the one that is timed.
             whole = cost_of(base.profile.covers, base.evidence.metrics) or cost.base_s

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickPass, Recorded
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.gate import More
+    from pytest_flamegate.gate import MoreProcesses
     from pytest_flamegate.observe.observation import Observation, Role
     from pytest_flamegate.profile import Profile, Profiler
 
@@ -130,11 +130,11 @@ class Measuring:
             self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
         self._bricks()
 
-    def affordable(self, wanted: More) -> More:
+    def affordable(self, wanted: MoreProcesses) -> MoreProcesses:
         """Return what of ``wanted`` there is time for."""
         return wanted if self.spent < 1.0 else replace(wanted, timed=False, profiled=False)
 
-    def more(self, wanted: More) -> None:
+    def more(self, wanted: MoreProcesses) -> None:
         """Spend the rest of the budget where it can settle something."""
         if wanted.timed:
             self._timed_until(1.0 if not wanted.profiled else (1.0 + self.spent) / 2, at_least=1)

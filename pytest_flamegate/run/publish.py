@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, system_errors
 from pytest_flamegate.core.json import dumps
-from pytest_flamegate.gate import compare, measurement_of, verdict_document
+from pytest_flamegate.gate import compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import FILES, RECEIPT, VERDICT, Baseline, Placed, Shelves
@@ -30,7 +30,7 @@ MOST = 24
 
 def batch_of(evidence: Evidence) -> Batch:
     """Return the means of one measurement. Raises UndecidedError where it cannot be judged."""
-    timed = measurement_of(evidence).timed
+    timed = read_measurement(evidence).timed
     return Batch(
         nonce=evidence.nonce,
         created=evidence.created,

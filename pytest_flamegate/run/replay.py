@@ -18,9 +18,9 @@ from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.paths import is_file, real
 from pytest_flamegate.core.text import shown
 from pytest_flamegate.engines import engine
+from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
-from pytest_flamegate.gate.replay import obtained_again
-from pytest_flamegate.gate.verdict import More
+from pytest_flamegate.gate.verdict import MoreProcesses
 from pytest_flamegate.models.discover import find_model
 from pytest_flamegate.models.facts import model_facts
 from pytest_flamegate.models.files import require_unchanged, stamps
@@ -103,7 +103,7 @@ class Replaying:
         found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
         if found.rate.here is not None and found.rate.answer != "inside" and measuring.spent < 1.0:
             # Noise comes in bursts: what is not inside is looked at for longer.
-            measuring.more(More(timed=True))
+            measuring.more(MoreProcesses(timed=True))
             found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
         return found
 
@@ -221,7 +221,7 @@ def _compared(
         processes=measuring.count("timed"),
         tokens=seen.tokens,
         differs_at=seen.differs_at,
-        rate=obtained_again(evidence, here, tokens_per_second),
+        rate=compare_claimed_rate(evidence, here, tokens_per_second),
         version=_version(evidence.flamegate_version),
         commit=_commit(evidence.commit, subject.commit),
         machine=tuple(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.gate import FIRST_LOOKS, exit_code, headline, judge, judge_pairs
-from pytest_flamegate.gate.signals import in_words
+from pytest_flamegate.gate import FIRST_ANALYSES, exit_code, headline, judge, judge_pairs
+from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import FOLDED
 from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
@@ -109,7 +109,7 @@ def _told(verdict: Verdict) -> str:
     rate = verdict.signal()
     if rate is None or rate.change_pct is None:
         return f"{verdict.verdict}, {verdict.reasons[0].code}"
-    return f"{verdict.verdict}, {in_words(rate.change_pct)}"
+    return f"{verdict.verdict}, {describe_rate_change(rate.change_pct)}"
 
 
 def _too_small(bench: Bench) -> str | None:
@@ -242,10 +242,10 @@ def forged_receipt(bench: Bench) -> Happened:
     return _refused(head, receipt, fitting, "E_TPS_MISMATCH")
 
 
-@case("few pairs", f"all but {FIRST_LOOKS[0] - 1} pairs removed", "inconclusive, E_FEW_PAIRS")
+@case("few pairs", f"all but {FIRST_ANALYSES[0] - 1} pairs removed", "inconclusive, E_FEW_PAIRS")
 def few_pairs(bench: Bench) -> Happened:
     """Leave fewer pairs than the first look needs, whatever they say."""
-    base, head = (_first_pairs(side.evidence, FIRST_LOOKS[0] - 1) for side in bench.pair)
+    base, head = (_first_pairs(side.evidence, FIRST_ANALYSES[0] - 1) for side in bench.pair)
     return closed(_paired(bench, base, head), "inconclusive", "E_FEW_PAIRS")
 
 

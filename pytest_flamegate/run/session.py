@@ -17,9 +17,9 @@ from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
-    beside_the_figures,
     engine_differences,
     fails_test,
+    find_notes,
     headline,
     judge,
     machine_id,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
-    from pytest_flamegate.gate import Known
+    from pytest_flamegate.gate import ReportedRates
     from pytest_flamegate.profile.decode import DecodeProfile
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
     from pytest_flamegate.receipt.types import Evidence
@@ -283,7 +283,9 @@ class Session:
         verdict, told = noted(verdict, seen | head.measuring.observer.notes)
         return self._publish(workload, new, verdict, old.evidence, beside, warnings=told)
 
-    def _known(self, workload: Workload, looks: Sequence[int], notes: list[str]) -> Known | None:
+    def _known(
+        self, workload: Workload, looks: Sequence[int], notes: list[str]
+    ) -> ReportedRates | None:
         """Return what a calibration of this machine knows of the rule; ``notes`` gain why not."""
         here = machine_id(self.machine)
         calibration = load(self.shelves, here, workload, notes.append)
@@ -359,7 +361,7 @@ class Session:
             Reason(each.code, each.message)
             for each in (engine_differences(baseline, sealed.evidence) if baseline else ())
         ]
-        known += beside_the_figures(baseline, sealed.evidence)
+        known += find_notes(baseline, sealed.evidence)
         for missed in (*known, *self.instruments.warnings(workload)):
             verdict = with_reason(verdict, missed)
             if missed.code.startswith("W_"):

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.ours import flamegate, flamegate_up_to
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from tests.benchmarks.made import pairs
 
 pytestmark = pytest.mark.measures
@@ -29,5 +29,5 @@ def test_our_rule_may_be_undecided_after_its_last_look() -> None:
 
 
 def test_a_larger_budget_plans_more_looks() -> None:
-    assert flamegate_up_to(2.0, 28).most == FIRST_LOOKS[-1]
+    assert flamegate_up_to(2.0, 28).most == FIRST_ANALYSES[-1]
     assert flamegate_up_to(2.0, 57).most == 57

@@ -14,7 +14,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BrickBudget, Thresholds, Workload
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.gate import More
+from pytest_flamegate.gate import MoreProcesses
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.run.measure import Measuring
@@ -191,11 +191,11 @@ def test_a_budget_left_open_gets_more_passes_while_there_is_time(
     measuring._bricks()
     assert len(measuring.bricks) == 5
     for _ in range(2):
-        measuring.more(More(bricks=True))
+        measuring.more(MoreProcesses(bricks=True))
         assert len(measuring.bricks) == most
     # They take nothing of the time that tokens per second and samples have.
     assert measuring.spent == 0.0
-    wanted = More(True, True, True)
+    wanted = MoreProcesses(True, True, True)
     assert measuring.affordable(wanted) == wanted
     now[0] += 8.0
-    assert measuring.affordable(wanted) == More(bricks=True)
+    assert measuring.affordable(wanted) == MoreProcesses(bricks=True)

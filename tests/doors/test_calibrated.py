@@ -12,8 +12,8 @@ import pytest
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.workload import Injection, Thresholds, Workload
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.gate.calibration import LedgerLine, Plan, aa_gates
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt.artifacts import Shelves
 from pytest_flamegate.run import calibration as run_calibration
@@ -158,7 +158,7 @@ def test_decode_refuses_by_name() -> None:
 
 
 def enter(shelves: Shelves) -> int:
-    gates = aa_gates(calibration().differences, 5.0, Plan.whole(FIRST_LOOKS))
+    gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan.whole(FIRST_ANALYSES))
     run_calibration.enter(shelves, calibration(), 5.0, gates)
     return len(gates)
 
@@ -227,12 +227,12 @@ def test_a_ledger_that_is_no_file_is_a_warning(shelves: Shelves) -> None:
 
 
 def test_without_a_calibration_nothing_is_known() -> None:
-    assert calibration_known(None, 5.0, FIRST_LOOKS) is None
+    assert calibration_known(None, 5.0, FIRST_ANALYSES) is None
 
 
 def test_what_is_known_are_bounds_and_their_basis(shelves: Shelves) -> None:
     count = enter(shelves)
-    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, read(shelves)[0])
+    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, read(shelves)[0])
     assert known is not None
     assert 0.0 < known.false_alarm < 0.002
     assert 0.0 < known.miss < 0.02
@@ -245,11 +245,11 @@ def test_a_ledger_full_of_alarms_outweighs_the_replays(shelves: Shelves) -> None
     enter(shelves)
     line = read(shelves)[0][0]
     alarms = [replace(line, decision="regressed")] * 4 + [line] * 6
-    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, alarms)
+    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, alarms)
     assert known is not None
     assert known.false_alarm > 0.4
     others = [replace(each, threshold_pct=1.0) for each in alarms]
-    known = calibration_known(calibration(), 5.0, FIRST_LOOKS, others)
+    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, others)
     assert known is not None
     assert known.false_alarm < 0.002
     assert "ledger" not in known.basis
@@ -259,12 +259,12 @@ def test_a_ledger_full_of_alarms_outweighs_the_replays(shelves: Shelves) -> None
 
 
 def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
-    assert plan_for(60.0, 1.5, 0.7) == Plan(FIRST_LOOKS, 28)
-    assert plan_for(15.0, 1.5, 0.7) == Plan(FIRST_LOOKS, 7)
-    assert plan_for(15.0, 1.5, 1.0) == Plan(FIRST_LOOKS, 10)
-    assert plan_for(15.0, 30.0, 0.7) == Plan(FIRST_LOOKS, 5)
+    assert plan_for(60.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 28)
+    assert plan_for(15.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 7)
+    assert plan_for(15.0, 1.5, 1.0) == AnalysisPlan(FIRST_ANALYSES, 10)
+    assert plan_for(15.0, 30.0, 0.7) == AnalysisPlan(FIRST_ANALYSES, 5)
     # Twice the comparison's budget: looks at up to 56 pairs are planned.
-    assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == Plan((*FIRST_LOOKS, 40), 40)
+    assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == AnalysisPlan((*FIRST_ANALYSES, 40), 40)
 
 
 def test_a_threshold_that_holds_is_not_refused() -> None:

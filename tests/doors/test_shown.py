@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.gate import Comparability, Difference, Reason, Verdict, refused
+from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, refused
 from pytest_flamegate.run.hint import pytest_command, relative, run_command
 from pytest_flamegate.run.outcome import Outcome
 from pytest_flamegate.run.present import Shown, show, workflow_commands
@@ -28,7 +28,9 @@ def full() -> Verdict:
     """A verdict with something in every field."""
     return replace(
         verdicts.in_pairs(),
-        comparability=Comparability((Difference("machine.kernel", "6.1", "6.8", "E_MACHINE"),)),
+        comparability=Comparability(
+            (FieldDifference("machine.kernel", "6.1", "6.8", "E_MACHINE"),)
+        ),
         helped_by=("timed", "profiled"),
     )
 

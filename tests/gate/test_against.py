@@ -11,8 +11,8 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.gate import exit_code, headline, judge_pairs, verdict_document
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
-from pytest_flamegate.gate.signals import Known
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.gate.signals import ReportedRates
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import PROFILE, moved
@@ -38,8 +38,8 @@ def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) ->
     found = judged(*sides(shifted(shift)))
     assert found.verdict == verdict
     assert found.reasons[0].code == code
-    assert found.looks == FIRST_LOOKS
-    assert found.pairs in FIRST_LOOKS
+    assert found.looks == FIRST_ANALYSES
+    assert found.pairs in FIRST_ANALYSES
     assert found.smallest_detectable_pct is not None
     assert 0 < found.smallest_detectable_pct < 5
 
@@ -83,7 +83,7 @@ def test_what_is_known_of_the_rule_stands_in_the_verdict() -> None:
     plain = judged(*sides(shifted(0.0)))
     assert (plain.false_alarm_rate, plain.miss_rate) == (0.01, 0.02)
     assert "Not calibrated" in plain.error_rate_basis
-    known = judged(*sides(shifted(0.0)), known=Known(0.002, 0.003, "calibrated"))
+    known = judged(*sides(shifted(0.0)), known=ReportedRates(0.002, 0.003, "calibrated"))
     assert (known.false_alarm_rate, known.miss_rate) == (0.002, 0.003)
     document = verdict_document(known)
     assert document["method"] == "pairs"

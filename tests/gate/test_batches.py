@@ -7,7 +7,7 @@ import pytest
 
 from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate import judge
-from pytest_flamegate.gate.rule import ENOUGH, batch_estimate
+from pytest_flamegate.gate.rule import MIN_BATCHES, estimate_from_batches
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.receipt.types import Batch, Evidence
 from pytest_flamegate.run.publish import batch_of
@@ -19,7 +19,7 @@ def batches(levels: list[float]) -> tuple[Batch, ...]:
 
 
 def test_the_error_is_that_of_predicting_one_batch() -> None:
-    estimate = batch_estimate([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], [0.05, 0.07])
+    estimate = estimate_from_batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], [0.05, 0.07])
     assert estimate.mean_diff == pytest.approx(0.06)
     spread = math.sqrt((2 * 0.02**2 + 2 * 0.01**2) / 5)
     assert estimate.standard_error == pytest.approx(spread * math.sqrt(1 + 1 / 6))
@@ -40,7 +40,7 @@ def test_from_six_on_the_batches_own_spread_decides() -> None:
     assert judged(slower, steady) == "regressed"
     assert judged(slower, wandering) == "inconclusive"
     # One batch fewer: the assumed drift is used, which knows nothing of the wandering.
-    assert judged(slower, wandering[: ENOUGH - 1]) == "regressed"
+    assert judged(slower, wandering[: MIN_BATCHES - 1]) == "regressed"
 
 
 def test_error_rates_of_batches_on_a_drifting_machine() -> None:
@@ -51,11 +51,13 @@ def test_error_rates_of_batches_on_a_drifting_machine() -> None:
     from pytest_flamegate.gate.rule import decide
 
     for _ in range(trials):
-        earlier = [random.gauss(0.0, 0.012) for _ in range(ENOUGH)]
+        earlier = [random.gauss(0.0, 0.012) for _ in range(MIN_BATCHES)]
         drift = random.gauss(0.0, 0.012)
         unchanged = [drift + random.gauss(0.0, 0.01) for _ in range(5)]
-        alarms += decide(batch_estimate(earlier, unchanged), 0.05, rates).decision == "regressed"
+        alarms += (
+            decide(estimate_from_batches(earlier, unchanged), 0.05, rates).decision == "regressed"
+        )
         slower = [value + 0.1 for value in unchanged]
-        found += decide(batch_estimate(earlier, slower), 0.05, rates).decision == "regressed"
+        found += decide(estimate_from_batches(earlier, slower), 0.05, rates).decision == "regressed"
     assert alarms / trials <= 0.02
     assert found / trials >= 0.95

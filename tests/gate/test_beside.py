@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.gate import beside_the_figures
+from pytest_flamegate.gate import find_notes
 from pytest_flamegate.observe.build import Build, Program
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import baseline, evidence
@@ -24,7 +24,7 @@ def program(sha256: str, flags: str | None = None, *, inside: bool = True) -> Pr
 
 
 def told(old: Evidence | None, new: Evidence) -> dict[str, str]:
-    return {reason.code: reason.message for reason in beside_the_figures(old, new)}
+    return {reason.code: reason.message for reason in find_notes(old, new)}
 
 
 def test_of_a_plain_run_there_is_nothing_to_say() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from pytest_flamegate.bricks.record import BrickPass, Lane
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.bricks import checked, costs_of, window_of
+from pytest_flamegate.gate.bricks import brick_costs, check_passes, common_window
 from tests.gate.bricked import CALLS, clocked, passes, row
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}
 
 
 def test_a_call_and_a_token() -> None:
-    (one,) = costs_of([clocked([row("RmsNorm", 2.0)])], "decode").values()
+    (one,) = brick_costs([clocked([row("RmsNorm", 2.0)])], "decode").values()
     assert one.call_us == pytest.approx((2.0,))
     assert one.calls == (4.0,)
     assert one.token_us == pytest.approx((8.0,))
@@ -24,37 +24,37 @@ def test_a_call_and_a_token() -> None:
 def test_calls_that_were_interrupted_do_not_count_for_slow_ones() -> None:
     interrupted = row("RmsNorm", 2.0, calls=390, slow=10, slow_us=900.0)
     assert interrupted.self_ns / interrupted.calls > 20_000
-    (one,) = costs_of([clocked([interrupted])], "decode").values()
+    (one,) = brick_costs([clocked([interrupted])], "decode").values()
     assert one.call_us == pytest.approx((2.0,), rel=0.02)
 
 
 def test_calls_that_most_of_got_slower_count() -> None:
     slower = row("RmsNorm", 2.0, calls=80, slow=320, slow_us=3.0)
-    (one,) = costs_of([clocked([slower])], "decode").values()
+    (one,) = brick_costs([clocked([slower])], "decode").values()
     assert one.call_us[0] > 2.7
 
 
 def test_a_brick_that_holds_others_costs_its_own_time() -> None:
     holding = replace(row("Block", 10.0), self_ns=CALLS * 1_000)
-    (one,) = costs_of([clocked([holding])], "decode").values()
+    (one,) = brick_costs([clocked([holding])], "decode").values()
     assert one.call_us == pytest.approx((1.0,))
 
 
 def test_a_brick_without_histogram_costs_its_plain_mean() -> None:
-    (one,) = costs_of([clocked([row("RmsNorm", 2.0, durations={})])], "decode").values()
+    (one,) = brick_costs([clocked([row("RmsNorm", 2.0, durations={})])], "decode").values()
     assert one.call_us == pytest.approx((2.0,))
 
 
 def test_layers_are_rows_of_one_brick_and_kept_apart() -> None:
     rows = [row("RmsNorm", 2.0, layer=0), row("RmsNorm", 4.0, layer=1)]
-    (one,) = costs_of([clocked(rows)], "decode").values()
+    (one,) = brick_costs([clocked(rows)], "decode").values()
     assert one.call_us == pytest.approx((3.0,))
     assert dict(one.layers_us) == pytest.approx({0: 8.0, 1: 16.0})
 
 
 def test_aliases_are_one_brick() -> None:
     rows = [row("Qkv", 2.0), row("QkvProjection", 4.0)]
-    found = costs_of([clocked(rows)], "decode")
+    found = brick_costs([clocked(rows)], "decode")
     assert list(found) == ["QkvProjection"]
     assert found["QkvProjection"].calls == (8.0,)
 
@@ -62,11 +62,11 @@ def test_aliases_are_one_brick() -> None:
 def test_prefill_is_left_out_where_decode_is_told_apart() -> None:
     told = clocked([row("RmsNorm", 2.0), row("RmsNorm", 9.0, phase="prefill")])
     untold = clocked([row("RmsNorm", 2.0, phase=""), row("RmsNorm", 9.0, phase="prefill")])
-    assert window_of([told]) == "decode"
-    assert window_of([told], [untold]) == "all"
-    assert window_of([replace(told, decode_tokens=0)]) == "all"
-    assert costs_of([told], "decode")["RmsNorm"].calls == (4.0,)
-    assert costs_of([told], "all")["RmsNorm"].calls == pytest.approx((800 / 101,))
+    assert common_window([told]) == "decode"
+    assert common_window([told], [untold]) == "all"
+    assert common_window([replace(told, decode_tokens=0)]) == "all"
+    assert brick_costs([told], "decode")["RmsNorm"].calls == (4.0,)
+    assert brick_costs([told], "all")["RmsNorm"].calls == pytest.approx((800 / 101,))
 
 
 def broken(**changes: object) -> tuple[BrickPass, ...]:
@@ -95,14 +95,14 @@ FIRST = passes(COSTS)[0]
 )
 def test_passes_that_cannot_be_judged(side: tuple[BrickPass, ...], code: str) -> None:
     with pytest.raises(UndecidedError) as raised:
-        checked(side, "current side")
+        check_passes(side, "current side")
     assert raised.value.code == code
 
 
 def test_a_baseline_is_accepted_anew_and_not_measured_longer() -> None:
     with pytest.raises(UndecidedError, match="Accept a new one"):
-        checked((), "baseline")
-    assert checked(passes(COSTS), "baseline")
+        check_passes((), "baseline")
+    assert check_passes(passes(COSTS), "baseline")
 
 
 def test_a_brick_within_itself_counts_in_the_outermost_layer() -> None:
@@ -110,4 +110,4 @@ def test_a_brick_within_itself_counts_in_the_outermost_layer() -> None:
     inner = row("Block", 6.0, layer=1, total_ns=0)
     within = passes({"Block": 1.0})
     nested = tuple(clocked([outer, inner], pid=each.pid) for each in within)
-    assert checked(nested, "current side")
+    assert check_passes(nested, "current side")

@@ -16,7 +16,7 @@ from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.schema import validate
 from pytest_flamegate.gate import headline, judge, judge_pairs, needs_more, verdict_document
 from pytest_flamegate.gate.bricks import Bricks, judge_bricks
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.signals import ErrorRates
 from tests.gate.bricked import SPREAD, allowing, clocked, drawn, passes, row
 from tests.gate.factory import AGAIN, QUIET, baseline, evidence, run, scaled
@@ -363,7 +363,7 @@ def test_a_run_over_bricks_never_supplies_tokens_per_second() -> None:
     assert with_it == judge(baseline(bricks=OLD), new, TEN, grade="X")
     alone = replace(new, runs=tuple(replace(each, role="bricks") for each in new.runs))
     with pytest.raises(UndecidedError) as raised:
-        measurement_of(alone)
+        read_measurement(alone)
     assert raised.value.code == "E_NO_PROCESSES"
 
 

@@ -14,17 +14,17 @@ from pytest_flamegate.gate.calibration import (
     BLOCK,
     LADDER,
     MIN_POOL,
-    Plan,
+    AnalysisPlan,
     Pool,
-    Replayed,
+    ResampledPairs,
     Stream,
-    decided,
-    replay,
+    decide_stream,
+    draw_streams,
+    replay_rule,
     smallest_threshold,
-    streams,
 )
 from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at, planned_looks
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses, plan_analyses
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 differences = st.lists(
@@ -92,7 +92,7 @@ def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
     ring = [*numbered.differences, *numbered.differences]
     neighbours = {tuple(ring[at : at + BLOCK]) for at in range(20)}
     seen: set[float] = set()
-    for stream in streams(numbered, 30, draws=200, seed=3):
+    for stream in draw_streams(numbered, 30, draws=200, seed=3):
         assert len(stream.differences) == 30
         for at in range(0, 30, BLOCK):
             assert tuple(map(abs, stream.differences[at : at + BLOCK])) in neighbours
@@ -101,11 +101,11 @@ def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
 
 
 def test_streams_are_balanced_and_reproducible() -> None:
-    drawn = streams(QUIET, 28, draws=500, seed=9)
+    drawn = draw_streams(QUIET, 28, draws=500, seed=9)
     assert [s.differences for s in drawn] == [
-        s.differences for s in streams(QUIET, 28, draws=500, seed=9)
+        s.differences for s in draw_streams(QUIET, 28, draws=500, seed=9)
     ]
-    assert drawn[0].differences != streams(QUIET, 28, draws=1, seed=10)[0].differences
+    assert drawn[0].differences != draw_streams(QUIET, 28, draws=1, seed=10)[0].differences
     assert drawn[0].differences != drawn[1].differences
     slower = sum(value > 0 for stream in drawn for value in stream.differences)
     assert abs(slower / (500 * 28) - 0.5) < 0.02
@@ -131,20 +131,20 @@ def test_streams_are_balanced_and_reproducible() -> None:
 def test_a_replay_is_the_rule_itself(
     values: list[float], shift: float, drop_pct: float, pairs: int
 ) -> None:
-    looks = planned_looks(len(values))
-    plan = Plan(looks, min(pairs, looks[-1]))
+    looks = plan_analyses(len(values))
+    plan = AnalysisPlan(looks, min(pairs, looks[-1]))
     threshold = log_time_of_drop(drop_pct)
     shifted = [value + shift for value in values]
-    taken = looks_at(
+    taken = interim_analyses(
         shifted[: plan.pairs], threshold, pair_rates(looks), looks, ended=plan.pairs < looks[-1]
     )
-    found = decided(Stream(tuple(values)), shift, threshold, plan)
+    found = decide_stream(Stream(tuple(values)), shift, threshold, plan)
     expected = (taken[-1].pairs, taken[-1].verdict.decision) if taken else (0, "inconclusive")
     assert found == expected
 
 
 def test_a_quiet_machine_keeps_the_default_threshold() -> None:
-    rates = replay(QUIET, 5.0, FIRST_LOOKS)
+    rates = replay_rule(QUIET, 5.0, FIRST_ANALYSES)
     assert rates.holds
     assert (rates.false_alarm.failures, rates.false_alarm.trials) == (0, 2000)
     assert rates.false_alarm.upper < 0.002
@@ -154,7 +154,7 @@ def test_a_quiet_machine_keeps_the_default_threshold() -> None:
 
 
 def test_noise_costs_pairs_first_and_then_decisions() -> None:
-    quiet, mixed, loud = (replay(each, 5.0, FIRST_LOOKS) for each in (QUIET, MIXED, LOUD))
+    quiet, mixed, loud = (replay_rule(each, 5.0, FIRST_ANALYSES) for each in (QUIET, MIXED, LOUD))
     assert quiet.median_pairs <= mixed.median_pairs < loud.median_pairs
     assert mixed.holds
     assert not loud.holds
@@ -165,19 +165,21 @@ def test_noise_costs_pairs_first_and_then_decisions() -> None:
 def test_bad_spells_raise_no_alarm() -> None:
     spells = pool(0.008, bad=0.1)
     assert spells.outliers >= 2
-    rates = replay(spells, 5.0, FIRST_LOOKS)
+    rates = replay_rule(spells, 5.0, FIRST_ANALYSES)
     assert rates.false_alarm.rate <= 0.005
     assert rates.missed_twice.rate <= 0.005
 
 
 def test_the_same_seed_counts_the_same() -> None:
-    assert replay(MIXED, 2.0, FIRST_LOOKS, draws=300) == replay(MIXED, 2.0, FIRST_LOOKS, draws=300)
-    other = replay(MIXED, 2.0, FIRST_LOOKS, draws=300, seed=8)
-    assert other != replay(MIXED, 2.0, FIRST_LOOKS, draws=300)
+    assert replay_rule(MIXED, 2.0, FIRST_ANALYSES, draws=300) == replay_rule(
+        MIXED, 2.0, FIRST_ANALYSES, draws=300
+    )
+    other = replay_rule(MIXED, 2.0, FIRST_ANALYSES, draws=300, seed=8)
+    assert other != replay_rule(MIXED, 2.0, FIRST_ANALYSES, draws=300)
 
 
 def test_a_pass_at_the_threshold_is_a_miss_and_none_of_the_counts_overlap() -> None:
-    rates = replay(LOUD, 10.0, FIRST_LOOKS, draws=400)
+    rates = replay_rule(LOUD, 10.0, FIRST_ANALYSES, draws=400)
     assert rates.miss.failures + rates.inconclusive_at_threshold.failures <= 400
     assert rates.false_alarm.failures + rates.inconclusive_unchanged.failures <= 400
 
@@ -186,18 +188,18 @@ def test_a_pass_at_the_threshold_is_a_miss_and_none_of_the_counts_overlap() -> N
 
 
 def test_a_quieter_machine_and_more_pairs_hold_smaller_thresholds() -> None:
-    found = [smallest_threshold(each, FIRST_LOOKS) for each in (QUIET, MIXED, LOUD)]
+    found = [smallest_threshold(each, FIRST_ANALYSES) for each in (QUIET, MIXED, LOUD)]
     assert found == sorted(found, key=lambda drop: drop or math.inf)
-    few = smallest_threshold(MIXED, FIRST_LOOKS, pairs=7)
-    many = smallest_threshold(MIXED, planned_looks(115))
+    few = smallest_threshold(MIXED, FIRST_ANALYSES, pairs=7)
+    many = smallest_threshold(MIXED, plan_analyses(115))
     assert few is not None
     assert many is not None
     assert many < few
 
 
 def test_a_threshold_is_the_first_that_holds() -> None:
-    plan = Plan.whole(FIRST_LOOKS)
-    replayed = Replayed.of(MIXED, plan.pairs)
+    plan = AnalysisPlan.whole(FIRST_ANALYSES)
+    replayed = ResampledPairs.of(MIXED, plan.pairs)
     found = replayed.smallest(plan)
     assert found is not None
     smaller = [drop for drop in LADDER if drop < found[0]]
@@ -208,11 +210,11 @@ def test_a_threshold_is_the_first_that_holds() -> None:
 
 
 def test_a_machine_that_holds_nothing() -> None:
-    assert smallest_threshold(pool(2.0), FIRST_LOOKS, draws=200) is None
+    assert smallest_threshold(pool(2.0), FIRST_ANALYSES, draws=200) is None
 
 
 def test_too_few_pairs_for_a_look_hold_nothing() -> None:
-    assert smallest_threshold(QUIET, FIRST_LOOKS, pairs=4, draws=200) is None
+    assert smallest_threshold(QUIET, FIRST_ANALYSES, pairs=4, draws=200) is None
 
 
 @pytest.mark.parametrize(
@@ -223,9 +225,9 @@ def test_too_few_pairs_for_a_look_hold_nothing() -> None:
         (6, (5, 6)),
         (8, (5, 7, 8)),
         (27, (5, 7, 10, 14, 20, 27)),
-        (28, FIRST_LOOKS),
-        (40, FIRST_LOOKS),
+        (28, FIRST_ANALYSES),
+        (40, FIRST_ANALYSES),
     ],
 )
 def test_where_a_plan_looks(pairs: int, due: tuple[int, ...]) -> None:
-    assert Plan(FIRST_LOOKS, pairs).due == due
+    assert AnalysisPlan(FIRST_ANALYSES, pairs).due == due

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_flamegate.gate.comparability import condition_differences, reference_shift
-from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.rule import REFERENCE_LEAK
 from pytest_flamegate.gate.throughput import views_of_log_time
 from tests.gate.factory import evidence
@@ -26,8 +26,8 @@ from tests.gate.factory import evidence
 def test_contention_on_one_side_only(
     old: float | None, new: float | None, codes: list[str]
 ) -> None:
-    before = measurement_of(evidence(process={"pressure": old}))
-    after = measurement_of(evidence(process={"pressure": new}))
+    before = read_measurement(evidence(process={"pressure": old}))
+    after = read_measurement(evidence(process={"pressure": new}))
     assert [found.code for found in condition_differences(before, after)] == codes
 
 
@@ -45,8 +45,8 @@ def test_contention_on_one_side_only(
 def test_a_reference_kernel_that_changed_speed(
     reference_us: float | None, codes: list[str]
 ) -> None:
-    before = measurement_of(evidence())
-    after = measurement_of(evidence(process={"reference_us": reference_us}))
+    before = read_measurement(evidence())
+    after = read_measurement(evidence(process={"reference_us": reference_us}))
     assert [found.code for found in condition_differences(before, after)] == codes
 
 
@@ -57,7 +57,7 @@ def drift_variance(old: Measurement, new: Measurement) -> float:
 
 def test_a_reference_of_another_speed_is_trusted_less() -> None:
     same, near, far = (
-        measurement_of(evidence(process={"reference_us": us})) for us in (5000.0, 5500.0, 6000.0)
+        read_measurement(evidence(process={"reference_us": us})) for us in (5000.0, 5500.0, 6000.0)
     )
     assert reference_shift(same, far) == pytest.approx(math.log(1.2))
     assert drift_variance(same, same) < drift_variance(same, near) < drift_variance(same, far)

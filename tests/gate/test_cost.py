@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_flamegate.gate.hotspots import WAITING, CostChange, cost_changes
-from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.shares import share_changes
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.receipt.types import Evidence
@@ -15,7 +15,7 @@ RATES = ErrorRates()
 
 
 def costs(old: Evidence, new: Evidence, *, whole_changed: bool = True) -> dict[str, CostChange]:
-    before, after = measurement_of(old), measurement_of(new)
+    before, after = read_measurement(old), read_measurement(new)
     found = rows(before, after, whole_changed=whole_changed)
     return {cost.name: cost for cost in found}
 
@@ -57,8 +57,8 @@ def test_rows_add_up_to_the_whole() -> None:
 
 
 def test_the_largest_change_stands_first() -> None:
-    before = measurement_of(baseline(profile=PROFILE))
-    after = measurement_of(grown("attention", 300.0))
+    before = read_measurement(baseline(profile=PROFILE))
+    after = read_measurement(grown("attention", 300.0))
     found = rows(before, after, whole_changed=True)
     assert found[0].name == "attention"
     sizes = [abs(cost.change_us) for cost in found]

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift, Shares, judge_shares
-from pytest_flamegate.gate.measurement import Measurement, measurement_of
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.shares import OTHER
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
@@ -48,8 +48,8 @@ def judged(
     before: Counts = PROFILE,
     current: Measurement | None = None,
 ) -> Shares:
-    old = measurement_of(baseline(profile=before))
-    new = current or measurement_of(evidence(scaled(QUIET, factor), counts))
+    old = read_measurement(baseline(profile=before))
+    new = current or read_measurement(evidence(scaled(QUIET, factor), counts))
     asked = thresholds or Thresholds()
     _, rate = judge_throughput(old, new, asked.tokens_per_second_pct, RATES)
     return judge_shares(old, new, asked, rate, RATES, drift)

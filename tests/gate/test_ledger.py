@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
-from pytest_flamegate.gate.calibration import LedgerLine, Plan, aa_gates, ledger_bound, ledger_words
-from pytest_flamegate.gate.pairs import FIRST_LOOKS
+from pytest_flamegate.gate.calibration import (
+    AnalysisPlan,
+    LedgerLine,
+    count_alarms,
+    describe_alarms,
+    split_into_gates,
+)
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.statistics import Count
 
-PLAN = Plan.whole(FIRST_LOOKS)
+PLAN = AnalysisPlan.whole(FIRST_ANALYSES)
 
 
 def noise(sd: float, count: int) -> list[float]:
@@ -36,27 +42,27 @@ def line(decision: str, **changes: object) -> LedgerLine:
 
 def test_no_pair_is_in_two_gates_and_none_is_left_out_between_them() -> None:
     values = noise(0.005, 43)
-    gates = aa_gates(values, 5.0, PLAN)
+    gates = split_into_gates(values, 5.0, PLAN)
     assert [each.decision for each in gates] == ["pass"] * 8
     joined = [value for gate in gates for value in gate.differences]
     assert joined == values[:40]  # three are too few for a look
 
 
 def test_a_slow_gate_takes_what_it_needs_and_the_last_ends_with_the_pairs() -> None:
-    gates = aa_gates(noise(0.3, 40), 1.0, PLAN)
+    gates = split_into_gates(noise(0.3, 40), 1.0, PLAN)
     assert [len(each.differences) for each in gates] == [28, 12]
     assert gates[-1].decision == "inconclusive"
 
 
 def test_a_gate_says_by_how_much_the_rate_changed() -> None:
-    (gate,) = aa_gates([0.2, 0.201, 0.199, 0.2, 0.2005], 5.0, PLAN)
+    (gate,) = split_into_gates([0.2, 0.201, 0.199, 0.2, 0.2005], 5.0, PLAN)
     assert gate.decision == "regressed"
     assert -18.3 < gate.change_pct < -18.0
 
 
 def test_too_few_pairs_make_no_gate() -> None:
-    assert aa_gates(noise(0.005, 4), 5.0, PLAN) == ()
-    assert aa_gates([], 5.0, PLAN) == ()
+    assert split_into_gates(noise(0.005, 4), 5.0, PLAN) == ()
+    assert split_into_gates([], 5.0, PLAN) == ()
 
 
 def test_a_bound_is_of_one_machine_workload_and_threshold() -> None:
@@ -69,12 +75,12 @@ def test_a_bound_is_of_one_machine_workload_and_threshold() -> None:
         line("regressed", workload="prefill"),
         line("regressed", threshold_pct=2.0),
     ]
-    assert ledger_bound(lines, "here", "decode", 5.0) == Count(1, 12)
-    assert ledger_bound(lines, "here", "decode") == Count(2, 13)
-    assert ledger_bound(lines, "here", "other") == Count(0, 0)
+    assert count_alarms(lines, "here", "decode", 5.0) == Count(1, 12)
+    assert count_alarms(lines, "here", "decode") == Count(2, 13)
+    assert count_alarms(lines, "here", "other") == Count(0, 0)
 
 
 def test_words() -> None:
-    told = ledger_words(ledger_bound([line("pass")] * 312, "here", "decode", 5.0))
+    told = describe_alarms(count_alarms([line("pass")] * 312, "here", "decode", 5.0))
     assert told == "0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)"
-    assert ledger_words(Count(0, 0)) == "no A/A gate stands in the ledger yet"
+    assert describe_alarms(Count(0, 0)) == "no A/A gate stands in the ledger yet"

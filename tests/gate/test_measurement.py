@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 from tests.gate.factory import (
@@ -46,7 +46,7 @@ def with_profile(samples: float, **frames: float) -> Evidence:
 
 def test_times_of_each_process() -> None:
     made = evidence((1000.0, 2000.0), process={"waiting_us": 100.0})
-    first, second = measurement_of(made).timed
+    first, second = read_measurement(made).timed
     assert first.tokens == 2 * TOKENS_PER_BLOCK
     assert first.quiet_s_per_token == pytest.approx(1e-3)
     assert first.cpu_s_per_token == pytest.approx(0.9e-3)
@@ -68,13 +68,13 @@ def test_a_reference_beside_each_block_takes_out_what_slowed_both() -> None:
         return replace(run(pid, 1.0), blocks=(fast, slow))
 
     made = replace(evidence(), runs=(process(1, 1.3), process(2, 1.6)))
-    steady, throttled = measurement_of(made).timed
+    steady, throttled = read_measurement(made).timed
     assert steady.log_time_ratio == pytest.approx(throttled.log_time_ratio, abs=1e-6)
     assert throttled.quiet_s_per_token > 1.1 * steady.quiet_s_per_token
 
 
 def test_without_a_reference_the_time_itself_is_taken() -> None:
-    made = measurement_of(evidence(QUIET, process={"reference_us": None}))
+    made = read_measurement(evidence(QUIET, process={"reference_us": None}))
     assert not made.has_reference
     first = made.timed[0]
     for value in (first.log_time, first.log_cpu, first.log_time_ratio, first.log_cpu_ratio):
@@ -94,7 +94,7 @@ def test_a_program_is_judged_by_its_decode() -> None:
         return replace(run(pid, 1.0), blocks=(program,))
 
     made = replace(evidence(), runs=(loaded(1, 10**6), loaded(2, 10**9)))
-    quick, slow = measurement_of(made).timed
+    quick, slow = read_measurement(made).timed
     assert quick.log_time == slow.log_time
     first_tokens = len(block(1000.0).sequences_ns)
     assert quick.tokens == TOKENS_PER_BLOCK - first_tokens
@@ -102,12 +102,12 @@ def test_a_program_is_judged_by_its_decode() -> None:
 
 
 def test_without_run_delay_the_quiet_clock_is_cpu_time() -> None:
-    made = measurement_of(evidence(QUIET, process={"delay_ns": None, "waiting_us": 400.0}))
+    made = read_measurement(evidence(QUIET, process={"delay_ns": None, "waiting_us": 400.0}))
     assert made.timed[0].quiet_s_per_token == pytest.approx(0.6e-3)
 
 
 def test_rates_are_geometric_means_over_processes() -> None:
-    made = measurement_of(evidence((1000.0, 4000.0)), receipt_tps=321.0)
+    made = read_measurement(evidence((1000.0, 4000.0)), receipt_tps=321.0)
     assert made.quiet_tokens_per_second == pytest.approx(500.0)
     assert made.cpu_s_per_token == pytest.approx(2e-3)
     assert made.wall_tokens_per_second == pytest.approx(500.0, rel=1e-3)
@@ -117,7 +117,7 @@ def test_rates_are_geometric_means_over_processes() -> None:
 def test_profiled_runs_supply_no_times() -> None:
     made = evidence(profile=PROFILE)
     profiled = replace(run(77, 9000.0), role="profiled")
-    measured = measurement_of(replace(made, runs=(*made.runs, profiled)))
+    measured = read_measurement(replace(made, runs=(*made.runs, profiled)))
     assert len(measured.timed) == len(QUIET)
     assert len(measured.profiled) == len(PROFILE)
 
@@ -128,8 +128,8 @@ def test_pressure_is_the_median_of_what_is_known() -> None:
     runs = tuple(
         replace(each, cpu_pressure_pct=p) for each, p in zip(made.runs, pressures, strict=True)
     )
-    assert measurement_of(replace(made, runs=runs)).cpu_pressure_pct == 20.0
-    assert measurement_of(evidence(process={"pressure": None})).cpu_pressure_pct is None
+    assert read_measurement(replace(made, runs=runs)).cpu_pressure_pct == 20.0
+    assert read_measurement(evidence(process={"pressure": None})).cpu_pressure_pct is None
 
 
 NO_TOKENS = Block(interval=Interval(10, 10, 0), sequences_ns=())
@@ -167,7 +167,7 @@ NO_TOKENS = Block(interval=Interval(10, 10, 0), sequences_ns=())
 )
 def test_what_cannot_be_is_refused_by_name(made: Evidence, code: str) -> None:
     with pytest.raises(UndecidedError) as refusal:
-        measurement_of(made)
+        read_measurement(made)
     assert refusal.value.code == code
     assert refusal.value.problem
     assert refusal.value.remedy
@@ -177,7 +177,7 @@ def test_a_reference_in_some_processes_only_is_refused() -> None:
     made = evidence()
     bare = run(1, 1003.0, reference_us=None)
     with pytest.raises(UndecidedError, match="E_REFERENCE_MIXED"):
-        measurement_of(replace(made, runs=(*made.runs, bare)))
+        read_measurement(replace(made, runs=(*made.runs, bare)))
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_a_reference_in_some_processes_only_is_refused() -> None:
 )
 def test_an_impossible_claim_is_refused(tps: float, code: str) -> None:
     with pytest.raises(UndecidedError, match=code):
-        measurement_of(evidence(), receipt_tps=tps)
+        read_measurement(evidence(), receipt_tps=tps)

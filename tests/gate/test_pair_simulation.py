@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_LOOKS, looks_at
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 TRIALS = 2000
@@ -63,12 +63,12 @@ WANDERING = Machine(0.015, memory=0.1)
 @cache  # the same trials answer several questions
 def outcomes(machine: Machine, drop_pct: float, slowdown: float, seed: int = 3) -> dict[str, float]:
     random = Random(seed)
-    rates = pair_rates(FIRST_LOOKS)
+    rates = pair_rates(FIRST_ANALYSES)
     threshold = log_time_of_drop(drop_pct)
     found: Counter[str] = Counter()
     for _ in range(TRIALS):
-        values = machine.differences(random, FIRST_LOOKS[-1], slowdown)
-        look = looks_at(values, threshold, rates, FIRST_LOOKS, ended=True)[-1]
+        values = machine.differences(random, FIRST_ANALYSES[-1], slowdown)
+        look = interim_analyses(values, threshold, rates, FIRST_ANALYSES, ended=True)[-1]
         found[look.verdict.decision] += 1
     return {decision: count / TRIALS for decision, count in found.items()}
 

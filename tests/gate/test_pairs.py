@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.judge import pair_rates
 from pytest_flamegate.gate.pairs import (
-    FIRST_LOOKS,
+    FIRST_ANALYSES,
     TRIMMED,
-    estimate_of,
-    looks_at,
+    interim_analyses,
     pair_differences,
-    planned_looks,
+    plan_analyses,
+    trimmed_mean,
 )
 from pytest_flamegate.gate.signals import log_time_of_drop
 from pytest_flamegate.gate.statistics import student_t_cdf
 from tests.gate.paired import SPREAD, shifted, sides
 
 TAU = log_time_of_drop(5.0)
-RATES = pair_rates(FIRST_LOOKS)
+RATES = pair_rates(FIRST_ANALYSES)
 
 differences = st.lists(
     st.floats(-0.3, 0.3).map(lambda value: round(value, 6)), min_size=5, max_size=40, unique=True
@@ -32,7 +32,7 @@ differences = st.lists(
 
 
 def decisions(values: list[float], threshold: float = TAU, *, ended: bool = False) -> list[str]:
-    taken = looks_at(values, threshold, RATES, FIRST_LOOKS, ended=ended)
+    taken = interim_analyses(values, threshold, RATES, FIRST_ANALYSES, ended=ended)
     return [look.verdict.decision for look in taken]
 
 
@@ -67,31 +67,31 @@ def test_sides_that_do_not_belong_together_are_refused() -> None:
 
 @pytest.mark.parametrize(("most", "last"), [(1, 28), (28, 28), (39, 28), (40, 40), (84, 81)])
 def test_looks_are_planned_for_the_most_pairs(most: int, last: int) -> None:
-    looks = planned_looks(most)
-    assert looks[:6] == FIRST_LOOKS
+    looks = plan_analyses(most)
+    assert looks[:6] == FIRST_ANALYSES
     assert looks[-1] == last
     assert all(later > earlier for earlier, later in pairwise(looks))
 
 
 def test_few_pairs_are_not_trimmed_and_many_are() -> None:
-    plain = estimate_of(SPREAD[:5])
+    plain = trimmed_mean(SPREAD[:5])
     assert plain.mean_diff == pytest.approx(sum(SPREAD[:5]) / 5)
     assert plain.df == 4.0
     wild = [*SPREAD, 0.4, -0.01]
-    trimmed = estimate_of(wild)
+    trimmed = trimmed_mean(wild)
     cut = int(TRIMMED * len(wild))
     assert cut == 1
     assert trimmed.mean_diff == pytest.approx(sum(sorted(wild)[cut:-cut]) / (len(wild) - 2 * cut))
     assert trimmed.df == len(wild) - 2 * cut - 1
     # Neither its size nor its weight depends on how wild the one pair was.
-    assert estimate_of([*SPREAD, 4.0, -0.01]) == trimmed
+    assert trimmed_mean([*SPREAD, 4.0, -0.01]) == trimmed
 
 
 def test_the_error_of_the_trimmed_mean_is_that_of_repeated_sampling() -> None:
     random = Random(5)
     inside, trials = 0, 3000
     for _ in range(trials):
-        estimate = estimate_of([random.gauss(0.0, 1.0) for _ in range(14)])
+        estimate = trimmed_mean([random.gauss(0.0, 1.0) for _ in range(14)])
         inside += student_t_cdf(estimate.mean_diff / estimate.standard_error, estimate.df) < 0.95
     assert 0.935 < inside / trials < 0.965
 
@@ -116,15 +116,15 @@ def test_nothing_is_looked_at_between_the_planned_looks_unless_it_is_the_end() -
 
 @given(differences, st.lists(st.floats(-1.0, 1.0), max_size=20))
 def test_more_pairs_never_undo_a_look(values: list[float], more: list[float]) -> None:
-    before = looks_at(values, TAU, RATES, FIRST_LOOKS, ended=False)
-    after = looks_at([*values, *more], TAU, RATES, FIRST_LOOKS, ended=False)
+    before = interim_analyses(values, TAU, RATES, FIRST_ANALYSES, ended=False)
+    after = interim_analyses([*values, *more], TAU, RATES, FIRST_ANALYSES, ended=False)
     assert after[: len(before)] == before
 
 
 @given(differences)
 def test_swapping_the_sides_mirrors_the_verdict(values: list[float]) -> None:
     mirrored = {"regressed": "improved", "improved": "regressed"}
-    estimates = [estimate_of(values), estimate_of([-value for value in values])]
+    estimates = [trimmed_mean(values), trimmed_mean([-value for value in values])]
     assert estimates[0].mean_diff == pytest.approx(-estimates[1].mean_diff, abs=1e-12)
     from pytest_flamegate.gate.rule import decide
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.gate.replay import obtained_again
+from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from tests.gate.factory import MACHINE, QUIET, WORKLOAD, baseline, evidence, run, scaled
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_rate_is_held_against_what_is_found_here(factor: float, answer: str, e
     process = {"reference_us": reference}
     workload = {**WORKLOAD, "engine": engine}
     claimed = baseline(process=process, workload=workload)
-    found = obtained_again(claimed, slower(factor, process=process, workload=workload), CLAIM)
+    found = compare_claimed_rate(claimed, slower(factor, process=process, workload=workload), CLAIM)
     assert found.answer == answer
     assert found.here is not None
     assert found.low is not None
@@ -61,7 +61,7 @@ def test_an_engine_that_follows_the_reference_is_seen_closer() -> None:
         process = {"reference_us": 5000.0 if engine == "embedded" else None}
         claimed = baseline(process=process, workload={**WORKLOAD, "engine": engine})
         here = slower(1.0, process=process, workload={**WORKLOAD, "engine": engine})
-        found = obtained_again(claimed, here, CLAIM)
+        found = compare_claimed_rate(claimed, here, CLAIM)
         assert found.high is not None
         assert found.low is not None
         widths.append(found.high - found.low)
@@ -74,7 +74,7 @@ def test_a_claim_that_scales_its_reference_too_is_not_obtained_again(
 ) -> None:
     # Up to a limit it might have been the machine, so it is not called dishonest.
     here = slower(factor, process={"reference_us": 5000.0 * factor})
-    found = obtained_again(baseline(), here, CLAIM)
+    found = compare_claimed_rate(baseline(), here, CLAIM)
     assert found.answer == answer
     if answer == "unknown":
         assert "of another speed" in found.why
@@ -97,7 +97,7 @@ def test_token_times_scaled_apart_from_their_clocks_are_seen() -> None:
         )
         for each in claimed.runs
     )
-    found = obtained_again(replace(claimed, runs=runs), evidence(), 1.5 * CLAIM)
+    found = compare_claimed_rate(replace(claimed, runs=runs), evidence(), 1.5 * CLAIM)
     assert found.answer == "claim_faster"
     assert found.here == pytest.approx(CLAIM, rel=0.01)
 
@@ -111,12 +111,12 @@ def test_noise_widens_what_is_called_dishonest() -> None:
     answers = []
     for _ in range(40):
         claimed, here = baseline(noisy(1.0)), evidence(noisy(1.3))
-        answers.append(obtained_again(claimed, here, CLAIM).answer)
+        answers.append(compare_claimed_rate(claimed, here, CLAIM).answer)
     assert answers.count("claim_faster") <= 4
-    found = obtained_again(baseline(noisy(1.0)), evidence(noisy(1.0)), CLAIM)
+    found = compare_claimed_rate(baseline(noisy(1.0)), evidence(noisy(1.0)), CLAIM)
     assert found.answer == "unknown"
     assert "to show any rate" in found.why
-    assert obtained_again(baseline(noisy(1.0)), evidence(noisy(20.0)), CLAIM).answer == (
+    assert compare_claimed_rate(baseline(noisy(1.0)), evidence(noisy(20.0)), CLAIM).answer == (
         "claim_faster"
     )
 
@@ -127,13 +127,13 @@ def test_noise_hides_no_claim_that_scales_its_reference_too() -> None:
     for _ in range(40):
         now, then = ([1000.0 * math.exp(source.gauss(0.0, 0.05)) for _ in range(5)] for _ in "ab")
         here = evidence([1.4 * each for each in now], process={"reference_us": 5000.0 * 1.34})
-        answers.add(obtained_again(baseline(then), here, CLAIM).answer)
+        answers.add(compare_claimed_rate(baseline(then), here, CLAIM).answer)
     assert answers <= {"unknown", "claim_faster"}
 
 
 def test_another_class_of_machine_is_not_compared() -> None:
     other = {**MACHINE, "cpu_model": "Intel Xeon"}
-    found = obtained_again(baseline(machine=other), slower(3.0), CLAIM)
+    found = compare_claimed_rate(baseline(machine=other), slower(3.0), CLAIM)
     assert found.answer == "other_machine"
     assert found.here is None
     assert found.wall is not None
@@ -144,10 +144,10 @@ def test_another_class_of_machine_is_not_compared() -> None:
 )
 def test_what_may_explain_a_rate_is_no_dishonesty(changes: dict[str, Any]) -> None:
     claimed = baseline(**changes)
-    found = obtained_again(claimed, slower(2.0), CLAIM)
+    found = compare_claimed_rate(claimed, slower(2.0), CLAIM)
     assert found.answer == "unknown"
     assert "kernel was 6.2.0" in found.why or "CPU pressure was 90 %" in found.why
-    assert obtained_again(claimed, slower(1.0), CLAIM).answer == "inside"
+    assert compare_claimed_rate(claimed, slower(1.0), CLAIM).answer == "inside"
 
 
 def too_few(side: Evidence) -> Evidence:
@@ -199,7 +199,7 @@ def test_what_cannot_be_compared_is_said_and_never_inside(
         claimed = change(claimed)
     else:
         here = change(here)
-    found = obtained_again(claimed, here, CLAIM)
+    found = compare_claimed_rate(claimed, here, CLAIM)
     assert found.answer == "unknown"
     assert why in found.why
     assert found.low is None

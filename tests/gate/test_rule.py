@@ -5,7 +5,12 @@ import math
 import pytest
 
 from pytest_flamegate.gate.rule import decide, detectable_change
-from pytest_flamegate.gate.signals import ErrorRates, in_words, log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.signals import (
+    ErrorRates,
+    describe_rate_change,
+    log_time_of_drop,
+    rate_change_pct,
+)
 from pytest_flamegate.gate.statistics import Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270
@@ -111,4 +116,4 @@ def test_an_absurd_change_stays_a_finite_number() -> None:
     ],
 )
 def test_words(change: float, words: str) -> None:
-    assert in_words(change) == words
+    assert describe_rate_change(change) == words

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_flamegate.gate.shares import OTHER, ShareChange, frames_seen, share_changes
+from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
 from tests.gate.factory import PROFILE, moved, profiles
 
 ALPHA = 0.01
@@ -108,7 +108,7 @@ def test_a_frame_that_is_everything() -> None:
 
 
 def test_frames_seen_name_the_hottest_first() -> None:
-    assert frames_seen(profiles(PROFILE), profiles([{"zero": 0}])) == (
+    assert observed_frames(profiles(PROFILE), profiles([{"zero": 0}])) == (
         "gemv",
         "attention",
         "rms_norm",

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.rule import BATCH_DRIFT_SD, BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.gate.signals import ErrorRates, Signal
 from pytest_flamegate.gate.throughput import judge_throughput, views_of_log_time, wall_signal
@@ -16,7 +16,7 @@ NOISY = (0.0, 0.05, -0.05, 0.03, -0.03, 0.02)
 
 
 def judged(factor: float, drop_pct: float = 5.0) -> Signal:
-    old, new = map(measurement_of, pair(factor))
+    old, new = map(read_measurement, pair(factor))
     return judge_throughput(old, new, drop_pct, ONCE)[0]
 
 
@@ -69,8 +69,8 @@ def test_the_drift_between_batches_bounds_what_can_be_seen() -> None:
 
 
 def test_drift_is_larger_without_a_reference() -> None:
-    bare = measurement_of(evidence(process={"reference_us": None}))
-    referenced = measurement_of(evidence())
+    bare = read_measurement(evidence(process={"reference_us": None}))
+    referenced = read_measurement(evidence())
     for old, new, sd in (
         (bare, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
         (referenced, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
@@ -84,8 +84,8 @@ def test_drift_is_larger_without_a_reference() -> None:
     ("old", "new", "helped"), [(6, 2, True), (3, 2, True), (2, 6, False), (1, 1, False)]
 )
 def test_few_processes_decide_nothing(old: int, new: int, *, helped: bool) -> None:
-    before = measurement_of(baseline(QUIET[:old]))
-    after = measurement_of(evidence(scaled(QUIET, 3.0)[:new]))
+    before = read_measurement(baseline(QUIET[:old]))
+    after = read_measurement(evidence(scaled(QUIET, 3.0)[:new]))
     signal, rate = judge_throughput(before, after, 5.0, ONCE)
     assert rate is None
     assert signal.decision == "inconclusive"
@@ -153,8 +153,8 @@ def test_an_engine_that_may_not_follow_the_reference(
     time: float, reference: float, decision: str
 ) -> None:
     command = {**WORKLOAD, "engine": "command"}
-    old = measurement_of(baseline(workload=command))
-    new = measurement_of(
+    old = read_measurement(baseline(workload=command))
+    new = read_measurement(
         evidence(
             scaled(QUIET, time), workload=command, process={"reference_us": 5000.0 * reference}
         )
@@ -168,8 +168,8 @@ def test_an_engine_that_may_not_follow_the_reference(
 
 
 def test_a_slower_machine_is_no_slower_engine() -> None:
-    old = measurement_of(baseline())
-    new = measurement_of(evidence(scaled(QUIET, 1.06), process={"reference_us": 5300.0}))
+    old = read_measurement(baseline())
+    new = read_measurement(evidence(scaled(QUIET, 1.06), process={"reference_us": 5300.0}))
     signal, _ = judge_throughput(old, new, 5.0, ONCE)
     assert signal.decision == "pass"
     assert signal.change_pct == pytest.approx(0.0, abs=0.1)
@@ -182,7 +182,7 @@ def test_a_slower_machine_is_no_slower_engine() -> None:
 
 
 def test_wall_is_shown_and_never_gated() -> None:
-    old, new = map(measurement_of, pair(2.0))
+    old, new = map(read_measurement, pair(2.0))
     signal = wall_signal(old, new)
     assert signal.decision == "not_gated"
     assert signal.change_pct == pytest.approx(-50.0, abs=0.1)

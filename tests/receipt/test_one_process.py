@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import measurement_of
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.types import Evidence
@@ -43,9 +43,9 @@ def test_only_a_url_makes_them_windows(recipe: dict[str, object], expected: bool
 
 def test_windows_are_evidence_and_processes_that_stand_twice_are_not() -> None:
     seen = of_one(dict(RECIPE))
-    assert len(measurement_of(seen).timed) == len(seen.runs)
+    assert len(read_measurement(seen).timed) == len(seen.runs)
     with pytest.raises(UndecidedError) as caught:
-        measurement_of(of_one({"engine": "openai", "serve": ["llama-server"]}))
+        read_measurement(of_one({"engine": "openai", "serve": ["llama-server"]}))
     assert caught.value.code == "E_DUPLICATE_PROCESS"
 
 
@@ -53,7 +53,7 @@ def test_windows_that_took_the_very_same_times_are_copies() -> None:
     seen = of_one(dict(RECIPE))
     copied = (seen.runs[0], replace(seen.runs[1], blocks=seen.runs[0].blocks), *seen.runs[2:])
     with pytest.raises(UndecidedError) as caught:
-        measurement_of(replace(seen, runs=copied))
+        read_measurement(replace(seen, runs=copied))
     assert caught.value.code == "E_CONSTANT_SAMPLES"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.gate.comparability import Comparability, Difference
+from pytest_flamegate.gate.comparability import Comparability, FieldDifference
 from pytest_flamegate.gate.signals import Reason
 from pytest_flamegate.gate.verdict import Verdict, refused
 from pytest_flamegate.report.terminal import failure_section
@@ -124,7 +124,7 @@ def test_an_undecided_verdict_gives_its_reasons() -> None:
 
 def test_what_differs_is_listed_whole_up_to_a_limit() -> None:
     differences = tuple(
-        Difference(f"machine field{i}", "a", "b", "E_MACHINE_DIFFERS") for i in range(15)
+        FieldDifference(f"machine field{i}", "a", "b", "E_MACHINE_DIFFERS") for i in range(15)
     )
     verdict = Verdict(
         verdict="not_comparable",

@@ -24,8 +24,8 @@ from pytest_flamegate.gate.comparability import (
     machine_id,
     reference_shift,
 )
-from pytest_flamegate.gate.measurement import measurement_of
-from pytest_flamegate.gate.pairs import estimate_of
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.rule import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
@@ -83,7 +83,7 @@ class _View:
         return self.least <= 0.0 <= self.most and abs(self.middle) <= WIDEST
 
 
-def obtained_again(claimed: Evidence, here: Evidence, tokens_per_second: float) -> RateAgain:
+def compare_claimed_rate(claimed: Evidence, here: Evidence, tokens_per_second: float) -> RateAgain:
     """Compare the runs of ``claimed``, whose receipt says ``tokens_per_second``, with ``here``.
 
     Never raises: what cannot be compared is an answer of its own.
@@ -97,7 +97,7 @@ def obtained_again(claimed: Evidence, here: Evidence, tokens_per_second: float) 
     if (why := _unlike(claimed, here)) is not None:
         return replace(told, why=why)
     try:
-        then, now = measurement_of(claimed), measurement_of(here)
+        then, now = read_measurement(claimed), read_measurement(here)
     except UndecidedError as error:
         return replace(told, why=error.problem)
     fewest = min(len(then.timed), len(now.timed))
@@ -192,7 +192,7 @@ def _views(
 
 
 def _view(then: Sequence[float], now: Sequence[float], drift_sd: float, leak: float) -> _View:
-    estimates = estimate_of(then), estimate_of(now)
+    estimates = trimmed_mean(then), trimmed_mean(now)
     drift = 2.0 * drift_sd**2 + leak**2
     noise = BATCH_NOISE**2 * sum(each.standard_error**2 * (each.df + 1) for each in estimates)
     inside = _between(*estimates, drift)
