@@ -11,7 +11,7 @@ from benchmarks.tables import Table, as_text
 from pytest_flamegate.core.json import read_timestamp
 from pytest_flamegate.receipt import Grade, keys, verify_receipt
 from pytest_flamegate.receipt.sign import judge, sign
-from tests.receipt.factory import CREATED, build
+from tests.made import CREATED, bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Files = dict[str, bytes]
 
 def table(receipts: int = RECEIPTS, distinct: int = DISTINCT) -> Table:
     """Verify so many receipts unsigned and signed in turn, and time the parts of the second."""
-    files = [build(seed=number).files for number in range(distinct)]
+    files = [bundle(seed=number).files for number in range(distinct)]
     key = keys.generate()
     trusted = [key.public.pem]
     signed = [sign(each, key) for each in files]

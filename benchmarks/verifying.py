@@ -25,7 +25,7 @@ from jsonschema import Draft202012Validator
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.core import schema
 from pytest_flamegate.receipt import verify_receipt
-from tests.receipt.factory import build
+from tests.made import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +73,7 @@ def made(count: int, **wanted: Any) -> list[Files]:
     found = []
     for seed in range(count):
         created = (began + timedelta(seconds=seed)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found.append(Files(*build(seed=seed, created=created, **wanted).files.values()))
+        found.append(Files(*bundle(seed=seed, created=created, **wanted).files.values()))
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.graph.roofline import Bandwidth, Roofline, roofline_of, roofline_sentence
 from pytest_flamegate.observe.gpu import DevicesSeen
 from pytest_flamegate.receipt.types import Metric
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.receipt.gpu import gpu_run
 
 GB = 1e9
@@ -181,7 +181,7 @@ def test_a_device_is_not_held_against_its_hosts_memory() -> None:
 
 
 def test_evidence_as_it_is_written() -> None:
-    evidence = build().evidence
+    evidence = bundle().evidence
     found = roofline_of(evidence, BANDWIDTH)
     assert found is not None
     rate = next(m.value for m in evidence.metrics if m.name == "decode_tokens_per_second")

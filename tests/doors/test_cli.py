@@ -27,7 +27,7 @@ from pytest_flamegate.receipt.artifacts import Shelves
 from pytest_flamegate.run.lock import DIRECTORY
 from pytest_flamegate.run.outcome import Outcome
 from tests.doors.project import JUDGED, workload, write_toy
-from tests.receipt.factory import build
+from tests.made import bundle
 
 _PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
@@ -89,7 +89,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a made receipt, its evidence and profile."""
     directory = tmp_path / "shelf"
     directory.mkdir()
-    for name, data in build().sealed().files.items():
+    for name, data in bundle().sealed().files.items():
         (directory / name).write_bytes(data)
     monkeypatch.chdir(directory)
     return directory

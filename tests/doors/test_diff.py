@@ -23,7 +23,7 @@ from pytest_flamegate.run.difference import Seen, beside_base, beside_baseline, 
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.publish import Keeper
 from pytest_flamegate.run.seal import Sealed
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 from tests.report import verdicts
 
 SHARES = {"gemv": 0.7, "attention": 0.2, "rms_norm": 0.1}
@@ -33,14 +33,14 @@ Told = pytest.CaptureFixture[str]
 _PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
-def measured(shares: Mapping[str, float], token_ns: int, seed: int) -> Triple:
-    return build(
+def measured(shares: Mapping[str, float], token_ns: int, seed: int) -> Bundle:
+    return bundle(
         shares=shares, token_ns=token_ns, seed=seed, timed=8, profiled=20, sequences=4, jitter=0.01
     )
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Triple, Triple]:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Bundle]:
     """Two runs, in the directories before and after."""
     base, head = measured(SHARES, 2_000_000, 1), measured(DEARER, 2_400_000, 2)
     base.write(tmp_path / "before")
@@ -73,7 +73,7 @@ def test_bare_folded_stacks_are_compared_by_shares_and_say_so(capsys: Told) -> N
 
 
 def test_the_picture_is_written_with_both_folded_stacks(
-    runs: tuple[Triple, Triple], capsys: Told
+    runs: tuple[Bundle, Bundle], capsys: Told
 ) -> None:
     assert main(["diff", "before", "after", "-o", "out"]) == 0
     assert {path.name for path in Path("out").iterdir()} == {
@@ -102,7 +102,7 @@ def test_json_is_all_of_it(capsys: Told) -> None:
 
 
 def test_profiles_that_were_not_taken_alike_are_refused_and_marked_when_drawn(
-    runs: tuple[Triple, Triple], tmp_path: Path, capsys: Told
+    runs: tuple[Bundle, Bundle], tmp_path: Path, capsys: Told
 ) -> None:
     runs[1].with_profile(rate_hz=50, profiler="perf").write(tmp_path / "other")
     assert main(["diff", "before", "other", "-o", "out"]) == 4
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_said(capsys: Told) -> None:
     assert "nowhere" in capsys.readouterr().err
 
 
-def profile_of(triple: Triple) -> Profile:
+def profile_of(triple: Bundle) -> Profile:
     with TemporaryDirectory() as directory:
         triple.write(Path(directory))
         return open_profile(Path(directory)).profile
@@ -140,7 +140,7 @@ def profile_of(triple: Triple) -> Profile:
 
 def test_a_comparison_of_one_process_a_side_knows_no_cost() -> None:
     def seen(seed: int, timed: int) -> Seen:
-        triple = build(timed=timed, seed=seed)
+        triple = bundle(timed=timed, seed=seed)
         return Seen("x", profile_of(triple), triple.evidence)
 
     assert compared(seen(1, timed=1), seen(2, timed=1)).measure == "share"
@@ -148,7 +148,7 @@ def test_a_comparison_of_one_process_a_side_knows_no_cost() -> None:
 
 
 def test_runs_of_other_work_are_compared_by_what_each_measured() -> None:
-    base, head = build(timed=3, seed=1), build(timed=3, seed=2)
+    base, head = bundle(timed=3, seed=1), bundle(timed=3, seed=2)
     other = replace(head.evidence, tokens=("another", *head.evidence.tokens))
     before = Seen("a", profile_of(base), base.evidence)
     after = Seen("b", profile_of(head), other)
@@ -162,7 +162,7 @@ def test_runs_of_other_work_are_compared_by_what_each_measured() -> None:
 # Beside a run
 
 
-def sealed(triple: Triple) -> Sealed:
+def sealed(triple: Bundle) -> Sealed:
     return Sealed(triple.receipt, triple.evidence, profile_of(triple), triple.files, None)
 
 
@@ -174,7 +174,7 @@ def toy(directory: Path) -> Workload:
 
 
 def test_a_stored_baseline_leaves_the_difference_and_both_profiles_beside_the_run(
-    runs: tuple[Triple, Triple], tmp_path: Path
+    runs: tuple[Bundle, Bundle], tmp_path: Path
 ) -> None:
     baseline = Baseline(tmp_path / "before", runs[0].evidence, "machine")
     files = beside_baseline(toy(tmp_path), baseline, sealed(runs[1]), verdicts.regressed()).files
@@ -185,7 +185,7 @@ def test_a_stored_baseline_leaves_the_difference_and_both_profiles_beside_the_ru
     assert "baseline 4f2c91a" in svg
 
 
-def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Triple, Triple], tmp_path: Path) -> None:
+def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Bundle, Bundle], tmp_path: Path) -> None:
     base, head = map(sealed, runs)
     files = beside_base(toy(tmp_path), base, head, verdicts.regressed()).files
     assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
@@ -193,7 +193,7 @@ def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Triple, Triple], tmp_
 
 @pytest.mark.parametrize("compared_with_it", [True, False])
 def test_the_report_of_the_run_has_the_difference_too(
-    compared_with_it: bool, runs: tuple[Triple, Triple], tmp_path: Path
+    compared_with_it: bool, runs: tuple[Bundle, Bundle], tmp_path: Path
 ) -> None:
     base, head = map(sealed, runs)
     beside = dict(beside_base(toy(tmp_path), base, head, verdicts.regressed()).files)
@@ -210,7 +210,7 @@ def test_the_report_of_the_run_has_the_difference_too(
 
 @pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])
 def test_what_may_not_be_compared_is_not_drawn(
-    name: str, runs: tuple[Triple, Triple], tmp_path: Path
+    name: str, runs: tuple[Bundle, Bundle], tmp_path: Path
 ) -> None:
     base, head = map(sealed, runs)
     verdict: Verdict = replace(verdicts.regressed(), verdict=name)  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_what_may_not_be_compared_is_not_drawn(
 
 
 def test_without_a_profile_there_is_nothing_to_draw(
-    runs: tuple[Triple, Triple], tmp_path: Path
+    runs: tuple[Bundle, Bundle], tmp_path: Path
 ) -> None:
     base, head = map(sealed, runs)
     bare = replace(head, profile=None)
@@ -230,7 +230,7 @@ def test_without_a_profile_there_is_nothing_to_draw(
 
 def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -> None:
     keeper = Keeper(Shelves(tmp_path), "machine")
-    triple = build()
+    triple = bundle()
     files = {**triple.files, "diff.svg": b"x", "base-profile.folded": b"y"}
     accepted = keeper.accept("4tok", files, triple.evidence).path
     assert {path.name for path in accepted.iterdir()} == {*triple.files, "baseline.json"}

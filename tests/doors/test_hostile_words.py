@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.common import harmless
 from pytest_flamegate.receipt.artifacts import Shelves
-from tests.receipt.factory import build
+from tests.made import bundle
 
 WORDS = (
     "\x1b[2J\x1b]0;owned\x07 ::error title=owned::owned %0A::warning::owned ##[error]owned "
@@ -93,7 +93,7 @@ def test_a_baseline_that_somebody_committed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
-    made = build()
+    made = bundle()
     files = {**made.files, "flamegraph.md": f"# owned\n{WORDS}\n".encode()}
     shelves = Shelves(tmp_path / ".flamegate")
     for machine in ("m\x1b[31m", "m\n::error::owned"):

@@ -19,7 +19,7 @@ from pytest_flamegate.profile.formats.pprof import profile_message
 from pytest_flamegate.profile.formats.reading import parse_profile
 from pytest_flamegate.profile.profilers.trial import find
 from pytest_flamegate.run.open import open_profile
-from tests.receipt.factory import build
+from tests.made import bundle
 
 Told = pytest.CaptureFixture[str]
 FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
@@ -110,7 +110,7 @@ def test_it_is_written_where_it_is_asked_for(here: Path, capsys: Told) -> None:
 
 def test_a_measured_run_is_not_overwritten(here: Path, capsys: Told) -> None:
     (here / "run.folded").write_text(FOLDED)
-    build().write(here / "kept")
+    bundle().write(here / "kept")
     before = {path: path.read_bytes() for path in (here / "kept").iterdir()}
     assert main(["import", "run.folded", "-o", "kept"]) == 2
     assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
@@ -187,7 +187,7 @@ def test_another_kind_of_file_is_one_importer_more(
 
 @pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
 def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Told, name: str) -> None:
-    triple = build()
+    triple = bundle()
     triple.write(here / "run")
     assert main(["export", f"run/{name}", "--format=folded"]) == 0
     assert capsys.readouterr().out.encode() == triple.folded

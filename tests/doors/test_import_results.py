@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.receipt import Grade, verify_receipt
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.receipt.imports.test_formats import DATA
 
 pytestmark = pytest.mark.measures
@@ -86,7 +86,7 @@ def test_verify_receipt_never_believes_an_imported_result(here: Path, capsys: To
     assert "SELF_REPORTED" in told
     assert "E_IMPORTED" in told
     # Not even where it says more of itself, or honest evidence stands beside it.
-    build().write(here / "run")
+    bundle().write(here / "run")
     shutil.copy(path, here / "run" / "receipt.json")
     answer = verify_receipt(here / "run" / "receipt.json")
     assert (answer.ok, answer.honest, answer.grade) == (False, False, Grade.SELF_REPORTED)
@@ -126,7 +126,7 @@ def test_formulas_that_differ_are_refused_by_name(kept: Path, capsys: Told) -> N
 
 
 def test_a_result_is_compared_with_a_run_of_ours(kept: Path, capsys: Told) -> None:
-    build().write(kept / "run")
+    bundle().write(kept / "run")
     assert main(["diff", "out/run", "out/profile.json", "--anyway"]) in (0, 4)
     told = capsys.readouterr()
     assert "time_to_first_token_ms" in told.out

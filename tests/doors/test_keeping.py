@@ -27,7 +27,7 @@ from pytest_flamegate.run.outcome import Outcome
 from pytest_flamegate.run.present import show
 from pytest_flamegate.run.publish import Keeper
 from pytest_flamegate.run.session import Session
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.report import verdicts
 
 OLD = {"evidence.json": b"old"}
@@ -55,7 +55,7 @@ def keeper(tmp_path: Path) -> Keeper:
 
 
 def keep(keeper: Keeper) -> Any:
-    return keeper.keep("toy", NEW, verdicts.no_baseline(), build().evidence, accept=True)
+    return keeper.keep("toy", NEW, verdicts.no_baseline(), bundle().evidence, accept=True)
 
 
 def full(*_: object, **__: object) -> int:
@@ -89,7 +89,7 @@ def test_a_spoilt_baseline_is_set_aside_and_named(keeper: Keeper) -> None:
 
 
 def test_a_good_baseline_is_replaced_and_leaves_nothing(tmp_path: Path) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
     for _ in range(2):
         assert keeper.accept("toy", triple.files, triple.evidence).warnings == ()
     assert [path.name for path in keeper.shelves.accepted("machine", "toy").parent.iterdir()] == [
@@ -101,7 +101,7 @@ def test_a_good_baseline_is_replaced_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
     tmp_path: Path, fault: str
 ) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
     directory = keeper.accept("toy", triple.files, triple.evidence).path
     path = directory / "profile.folded"
     if fault == "edited":
@@ -133,7 +133,7 @@ def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
 def test_a_baseline_from_before_there_were_digests_stays_readable(
     tmp_path: Path, old: bool
 ) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
     directory = keeper.accept("toy", triple.files, triple.evidence).path
     new = keeper.baseline("toy")
     record = json.loads((directory / RECORD).read_text())
@@ -150,7 +150,7 @@ def test_a_reader_never_sees_half_of_two_baselines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accepted anew by another job, after the record was read and before the files are."""
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), build()
+    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
     keeper.accept("toy", triple.files, triple.evidence)
     real, other = artifacts._check, {**triple.files, "flamegraph.md": b"of another run"}
     met: list[str] = []
@@ -214,7 +214,7 @@ def test_only_what_was_not_profiled_needs_no_receipt(
     tmp_path: Path, profiled: bool, receipt: bool, refused: bool
 ) -> None:
     keeper = Keeper(Shelves(tmp_path), "machine")
-    sealed = build().sealed()
+    sealed = bundle().sealed()
     evidence = replace(sealed.evidence, receipt_sha256="")
     if not profiled:
         evidence = replace(evidence, profile=None, kernels=())
@@ -303,7 +303,7 @@ def test_a_run_that_was_not_accepted_is_shown_as_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The measurement stands where it is; the verdict on the test is that accepting failed."""
-    triple = build().sealed()
+    triple = bundle().sealed()
 
     def gated(mine: Session, workload: Workload, _: object) -> Outcome:
         from pytest_flamegate.run.seal import Sealed

@@ -13,18 +13,18 @@ from pytest_flamegate.profile import fold
 from pytest_flamegate.receipt.compose import encode_evidence
 from pytest_flamegate.run.difference import Seen, compared
 from pytest_flamegate.run.open import open_profile
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[Triple, Path]:
+def made(tmp_path: Path) -> tuple[Bundle, Path]:
     """A run's directory under another name than the workload's."""
-    triple = build()
+    triple = bundle()
     return triple, triple.write(tmp_path / "run").parent
 
 
 @pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
-def test_every_name_of_a_run_opens_it(made: tuple[Triple, Path], name: str) -> None:
+def test_every_name_of_a_run_opens_it(made: tuple[Bundle, Path], name: str) -> None:
     triple, directory = made
     opened = open_profile(directory / name)
     record = triple.evidence.profile
@@ -45,7 +45,7 @@ def test_every_name_of_a_run_opens_it(made: tuple[Triple, Path], name: str) -> N
 def test_a_process_keeps_its_start_where_another_came_to_have_its_number(
     tmp_path: Path,
 ) -> None:
-    evidence = build().evidence
+    evidence = bundle().evidence
     record = evidence.profile
     assert record is not None
     one, other = record.processes
@@ -55,25 +55,25 @@ def test_a_process_keeps_its_start_where_another_came_to_have_its_number(
     )
     evidence = replace(evidence, runs=runs, profile=replace(record, processes=processes))
     (tmp_path / "evidence.json").write_bytes(encode_evidence(evidence))
-    (tmp_path / "profile.folded").write_bytes(build().folded)
+    (tmp_path / "profile.folded").write_bytes(bundle().folded)
     opened = open_profile(tmp_path / "profile.folded").profile
     assert opened.pids == (one.pid, one.pid)
     assert opened.started_ticks == (one.started_ticks, other.started_ticks)
 
 
-def test_the_other_side_of_a_comparison_opens(made: tuple[Triple, Path]) -> None:
+def test_the_other_side_of_a_comparison_opens(made: tuple[Bundle, Path]) -> None:
     _, directory = made
-    base = build(token_ns=4_000_000, seed=1)
+    base = bundle(token_ns=4_000_000, seed=1)
     (directory / "base-evidence.json").write_bytes(base.files["evidence.json"])
     (directory / "base-profile.folded").write_bytes(base.folded)
     for name in ("base-evidence.json", "base-profile.folded"):
         assert open_profile(directory / name).evidence == base.evidence
-    (directory / "base-profile.folded").write_bytes(build().folded + b"f (a.py) 1\n")
+    (directory / "base-profile.folded").write_bytes(bundle().folded + b"f (a.py) 1\n")
     with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
         open_profile(directory / "base-evidence.json")
 
 
-def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Triple, Path]) -> None:
+def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Bundle, Path]) -> None:
     triple, directory = made
     (directory / "evidence.json").unlink()
     for path, name in ((directory, "run"), (directory / "profile.folded", "profile")):
@@ -85,7 +85,7 @@ def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Triple, P
         assert opened.profile.degraded
 
 
-def test_counted_stacks_beside_a_run_are_compared_as_counts(made: tuple[Triple, Path]) -> None:
+def test_counted_stacks_beside_a_run_are_compared_as_counts(made: tuple[Bundle, Path]) -> None:
     _, directory = made
     sides = []
     for name, extra in (("base-instructions.folded", 0), ("instructions.folded", 2_000)):
@@ -102,7 +102,7 @@ def test_counted_stacks_beside_a_run_are_compared_as_counts(made: tuple[Triple, 
 
 
 def test_another_file_in_the_directory_of_a_run_is_no_part_of_it(
-    made: tuple[Triple, Path],
+    made: tuple[Bundle, Path],
 ) -> None:
     triple, directory = made
     (directory / "mine.folded").write_text("main;f 3\n")
@@ -112,14 +112,14 @@ def test_another_file_in_the_directory_of_a_run_is_no_part_of_it(
 
 
 @pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
-def test_a_profile_of_another_run_is_refused(made: tuple[Triple, Path], name: str) -> None:
+def test_a_profile_of_another_run_is_refused(made: tuple[Bundle, Path], name: str) -> None:
     _, directory = made
     (directory / "profile.folded").write_text("f (a.py) 1\n")
     with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
         open_profile(directory / name)
 
 
-def test_a_receipt_of_another_run_is_refused(made: tuple[Triple, Path]) -> None:
+def test_a_receipt_of_another_run_is_refused(made: tuple[Bundle, Path]) -> None:
     triple, directory = made
     changed = triple.with_receipt(tokens_generated=2)
     (directory / "receipt.json").write_bytes(changed.files["receipt.json"])
@@ -127,7 +127,7 @@ def test_a_receipt_of_another_run_is_refused(made: tuple[Triple, Path]) -> None:
         open_profile(directory / "receipt.json")
 
 
-def test_a_run_without_a_profile_has_none_to_open(made: tuple[Triple, Path]) -> None:
+def test_a_run_without_a_profile_has_none_to_open(made: tuple[Bundle, Path]) -> None:
     triple, directory = made
     plain = triple.with_evidence(profile=None)
     (directory / "evidence.json").write_bytes(plain.files["evidence.json"])
@@ -156,7 +156,7 @@ def test_what_cannot_be_opened_is_refused(
 
 
 @pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "profile.folded"])
-def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Triple, Path], name: str) -> None:
+def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Bundle, Path], name: str) -> None:
     _, directory = made
     os.truncate(directory / name, (directory / name).stat().st_size // 2)
     with pytest.raises(ReceiptError):

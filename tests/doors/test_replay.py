@@ -27,10 +27,11 @@ from pytest_flamegate.run.lock import DIRECTORY
 from tests.doors.forged import evidence_in, faster, other_tokens, reseal
 from tests.doors.project import workload, write_toy
 from tests.doors.test_cli import run
-from tests.receipt.factory import build
+from tests.made import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 pytestmark = pytest.mark.measures
 
@@ -169,7 +170,7 @@ def program(home: Path, **changes: Any) -> None:
     (declared,) = read_file(home / "other.toml")
     told = {**recipe(declared), **changes, "max_tokens": 4}
     model = {"path": "prog.py"}
-    made = build(clock_scope="process").with_receipt(model=model)
+    made = bundle(clock_scope="process").with_receipt(model=model)
     made = made.with_evidence(workload=told, model=model, model_sha256=None)
     made.write(latest(home, "toy"))
 

@@ -21,8 +21,8 @@ from pytest_flamegate.profile.profilers.choose import NoProfiler
 from pytest_flamegate.run import seal as run_seal
 from pytest_flamegate.run.measure import Measuring
 from pytest_flamegate.run.seal import seal
+from tests.made import bundle
 from tests.profile.profiles import profile, python
-from tests.receipt.factory import build
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def test_stacks_that_were_cut() -> None:
 def test_reports_hold_no_secret() -> None:
     secret = "k3-9fQ7xW2mVb8Rt5"
     told = Report(f"log {secret}", {"tokens": 4.0, f"{secret}_ms": 1.0}, {f"a_{secret}": 2, "b": 1})
-    triple = build()
+    triple = bundle()
     runs = (replace(triple.evidence.runs[0], reported=(told,)), *triple.evidence.runs[1:])
     seen = cast(Any, Seen(runs))
     redactor = Redactor.of({"API_TOKEN": secret})
@@ -93,7 +93,7 @@ def test_reports_hold_no_secret() -> None:
 
 
 def test_reports_without_a_secret_stay_the_very_same() -> None:
-    seen = cast(Any, Seen(build().telling(kernels={"MUL_MAT": 3}).evidence.runs))
+    seen = cast(Any, Seen(bundle().with_reports(kernels={"MUL_MAT": 3}).evidence.runs))
     redactor = Redactor.of({"API_TOKEN": "k3-9fQ7xW2mVb8Rt5"})
     assert run_seal.of_reports(seen, redactor) is seen
     assert redactor.places == []
@@ -102,7 +102,7 @@ def test_reports_without_a_secret_stay_the_very_same() -> None:
 def test_kernels_that_differ_in_a_secret_alone_count_together() -> None:
     secrets = ("k3-9fQ7xW2mVb8Rt5", "Zz81-kLmPq04-77tY")
     told = Report("log", {}, {f"gemv_{secret}": 2 for secret in secrets})
-    run = replace(build().evidence.runs[0], reported=(told,))
+    run = replace(bundle().evidence.runs[0], reported=(told,))
     redactor = Redactor.of(dict(zip(("A_TOKEN", "B_TOKEN"), secrets, strict=True)))
     clean = run_seal.of_reports(cast(Any, Seen((run,))), redactor)
     assert clean.runs[0].reported[0].kernels == {"gemv_redacted": 4}

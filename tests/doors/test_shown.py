@@ -17,7 +17,7 @@ from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdic
 from pytest_flamegate.run.hint import pytest_command, relative, run_command
 from pytest_flamegate.run.outcome import Outcome
 from pytest_flamegate.run.present import Shown, show, workflow_commands
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.report import bricks, verdicts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def full() -> Verdict:
 
 
 def shown(verdict: Verdict, *, measured: bool = True) -> Shown:
-    triple = build()
+    triple = bundle()
     return Shown(
         node="flamegate.toml::toy",
         workload="toy",
@@ -79,7 +79,7 @@ def test_every_field_of_a_verdict_is_tried() -> None:
 
 
 def outcome(directory: Path, verdict: Verdict, *, source: str = "flamegate.toml") -> Outcome:
-    triple = build()
+    triple = bundle()
     workload = Workload(
         name="toy", engine="python", prompt="x", max_tokens=1, source=source, directory=directory
     )

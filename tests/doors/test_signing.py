@@ -17,7 +17,7 @@ from pytest_flamegate.commands import doctor, sign
 from pytest_flamegate.receipt import attestation, keys
 from pytest_flamegate.receipt.artifacts import Shelves
 from tests.doors.test_cli import Told, ask
-from tests.receipt.factory import build
+from tests.made import bundle
 
 SECRET = "correct horse"
 
@@ -234,7 +234,7 @@ def test_what_was_not_observed_is_signed_only_if_that_is_said(shelf: Path, capsy
 
 def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: Told) -> None:
     before = (signed / "attestation.dsse.json").read_bytes()
-    build(seed=3).write(signed)
+    bundle(seed=3).write(signed)
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
     refused(capsys, "E_OTHER_ATTESTATION")
     assert (signed / "attestation.dsse.json").read_bytes() == before
@@ -336,7 +336,7 @@ def test_a_baseline_keeps_the_signature(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     shelves = Shelves(tmp_path / ".flamegate")
-    receipt = build().write(shelves.latest("4tok"))
+    receipt = bundle().write(shelves.latest("4tok"))
     assert ask("keygen") == 0
     assert ask("sign", str(receipt), "--key", "flamegate.key") == 0
     assert ask("baseline", "accept", "4tok") == 0

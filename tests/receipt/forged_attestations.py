@@ -11,11 +11,11 @@ from typing import Any, cast
 from pytest_flamegate.receipt import attestation
 from pytest_flamegate.receipt.attestation import Envelope, Signature
 from pytest_flamegate.receipt.sign import sign
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.receipt.signed import ALICE, BOB, enveloped, stated
 
-FILES = build(timed=1, profiled=1, blocks=1, sequences=2).files
-OTHER = build(timed=1, profiled=1, blocks=1, sequences=2, seed=7).files
+FILES = bundle(timed=1, profiled=1, blocks=1, sequences=2).files
+OTHER = bundle(timed=1, profiled=1, blocks=1, sequences=2, seed=7).files
 SIGNED = sign(FILES, ALICE)
 
 

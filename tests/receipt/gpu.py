@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_flamegate.observe.gpu import Device, DevicesSeen, Node, OnDevice, RunOnDevices
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 
 DRIVER = "550.54.15"
 UUID = "GPU-5e8a1c7b-1d0f-4c7e-9a55-0c2f1f6b7a8e"
@@ -21,7 +21,7 @@ def run_on_gpu(pid: int, ticks: int | None, **changes: Any) -> RunOnDevices:
     return RunOnDevices(pid, ticks, looks=7, on=(on,))
 
 
-def seen(triple: Triple, **changes: Any) -> DevicesSeen:
+def seen(triple: Bundle, **changes: Any) -> DevicesSeen:
     """One GPU that every timed run of ``triple`` computed on."""
     facts = DevicesSeen(
         nodes=(Node("/dev/nvidia0", 0),),
@@ -39,14 +39,14 @@ def seen(triple: Triple, **changes: Any) -> DevicesSeen:
     return replace(facts, **changes)
 
 
-def gpu_run(backend: str = "cuda", **changes: Any) -> Triple:
+def gpu_run(backend: str = "cuda", **changes: Any) -> Bundle:
     """An honest receipt of a program that computed on a GPU, its evidence changed."""
     shares = GPU_KERNELS if backend == "cuda" else {"matmul": 0.9, "main_loop": 0.1}
-    triple = build(clock_scope="process", shares=shares).with_receipt(backend=backend)
+    triple = bundle(clock_scope="process", shares=shares).with_receipt(backend=backend)
     return triple.with_evidence(device=seen(triple, **changes))
 
 
-def on_gpu(index: int = 0, backend: str = "cuda", **changes: Any) -> Triple:
+def on_gpu(index: int = 0, backend: str = "cuda", **changes: Any) -> Bundle:
     """The same with one run's activity changed."""
     triple = gpu_run(backend)
     assert triple.evidence.device is not None
@@ -55,7 +55,7 @@ def on_gpu(index: int = 0, backend: str = "cuda", **changes: Any) -> Triple:
     return triple.with_evidence(device=replace(triple.evidence.device, runs=tuple(runs)))
 
 
-def idle(**changes: Any) -> Triple:
+def idle(**changes: Any) -> Bundle:
     """The same with every run's activity changed: none of them was busy."""
     triple = gpu_run()
     assert triple.evidence.device is not None
@@ -66,7 +66,7 @@ def idle(**changes: Any) -> Triple:
     return triple.with_evidence(device=replace(triple.evidence.device, runs=runs))
 
 
-def nowhere() -> Triple:
+def nowhere() -> Bundle:
     """A GPU stood there, and no run was ever on it."""
     triple = gpu_run()
     assert triple.evidence.device is not None
@@ -80,23 +80,23 @@ def one_device() -> tuple[Device, ...]:
     return device.devices
 
 
-def twice_on_gpu() -> Triple:
+def twice_on_gpu() -> Bundle:
     device = gpu_run().evidence.device
     assert device is not None
     return gpu_run(runs=2 * device.runs)
 
 
-def upgraded() -> Triple:
+def upgraded() -> Bundle:
     return gpu_run("cpu", nvml_driver="560.28.03", nvml="12.560.28.03", devices=(), runs=())
 
 
-def only_held() -> Triple:
+def only_held() -> Bundle:
     runs = gpu_run("cpu").evidence.runs
     held = [run_on_gpu(run.pid, run.started_ticks, busy=0) for run in runs if run.role == "timed"]
     return gpu_run("cpu", runs=tuple(held))
 
 
-FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
+FORGERIES: list[tuple[str, Callable[[], Bundle]]] = [
     ("E_NO_DEVICE", lambda: gpu_run().with_evidence(device=NOTHING)),
     ("E_NO_DEVICE", lambda: gpu_run(nodes=(), control=False, devices=(), runs=())),
     ("E_NO_DEVICE", lambda: gpu_run(control=False)),
@@ -120,7 +120,7 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     ("E_DEVICE_CONTRADICTION", twice_on_gpu),
 ]
 
-SHORT: list[tuple[str, Callable[[], Triple]]] = [
+SHORT: list[tuple[str, Callable[[], Bundle]]] = [
     ("W_DEVICE_NOT_OBSERVED", lambda: gpu_run().with_evidence(device=None)),
     ("W_DEVICE_NOT_OBSERVED", lambda: gpu_run(runs=())),
     ("W_DEVICE_NOT_OBSERVED", lambda: on_gpu(busy=0)),
@@ -130,10 +130,10 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_DEVICE_BUSY", lambda: on_gpu(0, "cpu", busy=0)),
 ]
 
-HONEST: list[tuple[str, Callable[[], Triple]]] = [
+HONEST: list[tuple[str, Callable[[], Bundle]]] = [
     ("a GPU, verified where there is none", gpu_run),
     ("a GPU in a container", lambda: on_gpu(seen_by="change", memory_bytes=None)),
-    ("a machine without a GPU", lambda: build().with_evidence(device=NOTHING)),
+    ("a machine without a GPU", lambda: bundle().with_evidence(device=NOTHING)),
     ("a GPU that stands by", lambda: gpu_run("cpu", runs=())),
     ("a GPU whose driver was just upgraded", upgraded),
     ("a run that holds a GPU and computes on the CPU", only_held),

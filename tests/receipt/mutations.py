@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from tests.made import bundle
 from tests.receipt.documents import INVALID, VALID
-from tests.receipt.factory import build
 
 BLOCK = 500
 """Cases from one seeding: seeding for each would take as long as mutating."""
@@ -164,11 +164,13 @@ def triples() -> tuple[_Triple, ...]:
     """Return measurements of a few kilobytes, of each kind that the product writes."""
     small = {"timed": 1, "profiled": 1, "blocks": 1, "sequences": 2, "token_ns": 150_000_000}
     kinds = [
-        build(**small),  # type: ignore[arg-type]
-        build(**small, clock_scope="process", engine="command", seed=1),  # type: ignore[arg-type]
-        build(timed=2, profiled=1, token_ns=100_000_000, seed=2),
-        build(**small).with_evidence(profile=None),  # type: ignore[arg-type]
-        build(timed=2, profiled=1, token_ns=100_000_000, blocks=1, sequences=2, seed=3).telling(
+        bundle(**small),  # type: ignore[arg-type]
+        bundle(**small, clock_scope="process", engine="command", seed=1),  # type: ignore[arg-type]
+        bundle(timed=2, profiled=1, token_ns=100_000_000, seed=2),
+        bundle(**small).with_evidence(profile=None),  # type: ignore[arg-type]
+        bundle(
+            timed=2, profiled=1, token_ns=100_000_000, blocks=1, sequences=2, seed=3
+        ).with_reports(
             kernels={"MUL_MAT": 9}, counted=0, tokens_per_second=10.0, forward_us=90_000.0
         ),
     ]

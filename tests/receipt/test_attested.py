@@ -21,7 +21,7 @@ from pytest_flamegate.receipt.attestation import SUBJECTS, Signature
 from pytest_flamegate.receipt.rules.rule import Rulebook
 from pytest_flamegate.receipt.sign import sign
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.receipt.forged_attestations import FILES, FORGED, OTHER, RECODED, SIGNED, STATEMENT, read
 from tests.receipt.signed import ALICE, BOB, enveloped, key, stated
 
@@ -90,8 +90,8 @@ def test_whose_name_is_wanted_is_no_matter_of_honesty(
 
 
 def test_files_that_stand_together(tmp_path: Path) -> None:
-    path = build().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).write_bytes(sign(build().files, ALICE))
+    path = bundle().write(tmp_path)
+    (tmp_path / ATTESTATION_NAME).write_bytes(sign(bundle().files, ALICE))
     (tmp_path / "alice.pub").write_bytes(A)
     trusted = [tmp_path / "alice.pub"]
     answer = verify_receipt(path, keys=trusted, now=NOW, require_grade=Grade.ATTESTED)
@@ -178,15 +178,15 @@ def test_without_a_key_a_signature_is_only_said_to_be_there(tmp_path: Path) -> N
         assert answer.grade is Grade.OBSERVED
         assert answer.signed_by is None
         assert [notice.code for notice in answer.warnings] == ["W_SIGNATURE_UNCHECKED"]
-    path = build().write(tmp_path)
+    path = bundle().write(tmp_path)
     (tmp_path / ATTESTATION_NAME).symlink_to("nowhere")
     assert [n.code for n in verify_receipt(path, now=NOW).warnings] == ["W_SIGNATURE_UNCHECKED"]
     assert verified(None).warnings == ()
 
 
 def test_nothing_of_cryptography_is_imported_without_a_key(tmp_path: Path) -> None:
-    path = build().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).write_bytes(sign(build().files, ALICE))
+    path = bundle().write(tmp_path)
+    (tmp_path / ATTESTATION_NAME).write_bytes(sign(bundle().files, ALICE))
     program = (
         "import sys; from pathlib import Path; from pytest_flamegate.receipt import verify_receipt;"
         "from pytest_flamegate import cli; cli._parser();"
@@ -257,7 +257,7 @@ def test_a_file_that_was_signed_is_missing() -> None:
 
 
 def test_a_dishonest_receipt_is_refused_whoever_signed() -> None:
-    files = build().with_receipt(tokens_per_second=9000.0).files
+    files = bundle().with_receipt(tokens_per_second=9000.0).files
     answer = verified(sign(files, ALICE), A, files=files)
     assert not answer.ok
     assert answer.grade < Grade.OBSERVED

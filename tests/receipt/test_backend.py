@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate.receipt.compose import backend_of
 from pytest_flamegate.receipt.types import Evidence
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 from tests.receipt.gpu import NOTHING, gpu_run, idle, nowhere, on_gpu
 
 
@@ -17,8 +17,8 @@ def test_device_and_kernel_together_are_cuda() -> None:
     assert backend_of(gpu_run().evidence) == "cuda"
 
 
-LESS: dict[str, Callable[[], Triple]] = {
-    "nobody looked": lambda: build(engine="command", shares={"sm80_gemm": 1.0}),
+LESS: dict[str, Callable[[], Bundle]] = {
+    "nobody looked": lambda: bundle(engine="command", shares={"sm80_gemm": 1.0}),
     "no device": lambda: gpu_run().with_evidence(device=NOTHING),
     "library and node without a driver": lambda: gpu_run(kernel_driver=None),
     "versions differ": lambda: gpu_run(nvml_driver="560.28.03"),
@@ -40,6 +40,6 @@ LESS: dict[str, Callable[[], Triple]] = {
 
 
 @pytest.mark.parametrize("make", LESS.values(), ids=LESS)
-def test_anything_less_is_cpu(make: Callable[[], Triple]) -> None:
+def test_anything_less_is_cpu(make: Callable[[], Bundle]) -> None:
     evidence: Evidence = make().evidence
     assert backend_of(evidence) == "cpu"

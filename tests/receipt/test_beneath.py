@@ -15,7 +15,7 @@ from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.artifacts import Shelves
 from pytest_flamegate.receipt.verify import verify_receipt
-from tests.receipt.factory import build
+from tests.made import bundle
 
 
 def test_a_file_beneath_its_root(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ ODD: list[tuple[Callable[[Path], None], str]] = [
 def test_odd_things_in_the_place_of_a_file(
     tmp_path: Path, name: str, put: Callable[[Path], None], code: str
 ) -> None:
-    receipt = build().write(tmp_path / "run")
+    receipt = bundle().write(tmp_path / "run")
     (tmp_path / "run" / name).unlink()
     put(tmp_path / "run" / name)
     answer = verify_receipt(receipt)
@@ -137,8 +137,8 @@ def test_what_stands_beside_is_of_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The directory is swapped right after the receipt was read: that changes nothing."""
-    receipt = build(seed=1).write(tmp_path / "run")
-    build(seed=2).write(tmp_path / "other")
+    receipt = bundle(seed=1).write(tmp_path / "run")
+    bundle(seed=2).write(tmp_path / "other")
     plain_read = sources._read
 
     def swapping(*arguments: object) -> bytes | Refusal:
@@ -169,7 +169,7 @@ def test_a_directory_stays_what_it_was_when_it_was_opened(tmp_path: Path) -> Non
 def test_a_committed_link_in_a_baseline_is_refused(tmp_path: Path, linked: str) -> None:
     """What a link in a pull request points to is on the machine of whoever checks it out."""
     shelves = Shelves(tmp_path / ".flamegate")
-    shelves.accept("machine", "4tok", build().files)
+    shelves.accept("machine", "4tok", bundle().files)
     assert shelves.baseline("machine", "4tok") is not None
     place = tmp_path / ".flamegate" / "baselines" / linked
     place.rename(tmp_path / "elsewhere")

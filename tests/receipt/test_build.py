@@ -23,23 +23,23 @@ from pytest_flamegate.receipt.compose import (
 )
 from pytest_flamegate.receipt.metrics import rate_of, tokens_per_second
 from pytest_flamegate.receipt.rules.subject import read_folded
+from tests.made import bundle
 from tests.receipt.documents import encoded
-from tests.receipt.factory import build
 
 
 def test_fields_stand_in_the_order_of_the_schema() -> None:
-    triple = build()
+    triple = bundle()
     assert tuple(receipt_document(triple.receipt)) == RECEIPT_FIELDS
     assert tuple(json.loads(encode_receipt(triple.receipt))) == RECEIPT_FIELDS
 
 
 def test_only_schema_1_0_0_is_emitted() -> None:
-    assert json.loads(encode_receipt(build().receipt))["schema_version"] == "1.0.0"
-    assert set(receipt_document(build().receipt)) == set(RECEIPT_FIELDS)
+    assert json.loads(encode_receipt(bundle().receipt))["schema_version"] == "1.0.0"
+    assert set(receipt_document(bundle().receipt)) == set(RECEIPT_FIELDS)
 
 
 def test_equal_data_gives_equal_bytes() -> None:
-    one, other = build(), build()
+    one, other = bundle(), bundle()
     environment = dict(reversed(list(other.receipt.environment.items())))
     assert encode_receipt(replace(other.receipt, environment=environment)) == encode_receipt(
         one.receipt
@@ -49,7 +49,7 @@ def test_equal_data_gives_equal_bytes() -> None:
 
 def test_figures_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ReceiptError):
-        encode_receipt(replace(build().receipt, tokens_per_second=math.inf))
+        encode_receipt(replace(bundle().receipt, tokens_per_second=math.inf))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", encoded(backend="gpu")])
@@ -70,7 +70,7 @@ def test_a_receipt_is_decoded_in_any_case_of_its_backend() -> None:
 
 def test_evidence_without_a_receipt_reads_back() -> None:
     """Where no kernel was seen there is no receipt to name."""
-    evidence = replace(build().evidence, receipt_sha256="", kernels=(), profile=None)
+    evidence = replace(bundle().evidence, receipt_sha256="", kernels=(), profile=None)
     assert decode_evidence(encode_evidence(evidence)) == evidence
 
 
@@ -82,7 +82,7 @@ def run_of(*sequences: tuple[int, ...], role: Role = "timed", program: bool = Fa
         sequences,
         decode=decode if told_apart else None,
     )
-    return replace(build().evidence.runs[0], role=role, blocks=(block,))
+    return replace(bundle().evidence.runs[0], role=role, blocks=(block,))
 
 
 @pytest.mark.parametrize(

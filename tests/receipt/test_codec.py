@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import from_plain, to_plain
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile, Receipt
-from tests.receipt.factory import build
+from tests.made import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +127,7 @@ def test_what_json_cannot_hold_is_refused() -> None:
 
 
 def test_receipt_and_evidence_round_trip() -> None:
-    triple = build()
+    triple = bundle()
     assert from_plain(Receipt, to_plain(triple.receipt)) == triple.receipt
     assert from_plain(Evidence, to_plain(triple.evidence)) == triple.evidence
 

@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator, FormatChecker, validators
 from pytest_flamegate.core import schema
 from pytest_flamegate.core.json import is_timestamp
 from pytest_flamegate.core.schema import Compiler, Kind
+from tests.made import bundle
 from tests.receipt.documents import INVALID, VALID
-from tests.receipt.factory import build
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NASTY: list[Any] = [
@@ -60,7 +60,7 @@ def seeds(kind: Kind) -> list[Any]:
             except ValueError:
                 continue
     if kind == "evidence":
-        small = build(timed=1, profiled=1, sequences=1, token_ns=200_000_000)
+        small = bundle(timed=1, profiled=1, sequences=1, token_ns=200_000_000)
         found.append(json.loads(small.files["evidence.json"]))
     return found
 

@@ -14,8 +14,8 @@ from pytest_flamegate.profile import Profile
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.types import Evidence, Receipt
+from tests.made import Bundle
 from tests.profile.profiles import profile, python
-from tests.receipt.factory import Triple
 from tests.workload.test_observer import observer, python_workload
 
 ENGINE = """
@@ -72,7 +72,7 @@ def composed(
 
 
 def verified(receipt: Receipt, evidence: Evidence) -> Verification:
-    files = Triple(receipt, replace(evidence, profile=None), b"").sealed().files
+    files = Bundle(receipt, replace(evidence, profile=None), b"").sealed().files
     return verify_receipt(files["receipt.json"], evidence=files["evidence.json"])
 
 

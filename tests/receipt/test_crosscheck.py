@@ -15,8 +15,8 @@ from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.rules import CHECKS, SHORTFALLS
 from pytest_flamegate.receipt.types import Metric
+from tests.made import BOOT_TICKS, Bundle, bundle
 from tests.receipt import gpu
-from tests.receipt.factory import BOOT_TICKS, Triple, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 OTHER_SHA256 = "ab" * 32
 
 
-def verify(triple: Triple, **options: Any) -> Verification:
+def verify(triple: Bundle, **options: Any) -> Verification:
     files = triple.files
     return verify_receipt(
         files["receipt.json"],
@@ -42,16 +42,16 @@ def codes(answer: Verification) -> set[str]:
     return {finding.code for finding in findings}
 
 
-def honest(**options: Any) -> Triple:
-    return build(**options)
+def honest(**options: Any) -> Bundle:
+    return bundle(**options)
 
 
-def with_block(triple: Triple, run: int, change: Callable[[Block], Block]) -> Triple:
+def with_block(triple: Bundle, run: int, change: Callable[[Block], Block]) -> Bundle:
     blocks = triple.evidence.runs[run].blocks
     return triple.with_run(run, blocks=(change(blocks[0]), *blocks[1:]))
 
 
-def decoding(triple: Triple, tokens: int) -> Triple:
+def decoding(triple: Bundle, tokens: int) -> Bundle:
     """The decode of the first run is told apart, and covers ``tokens`` of its four."""
 
     def told(block: Block) -> Block:
@@ -62,11 +62,11 @@ def decoding(triple: Triple, tokens: int) -> Triple:
     return with_block(triple, 0, told)
 
 
-def copied(triple: Triple) -> Triple:
+def copied(triple: Bundle) -> Bundle:
     return triple.with_run(1, blocks=triple.evidence.runs[0].blocks)
 
 
-def multiplied(triple: Triple) -> Triple:
+def multiplied(triple: Bundle) -> Bundle:
     """The second run is the first one, 3 % slower, and nothing else of it is the same."""
     blocks = tuple(
         replace(
@@ -82,15 +82,15 @@ def multiplied(triple: Triple) -> Triple:
         )
         for block in triple.evidence.runs[0].blocks
     )
-    return triple.with_run(1, blocks=blocks).remeasured()
+    return triple.with_run(1, blocks=blocks).recomputed()
 
 
-def same_process(triple: Triple) -> Triple:
+def same_process(triple: Bundle) -> Bundle:
     first = triple.evidence.runs[0]
     return triple.with_run(1, pid=first.pid, started_ticks=first.started_ticks)
 
 
-def asleep(triple: Triple) -> Triple:
+def asleep(triple: Bundle) -> Bundle:
     """Every run sleeps where it should compute."""
     for index, run in enumerate(triple.evidence.runs):
         blocks = tuple(
@@ -98,40 +98,40 @@ def asleep(triple: Triple) -> Triple:
             for block in run.blocks
         )
         triple = triple.with_run(index, blocks=blocks)
-    return triple.remeasured()
+    return triple.recomputed()
 
 
-def busy(triple: Triple, cores: float) -> Triple:
+def busy(triple: Bundle, cores: float) -> Bundle:
     """The first block spends the CPU time of that many cores."""
 
     def change(block: Block) -> Block:
         cpu_ns = round(cores * block.interval.wall_ns)
         return replace(block, interval=replace(block.interval, cpu_ns=cpu_ns))
 
-    return with_block(triple, 0, change).remeasured()
+    return with_block(triple, 0, change).recomputed()
 
 
-def unknown_cores(triple: Triple) -> Triple:
+def unknown_cores(triple: Bundle) -> Bundle:
     return triple.with_evidence(machine={"os": "linux"})
 
 
-def slow(**options: Any) -> Triple:
-    return build(token_ns=20_000_000, **options)
+def slow(**options: Any) -> Bundle:
+    return bundle(token_ns=20_000_000, **options)
 
 
-def sighted(triple: Triple, index: int, **changes: Any) -> Triple:
+def sighted(triple: Bundle, index: int, **changes: Any) -> Bundle:
     kernels = list(triple.evidence.kernels)
     kernels[index] = replace(kernels[index], **changes)
     return triple.with_evidence(kernels=tuple(kernels))
 
 
-def hotspot(triple: Triple, **changes: Any) -> Triple:
+def hotspot(triple: Bundle, **changes: Any) -> Bundle:
     assert triple.evidence.profile is not None
     spots = triple.evidence.profile.hotspots
     return triple.with_profile(hotspots=(replace(spots[0], **changes), *spots[1:]))
 
 
-def metric(triple: Triple, name: str, /, **changes: Any) -> Triple:
+def metric(triple: Bundle, name: str, /, **changes: Any) -> Bundle:
     """One metric has other fields; ``value`` is a factor."""
 
     def edited(old: Metric) -> Metric:
@@ -142,12 +142,12 @@ def metric(triple: Triple, name: str, /, **changes: Any) -> Triple:
     return triple.with_evidence(metrics=tuple(found))
 
 
-def without_hottest(triple: Triple) -> Triple:
+def without_hottest(triple: Bundle) -> Bundle:
     assert triple.evidence.profile is not None
     return triple.with_profile(hotspots=triple.evidence.profile.hotspots[1:])
 
 
-def moved_samples(triple: Triple) -> Triple:
+def moved_samples(triple: Bundle) -> Bundle:
     """Samples of one process go from the hottest function to another: shares look steady."""
     assert triple.evidence.profile is not None
     own = dict(triple.evidence.profile.processes[0].self_samples)
@@ -156,18 +156,18 @@ def moved_samples(triple: Triple) -> Triple:
     return process(triple, self_samples=own)
 
 
-def mute_run(triple: Triple) -> Triple:
+def mute_run(triple: Bundle) -> Bundle:
     """One timed run of several says nothing."""
     return triple.with_run(0, blocks=())
 
 
-def process(triple: Triple, **changes: Any) -> Triple:
+def process(triple: Bundle, **changes: Any) -> Bundle:
     assert triple.evidence.profile is not None
     processes = triple.evidence.profile.processes
     return triple.with_profile(processes=(replace(processes[0], **changes), *processes[1:]))
 
 
-def crowded(triple: Triple, times: int = 100) -> Triple:
+def crowded(triple: Bundle, times: int = 100) -> Bundle:
     """A hundred times the samples, or as many, everywhere where they are counted."""
     profile = triple.evidence.profile
     assert profile is not None
@@ -197,35 +197,35 @@ def crowded(triple: Triple, times: int = 100) -> Triple:
     return replace(changed, folded=folded.encode()).sealed()
 
 
-def on_engine_word(triple: Triple, *names: str) -> Triple:
+def on_engine_word(triple: Bundle, *names: str) -> Bundle:
     """Take the profile's word for ``names``, or for every kernel, and let the engine give its."""
     told = names or triple.receipt.kernels
     left = tuple(each for each in triple.evidence.kernels if each.name not in told)
-    return triple.with_evidence(kernels=left).telling(kernels=dict.fromkeys(told, 5))
+    return triple.with_evidence(kernels=left).with_reports(kernels=dict.fromkeys(told, 5))
 
 
-def profile_of_another(triple: Triple) -> Triple:
-    return replace(triple, folded=build(shares={"ternary_gemv": 0.9, "rms_norm": 0.1}).folded)
+def profile_of_another(triple: Bundle) -> Bundle:
+    return replace(triple, folded=bundle(shares={"ternary_gemv": 0.9, "rms_norm": 0.1}).folded)
 
 
-def edited_rate(triple: Triple, factor: float) -> Triple:
+def edited_rate(triple: Bundle, factor: float) -> Bundle:
     return triple.with_receipt(tokens_per_second=triple.receipt.tokens_per_second * factor)
 
 
-def without_timed_times(triple: Triple) -> Triple:
+def without_timed_times(triple: Bundle) -> Bundle:
     for index, run in enumerate(triple.evidence.runs):
         if run.role == "timed":
             triple = triple.with_run(index, blocks=())
     return triple
 
 
-def one_sequence() -> Triple:
-    triple = build(timed=1, profiled=1, blocks=1, sequences=1)
+def one_sequence() -> Bundle:
+    triple = bundle(timed=1, profiled=1, blocks=1, sequences=1)
     profiled = triple.evidence.runs[1]
     return triple.with_run(1, blocks=(replace(profiled.blocks[0], sequences_ns=()),))
 
 
-FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
+FORGERIES: list[tuple[str, Callable[[], Bundle]]] = [
     ("E_RECEIPT_CHANGED", lambda: _changed_after_sealing()),
     ("E_ENGINE_MISMATCH", lambda: honest().with_evidence(workload={"engine": "python"})),
     ("E_TPS_MISMATCH", lambda: edited_rate(honest(), 1.01)),
@@ -330,7 +330,7 @@ FORGERIES: list[tuple[str, Callable[[], Triple]]] = [
     *gpu.FORGERIES,
 ]
 
-SHORT: list[tuple[str, Callable[[], Triple]]] = [
+SHORT: list[tuple[str, Callable[[], Bundle]]] = [
     ("W_ASLEEP", lambda: asleep(slow())),
     ("W_ASLEEP", lambda: asleep(slow(engine="openai"))),
     ("W_NO_TIMED_RUN", lambda: without_timed_times(honest())),
@@ -348,7 +348,7 @@ SHORT: list[tuple[str, Callable[[], Triple]]] = [
     ("W_PROFILE_DEGRADED", lambda: honest().with_profile(degraded=("nonblocking",))),
 ]
 
-HONEST: list[tuple[str, Callable[[], Triple]]] = [
+HONEST: list[tuple[str, Callable[[], Bundle]]] = [
     ("embedded", honest),
     ("one token", lambda: honest(tokens=("52",))),
     ("a program", lambda: honest(engine="command", clock_scope="process")),
@@ -357,7 +357,7 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a reference kernel slow on a busy machine", lambda: slow_reference(honest(blocks=6))),
     (
         "a program whose children are sampled",
-        lambda: crowded(on_machine(build(clock_scope="process"), cpu_cores="16"), 8),
+        lambda: crowded(on_machine(bundle(clock_scope="process"), cpu_cores="16"), 8),
     ),
     ("rate rounded", lambda: edited_rate(honest(), 1.002)),
     ("the machine by name", lambda: on_machine(honest(), os="linux", arch="x86_64")),
@@ -365,9 +365,9 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
     ("a wall clock that was set", lambda: clock_set(honest(), 200)),
     ("a wall clock that was set back", lambda: clock_set(honest(), -200)),
     ("two runs within one pair of ticks", lambda: honest(token_ns=1000, timed=12)),
-    ("asleep for a moment", lambda: asleep(build(token_ns=500_000))),
-    ("more threads than were counted", lambda: busy(build(), 1.9)),
-    ("a program with children", lambda: busy(unknown_cores(build(clock_scope="process")), 7.0)),
+    ("asleep for a moment", lambda: asleep(bundle(token_ns=500_000))),
+    ("more threads than were counted", lambda: busy(bundle(), 1.9)),
+    ("a program with children", lambda: busy(unknown_cores(bundle(clock_scope="process")), 7.0)),
     (
         "tokens that differ, and nothing claimed",
         lambda: (
@@ -391,7 +391,7 @@ HONEST: list[tuple[str, Callable[[], Triple]]] = [
 ]
 
 
-def differing(at: int | None, other: str | None) -> Triple:
+def differing(at: int | None, other: str | None) -> Bundle:
     triple = honest().with_receipt(deterministic=False)
     return triple.with_evidence(differs_at=at, differs_to=other)
 
@@ -403,11 +403,11 @@ def test_a_difference_that_can_be_is_believed(at: int | None, other: str | None)
     assert verify(differing(at, other)).refusals == ()
 
 
-def recipe(triple: Triple, **changes: Any) -> Triple:
+def recipe(triple: Bundle, **changes: Any) -> Bundle:
     return triple.with_evidence(workload={**triple.evidence.workload, **changes})
 
 
-def unaccounted(triple: Triple) -> Triple:
+def unaccounted(triple: Bundle) -> Bundle:
     """Token times fill a third of their blocks."""
     for index, run in enumerate(triple.evidence.runs):
         blocks = tuple(
@@ -418,10 +418,10 @@ def unaccounted(triple: Triple) -> Triple:
             for block in run.blocks
         )
         triple = triple.with_run(index, blocks=blocks)
-    return triple.remeasured()
+    return triple.recomputed()
 
 
-def waiting(triple: Triple) -> Triple:
+def waiting(triple: Bundle) -> Bundle:
     """Every timed block of one thread waits three times as long as it took."""
     for index, run in enumerate(triple.evidence.runs):
         blocks = tuple(
@@ -432,24 +432,24 @@ def waiting(triple: Triple) -> Triple:
             for block in run.blocks
         )
         triple = triple.with_run(index, blocks=blocks)
-    return triple.remeasured()
+    return triple.recomputed()
 
 
-def of_size(triple: Triple, size_bytes: int) -> Triple:
+def of_size(triple: Bundle, size_bytes: int) -> Bundle:
     """The receipt alone names another size."""
     return triple.with_receipt(model={**triple.receipt.model, "size_bytes": size_bytes})
 
 
-def on_machine(triple: Triple, **facts: str) -> Triple:
+def on_machine(triple: Bundle, **facts: str) -> Bundle:
     return triple.with_evidence(machine={**triple.evidence.machine, **facts})
 
 
-def on_python(triple: Triple, version: str) -> Triple:
+def on_python(triple: Bundle, version: str) -> Bundle:
     environment = {**triple.receipt.environment, "PYTHON_VERSION": "CPython 3.11.7"}
     return on_machine(triple.with_receipt(environment=environment), python=version)
 
 
-def at_once(triple: Triple) -> Triple:
+def at_once(triple: Bundle) -> Bundle:
     """All runs are dated alike, by both clocks."""
     for index in range(len(triple.evidence.runs)):
         first = triple.evidence.runs[0]
@@ -458,7 +458,7 @@ def at_once(triple: Triple) -> Triple:
     return triple
 
 
-def slow_reference(triple: Triple) -> Triple:
+def slow_reference(triple: Bundle) -> Bundle:
     """The reference kernel takes 0.6 s, once before, between and after the six blocks of a run.
 
     What ran between two blocks is counted with both: the sum is more than the run took.
@@ -479,25 +479,25 @@ def slow_reference(triple: Triple) -> Triple:
     return triple
 
 
-def without_ticks(triple: Triple) -> Triple:
+def without_ticks(triple: Bundle) -> Bundle:
     for index in range(len(triple.evidence.runs)):
         triple = triple.with_run(index, started_ticks=None)
     return triple
 
 
-def long_run(triple: Triple, index: int = 0) -> Triple:
+def long_run(triple: Bundle, index: int = 0) -> Bundle:
     """A run that claims to have loaded for ten minutes."""
-    return triple.with_run(index, load_ns=600 * 10**9).remeasured()
+    return triple.with_run(index, load_ns=600 * 10**9).recomputed()
 
 
-def redated(triple: Triple, step_s: float) -> Triple:
+def redated(triple: Bundle, step_s: float) -> Bundle:
     """Each run is dated later than its ticks tell, by one step more each."""
     for index, run in enumerate(triple.evidence.runs):
         triple = triple.with_run(index, started_at=shifted(run.started_at, index * step_s - 200))
     return triple
 
 
-def clock_set(triple: Triple, by_s: float) -> Triple:
+def clock_set(triple: Bundle, by_s: float) -> Bundle:
     """The wall clock was set after the second run."""
     for index, run in enumerate(triple.evidence.runs[:2]):
         triple = triple.with_run(index, started_at=shifted(run.started_at, -by_s))
@@ -509,33 +509,33 @@ def shifted(stamp: str, by_s: float) -> str:
     return moved.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def counted(triple: Triple) -> Triple:
+def counted(triple: Bundle) -> Bundle:
     """A metric that no run can reproduce."""
     first = triple.evidence.metrics[0]
     more = replace(first, name="instructions_per_token", provenance="counted", value=7.0)
     return triple.with_evidence(metrics=(*triple.evidence.metrics, more))
 
 
-def first_metrics(triple: Triple, count: int) -> Triple:
+def first_metrics(triple: Bundle, count: int) -> Bundle:
     return triple.with_evidence(metrics=triple.evidence.metrics[:count])
 
 
-def _changed_after_sealing() -> Triple:
-    triple = build()
+def _changed_after_sealing() -> Bundle:
+    triple = bundle()
     return replace(triple, receipt=replace(triple.receipt, timestamp="2025-10-13T12:00:01Z"))
 
 
-def _model_not_hashed() -> Triple:
+def _model_not_hashed() -> Bundle:
     path = {"path": "models/tiny.gguf"}
-    return build().with_evidence(model_sha256=None, model=path).with_receipt(model=path)
+    return bundle().with_evidence(model_sha256=None, model=path).with_receipt(model=path)
 
 
-def ids(cases: list[tuple[str, Callable[[], Triple]]]) -> list[str]:
+def ids(cases: list[tuple[str, Callable[[], Bundle]]]) -> list[str]:
     return [f"{code}-{index}" for index, (code, _) in enumerate(cases)]
 
 
 @pytest.mark.parametrize(("code", "make"), FORGERIES, ids=ids(FORGERIES))
-def test_a_contradiction_is_refused(code: str, make: Callable[[], Triple]) -> None:
+def test_a_contradiction_is_refused(code: str, make: Callable[[], Bundle]) -> None:
     answer = verify(make())
     assert code in {refusal.code for refusal in answer.refusals}
     assert "E_INTERNAL" not in codes(answer)
@@ -545,7 +545,7 @@ def test_a_contradiction_is_refused(code: str, make: Callable[[], Triple]) -> No
 
 @pytest.mark.parametrize(("code", "make"), SHORT, ids=ids(SHORT))
 def test_what_was_not_observed_lowers_the_grade_and_refuses_nothing(
-    code: str, make: Callable[[], Triple]
+    code: str, make: Callable[[], Bundle]
 ) -> None:
     answer = verify(make())
     rule = next(rule for rule in SHORTFALLS if rule.code == code)
@@ -555,7 +555,7 @@ def test_what_was_not_observed_lowers_the_grade_and_refuses_nothing(
 
 
 @pytest.mark.parametrize(("name", "make"), HONEST, ids=[name for name, _ in HONEST])
-def test_honest_evidence_reaches_observed(name: str, make: Callable[[], Triple]) -> None:
+def test_honest_evidence_reaches_observed(name: str, make: Callable[[], Bundle]) -> None:
     answer = verify(make(), require_grade=Grade.OBSERVED)
     assert answer.refusals == ()
     assert answer.grade is Grade.OBSERVED

@@ -11,17 +11,17 @@ import pytest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
 from pytest_flamegate.receipt.rules import replay
-from tests.receipt.factory import build
+from tests.made import bundle
 
 if TYPE_CHECKING:
-    from tests.receipt.factory import Triple
+    from tests.made import Bundle
 
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 RATE = RateAgain("inside", 512.0, 498.0, 471.0, 527.0, 480.0)
 
 
-def replay_of(triple: Triple, **changes: Any) -> Replayed:
+def replay_of(triple: Bundle, **changes: Any) -> Replayed:
     """A replay of ``triple`` that holds, but for the ``changes``."""
     holds = Replayed(
         receipt_sha256=triple.evidence.receipt_sha256,
@@ -33,7 +33,7 @@ def replay_of(triple: Triple, **changes: Any) -> Replayed:
     return replace(holds, **changes)
 
 
-def verified(triple: Triple, replay: Replayed | None, **wishes: Any) -> Verification:
+def verified(triple: Bundle, replay: Replayed | None, **wishes: Any) -> Verification:
     files = triple.files
     return verify_receipt(
         files["receipt.json"],
@@ -50,7 +50,7 @@ def codes(found: Verification) -> list[str]:
 
 
 def test_a_replay_that_holds_is_worth_its_grade() -> None:
-    triple = build()
+    triple = bundle()
     replay = replay_of(triple)
     found = verified(triple, replay, require_grade=Grade.REPLAYED)
     assert found.ok
@@ -62,7 +62,7 @@ def test_a_replay_that_holds_is_worth_its_grade() -> None:
 
 
 def test_without_a_replay_the_way_to_the_grade_is_told() -> None:
-    found = verified(build(), None, require_grade=Grade.REPLAYED)
+    found = verified(bundle(), None, require_grade=Grade.REPLAYED)
     assert codes(found) == ["E_GRADE"]
     assert "--replay" in found.refusals[0].remedy
     assert found.grade is Grade.OBSERVED
@@ -91,7 +91,7 @@ BREAKS: dict[str, tuple[dict[str, Any], Grade]] = {
 @pytest.mark.parametrize("code", BREAKS)
 def test_each_thing_that_is_not_as_claimed(code: str) -> None:
     changes, grade = BREAKS[code]
-    triple = build()
+    triple = bundle()
     found = verified(triple, replay_of(triple, **changes))
     assert codes(found) == [code]
     assert found.ok is code.startswith("W_")
@@ -100,7 +100,7 @@ def test_each_thing_that_is_not_as_claimed(code: str) -> None:
 
 
 def test_tokens_that_may_differ_cannot_be_obtained_again() -> None:
-    triple = build(deterministic=False)
+    triple = bundle(deterministic=False)
     for tokens in (triple.evidence.tokens, ("1",)):
         found = verified(triple, replay_of(triple, tokens=tokens))
         assert codes(found) == ["W_REPLAY_NOT_DETERMINISTIC"]
@@ -126,7 +126,7 @@ def test_there_is_a_case_for_every_rule() -> None:
     ],
 )
 def test_the_first_token_that_differs_is_named(tokens: tuple[str, ...], told: str) -> None:
-    triple = build()
+    triple = bundle()
     found = verified(triple, replay_of(triple, tokens=tokens))
     assert codes(found) == ["E_REPLAY_TOKENS"]
     assert told in found.refusals[0].message
@@ -134,14 +134,14 @@ def test_the_first_token_that_differs_is_named(tokens: tuple[str, ...], told: st
 
 
 def test_sequences_that_differ_here_contradict_the_claim_of_determinism() -> None:
-    triple = build()
+    triple = bundle()
     found = verified(triple, replay_of(triple, differs_at=3, commit="It was 4f2c"))
     assert codes(found)[0] == "E_REPLAY_TOKENS"
     assert "differ at token 3 (on another commit than then)" in found.refusals[0].message
 
 
 def test_a_replay_helps_nothing_that_is_refused_or_was_not_observed() -> None:
-    triple = build()
+    triple = bundle()
     forged = triple.with_receipt(tokens_per_second=triple.receipt.tokens_per_second * 1.5)
     found = verified(forged, replay_of(forged))
     assert "E_TPS_MISMATCH" in codes(found)

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.receipt import verify, verify_receipt
+from tests.made import bundle
 from tests.receipt.documents import INVALID, VALID, document
-from tests.receipt.factory import build
 from tests.receipt.fuzz import answered, fuzz
 
 SEEDS = [path.read_bytes() for path in (*VALID, *INVALID)]
-EVIDENCE = build(timed=1, profiled=1, blocks=1, sequences=1).files
+EVIDENCE = bundle(timed=1, profiled=1, blocks=1, sequences=1).files
 SMALL = settings(
     max_examples=150,
     deadline=None,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.receipt import keys
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.receipt.signed import ALICE, BOB, pem, private_pem, public_pem
 
 # RFC 8032, section 7.1: seed, public key, message, signature.
@@ -170,7 +170,7 @@ def test_a_key_is_loaded_once_and_a_changed_file_again(tmp_path: Path) -> None:
 
 
 def test_without_cryptography(tmp_path: Path) -> None:
-    path = build().write(tmp_path)
+    path = bundle().write(tmp_path)
     program = (
         "import sys; sys.modules['cryptography'] = None; from pathlib import Path;"
         "from pytest_flamegate.receipt import verify_receipt;"

@@ -16,8 +16,8 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose, encode_evidence
 from pytest_flamegate.receipt.types import Evidence, Receipt
+from tests.made import Bundle
 from tests.profile.profiles import profile, python
-from tests.receipt.factory import Triple
 from tests.receipt.gpu import seen
 from tests.tools import require
 from tests.workload.test_observer import observer, python_workload
@@ -85,7 +85,7 @@ def composed(directory: Path, observation: Observation) -> tuple[Receipt, Eviden
 
 
 def verified(receipt: Receipt, evidence: Evidence) -> Verification:
-    triple = Triple(receipt, evidence, b"").sealed()
+    triple = Bundle(receipt, evidence, b"").sealed()
     return verify_receipt(triple.files["receipt.json"], evidence=encode_evidence(triple.evidence))
 
 
@@ -126,7 +126,7 @@ def test_what_was_seen_decides_and_not_this_machine(
     tmp_path: Path, observation: Observation
 ) -> None:
     """The same runs, seen on a GPU: composed and verified here, where there is none."""
-    elsewhere = seen(Triple(*composed(tmp_path, observation), b""))
+    elsewhere = seen(Bundle(*composed(tmp_path, observation), b""))
     receipt, evidence = composed(tmp_path, replace(observation, device=elsewhere))
     assert receipt.backend == "cuda"
     found = verified(receipt, evidence)

@@ -12,7 +12,7 @@ from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import evidence
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 
 RECIPE = {"engine": "openai", "url": "http://127.0.0.1:8080"}
 
@@ -57,9 +57,9 @@ def test_windows_that_took_the_very_same_times_are_copies() -> None:
     assert caught.value.code == "E_CONSTANT_SAMPLES"
 
 
-def windows(**changes: object) -> Triple:
+def windows(**changes: object) -> Bundle:
     """A measurement of one server that ran before; each run with these changes."""
-    triple = build(engine="openai", timed=4)
+    triple = bundle(engine="openai", timed=4)
     own = {"pid": 7, "started_ticks": 70, "load_ns": None, **changes}
     for index in range(len(triple.evidence.runs)):
         triple = triple.with_run(index, **own)
@@ -69,10 +69,10 @@ def windows(**changes: object) -> Triple:
     )
     recipe = {**triple.evidence.workload, **RECIPE}
     triple = triple.with_profile(processes=processes).with_evidence(workload=recipe)
-    return triple.remeasured().sealed()
+    return triple.recomputed().sealed()
 
 
-def verify(triple: Triple) -> Verification:
+def verify(triple: Bundle) -> Verification:
     files = triple.files
     return verify_receipt(
         files["receipt.json"],
@@ -81,7 +81,7 @@ def verify(triple: Triple) -> Verification:
     )
 
 
-def refused(triple: Triple) -> set[str]:
+def refused(triple: Bundle) -> set[str]:
     return {each.code for each in verify(triple).refusals}
 
 

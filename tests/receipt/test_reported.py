@@ -22,9 +22,9 @@ from pytest_flamegate.receipt.metrics import (
 )
 from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.types import KernelSighting, Metric
-from tests.receipt.factory import build
+from tests.made import bundle
 
-RUN = build().evidence.runs[0]
+RUN = bundle().evidence.runs[0]
 """A timed run of four tokens a sequence."""
 NAMES = {
     "i2s_gemv": "engine",
@@ -144,7 +144,7 @@ def test_a_median_beyond_all_numbers_is_none() -> None:
 
 
 def test_figures_stand_behind_those_of_the_observer() -> None:
-    triple = build().telling(counted=-1)
+    triple = bundle().with_reports(counted=-1)
     names = [metric.name for metric in triple.evidence.metrics]
     own = [of_engine(metric) for metric in triple.evidence.metrics]
     assert own == sorted(own)

@@ -11,8 +11,8 @@ from pytest_flamegate.core import schema
 from pytest_flamegate.core.json import dumps
 from pytest_flamegate.core.schema import Kind
 from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
+from tests.made import bundle
 from tests.receipt.documents import document
-from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +197,7 @@ def test_a_fault_behind_this_or_null_is_told() -> None:
 
 
 def test_what_is_built_satisfies_the_schemas() -> None:
-    triple = build()
+    triple = bundle()
     assert decode_receipt(triple.files["receipt.json"]) == triple.receipt
     assert decode_evidence(triple.files["evidence.json"]) == triple.evidence
 

@@ -13,8 +13,8 @@ import pytest_flamegate
 from pytest_flamegate.core import schema
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt import Grade, Verification, verify, verify_receipt
+from tests.made import bundle
 from tests.receipt.documents import VALID, encoded
-from tests.receipt.factory import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_the_package_hands_it_on() -> None:
 
 
 def test_files_that_stand_together_are_read_together(tmp_path: Path) -> None:
-    answer = verify_receipt(build().write(tmp_path), now=NOW)
+    answer = verify_receipt(bundle().write(tmp_path), now=NOW)
     assert answer.ok
     assert answer.grade is Grade.OBSERVED
     assert answer.policy == "embedded"
@@ -45,7 +45,7 @@ def test_files_that_stand_together_are_read_together(tmp_path: Path) -> None:
 
 
 def test_a_receipt_alone_is_consistent_at_best(tmp_path: Path) -> None:
-    path = build().write(tmp_path)
+    path = bundle().write(tmp_path)
     (tmp_path / "evidence.json").unlink()
     (tmp_path / "profile.folded").unlink()
     answer = verify_receipt(path, now=NOW)
@@ -55,7 +55,7 @@ def test_a_receipt_alone_is_consistent_at_best(tmp_path: Path) -> None:
 
 
 def test_evidence_may_stand_elsewhere(tmp_path: Path) -> None:
-    triple = build()
+    triple = bundle()
     evidence = triple.write(tmp_path).with_name("evidence.json")
     receipt = triple.files["receipt.json"]
     assert verify_receipt(receipt, evidence=evidence, now=NOW).grade is Grade.OBSERVED
@@ -66,7 +66,7 @@ def test_evidence_may_stand_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_path_may_be_text(tmp_path: Path) -> None:
-    path = str(build().write(tmp_path))
+    path = str(bundle().write(tmp_path))
     assert verify_receipt(cast("Path", path), now=NOW).grade is Grade.OBSERVED
 
 
@@ -133,7 +133,7 @@ def test_which_policy_is_used(
 
 
 def test_evidence_names_the_engine_before_the_receipt() -> None:
-    triple = build(engine="python")
+    triple = bundle(engine="python")
     environment = {
         name: value
         for name, value in triple.receipt.environment.items()
@@ -197,7 +197,7 @@ def a_device(path: Path) -> None:
 def test_only_regular_files_of_sane_size_are_read(
     tmp_path: Path, make: Callable[[Path], None], code: str, part: str
 ) -> None:
-    path = build().write(tmp_path)
+    path = bundle().write(tmp_path)
     (tmp_path / part).unlink()
     make(tmp_path / part)
     if make is not_there and part != "receipt.json":
@@ -267,7 +267,7 @@ def test_a_kernel_named_after_a_signal_changes_nothing() -> None:
 
 def test_token_times_are_checked_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand of them one by one through jsonschema would take ten seconds."""
-    triple = build(sequences=40, blocks=10, timed=10, token_ns=50_000)
+    triple = bundle(sequences=40, blocks=10, timed=10, token_ns=50_000)
     assert sum(run.tokens for run in triple.evidence.runs) > 12_000
     files = triple.files
 

@@ -12,11 +12,11 @@ from pytest_flamegate.report.markdown import flamegraph_markdown
 from pytest_flamegate.report.run_page import Reported, run_page
 from pytest_flamegate.report.sections import metric_value, observed, own_lines, own_rows
 from pytest_flamegate.report.terminal import Outcome, summary
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.report import factory, verdicts
 
-TOLD = build().telling(kernels={"MUL_MAT": 9}, sample_us=12.0)
-SILENT = build()
+TOLD = bundle().with_reports(kernels={"MUL_MAT": 9}, sample_us=12.0)
+SILENT = bundle()
 
 
 def row(evidence: Evidence, title: str) -> tuple[str, str, str, str, str]:
@@ -53,7 +53,7 @@ def test_who_tells_nothing_is_not_mentioned() -> None:
 def test_of_very_many_figures_the_first_are_shown_and_the_rest_counted() -> None:
     triple = SILENT
     for number in range(30):
-        triple = triple.telling(f"source-{number}")
+        triple = triple.with_reports(f"source-{number}")
     rows = own_rows(triple.evidence)
     told = len(triple.evidence.metrics) - len(observed(triple.evidence))
     assert told > 100
@@ -104,7 +104,7 @@ def test_the_page_of_the_run_has_a_table() -> None:
 
 @pytest.mark.parametrize("source", ["<script>alert(1)</script>", "a|b\n# c", "\x1b[31m", "\u202ex"])
 def test_a_source_is_foreign_text(source: str) -> None:
-    told = SILENT.telling(source)
+    told = SILENT.with_reports(source)
     page = run_page(
         [Reported("w", Told.of(verdicts.no_baseline()), told.receipt, told.evidence)], title="run"
     )

@@ -15,7 +15,7 @@ from pytest_flamegate.profile.profilers.pyspy import make
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.run.seal import Sealed
 from pytest_flamegate.run.selftest import Asked, Bench, Compared
-from tests.receipt.factory import Triple, build
+from tests.made import Bundle, bundle
 from tests.report.verdicts import rate
 
 WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
@@ -29,7 +29,7 @@ def verdict(name: str, change_pct: float = -6.2, **more: Any) -> Verdict:
     return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
 
 
-def sealed(made: Triple) -> Sealed:
+def sealed(made: Bundle) -> Sealed:
     files = made.files
     verification = verify_receipt(
         files["receipt.json"],
@@ -43,7 +43,7 @@ def sealed(made: Triple) -> Sealed:
 def side(name: str, seed: int, pairs: int = 6) -> Sealed:
     """One side of a comparison: its timed processes ran in pairs, in the order of their number."""
     created = f"2025-10-13T12:00:0{seed}Z"
-    made = build(seed=seed, timed=pairs, profiled=3, created=created)
+    made = bundle(seed=seed, timed=pairs, profiled=3, created=created)
     runs = tuple(
         replace(run, pair=index if run.role == "timed" else None)
         for index, run in enumerate(made.evidence.runs)

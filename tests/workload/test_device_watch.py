@@ -16,7 +16,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.observe.gpu import DevicesSeen, Node, OnDevice
 from pytest_flamegate.observe.gpu_watch import Kernel, Watch
 from pytest_flamegate.observe.observation import Run
-from tests.receipt.factory import build
+from tests.made import bundle
 from tests.workload.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
 from tests.workload.test_observer import command_workload, observer, python_workload
 
@@ -36,7 +36,7 @@ def child() -> Iterator[process.Child]:
 
 
 def run_of(pid: int) -> Run:
-    return replace(build().evidence.runs[0], pid=pid, started_ticks=clocks.started_ticks(pid))
+    return replace(bundle().evidence.runs[0], pid=pid, started_ticks=clocks.started_ticks(pid))
 
 
 @dataclass
