@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.document import from_document, to_document
-from pytest_flamegate.graph.graph import graph_of
-from pytest_flamegate.graph.text import ascii_tree, dot
+from pytest_flamegate.graph.graph import build_graph
+from pytest_flamegate.graph.text import draw_dot, draw_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,14 +60,14 @@ def calls(count: int) -> list[BrickCall]:
 def row(count: int, rounds: int) -> tuple[str, ...]:
     """Return what a graph of ``count`` calls took."""
     recorded = calls(count)
-    graph, built_s = timed(lambda: graph_of(recorded), rounds)
-    _, path_s = timed(lambda: critical_path(graph), rounds)
+    graph, built_s = timed(lambda: build_graph(recorded), rounds)
+    _, path_s = timed(lambda: find_critical_path(graph), rounds)
     document, told_s = timed(lambda: to_document(graph), rounds)
     others = [
         timed(make, rounds)[1]
         for make in (
-            lambda: ascii_tree(graph),
-            lambda: dot(graph),
+            lambda: draw_tree(graph),
+            lambda: draw_dot(graph),
             lambda: from_document(document),
         )
     ]

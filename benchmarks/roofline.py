@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.tables import Table, as_markdown
 from pytest_flamegate.graph import roofline
 from pytest_flamegate.graph.read_memory import READS, measure
-from pytest_flamegate.graph.roofline import instruction_set, last_level_cache_bytes
+from pytest_flamegate.graph.roofline import find_cache_bytes, find_instruction_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def others() -> Mapping[str, Read]:
 def table(threads: int, seconds: float) -> Table:
     """Return every method's fastest, median and slowest pass with so many threads."""
     cpus = sorted(os.sched_getaffinity(0))[:threads]
-    caches = last_level_cache_bytes(cpus) or roofline.ASSUMED_CACHE_BYTES
+    caches = find_cache_bytes(cpus) or roofline.ASSUMED_CACHE_BYTES
     slice_bytes = roofline.CACHES * caches // threads // 64 * 64
     reads = {**READS, **others()}
     pass_bytes, took = measure(reads, cpus, slice_bytes, seconds)
@@ -97,8 +97,8 @@ def table(threads: int, seconds: float) -> Table:
         )
     ordered = tuple(row for _, row in sorted(rows, reverse=True))
     title = (
-        f"{roofline.threads_told(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
-        f"{instruction_set() or 'unknown instructions'} (* what is used)"
+        f"{roofline.format_threads(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
+        f"{find_instruction_set() or 'unknown instructions'} (* what is used)"
     )
     return Table(title, ("method", "fastest GB/s", "median", "slowest", "passes"), ordered)
 

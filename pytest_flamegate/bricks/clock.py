@@ -9,8 +9,10 @@ from threading import Lock, RLock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_flamegate.bricks import lanes, marks
-from pytest_flamegate.bricks.lanes import (
+from pytest_flamegate.bricks import marks, threads
+from pytest_flamegate.bricks.marks import Scope
+from pytest_flamegate.bricks.record import MAX_NAME_CHARACTERS, Recorded, ThreadTotals
+from pytest_flamegate.bricks.threads import (
     Categories,
     Figures,
     Kept,
@@ -20,15 +22,13 @@ from pytest_flamegate.bricks.lanes import (
     Threads,
     ended,
 )
-from pytest_flamegate.bricks.marks import Scope
-from pytest_flamegate.bricks.record import LONGEST_NAME, Lane, Recorded
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_flamegate.bricks.lanes import Cell, Key, Owner
     from pytest_flamegate.bricks.record import Category, Phase, Provenance, Sync
+    from pytest_flamegate.bricks.threads import Cell, Key, Owner
 
 
 _FEW = 64
@@ -53,7 +53,7 @@ class Recording:
         self._live: dict[Owner, LaneClock] = {}
         self._free: list[int] = []
         self._figures: dict[Key, Figures] = {}
-        self._rows: list[Lane] = []
+        self._rows: list[ThreadTotals] = []
         self._unended = 0
         self._early = early
         self._sweep_at = 0
@@ -121,8 +121,8 @@ class Recording:
                 index = heappop(self._free)
             else:
                 index = len(self._rows)
-                told = name.encode("utf-8", "backslashreplace").decode()[:LONGEST_NAME]
-                self._rows.append(Lane(told or "unnamed", 0, 0))
+                told = name.encode("utf-8", "backslashreplace").decode()[:MAX_NAME_CHARACTERS]
+                self._rows.append(ThreadTotals(told or "unnamed", 0, 0))
             lane = LaneClock(name, index, self._phase, self._lock, self._kept)
             self._live[owner] = lane
             return lane
@@ -149,15 +149,19 @@ def went_back() -> ToolError:
     )
 
 
-def _summed(lane: LaneClock) -> tuple[Lane, dict[Key, Figures], int]:
+def _summed(lane: LaneClock) -> tuple[ThreadTotals, dict[Key, Figures], int]:
     figures = {key: each for key, each in lane.figures() if each.calls or each.backwards}
     self_ns = sum(each.self_ns for each in figures.values())
     calls = sum(each.calls for each in figures.values())
-    return Lane(lane.name, self_ns, calls), figures, lane.unended + sum(1 for _ in lane.opened())
+    return (
+        ThreadTotals(lane.name, self_ns, calls),
+        figures,
+        lane.unended + sum(1 for _ in lane.opened()),
+    )
 
 
-def _joined(row: Lane, more: Lane) -> Lane:
-    return Lane(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
+def _joined(row: ThreadTotals, more: ThreadTotals) -> ThreadTotals:
+    return ThreadTotals(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
 
 
 def _add(sums: dict[Key, Figures], figures: dict[Key, Figures]) -> None:
@@ -199,7 +203,7 @@ class Enqueued(Scope):
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Note that nothing more is enqueued."""
         lane = marks._here.lane
-        if lane.top is not self and not lanes.end(self, lane, error):
+        if lane.top is not self and not threads.end(self, lane, error):
             return
         lane.top = self.parent
         self.closed = self.device.event()
@@ -464,7 +468,7 @@ class BrickProfiler:
         early = self._device is None or self._sync == "immediate"
         self._recording = Recording(self._clock, self._phase, self._kept, early)
         marks._begin = self._begin
-        marks._unusual = lanes.end
+        marks._unusual = threads.end
         marks._declared = self._recording.categories.declared
         marks._always = self._device is not None or self._kept is not None
         marks._clock = self._clock
@@ -489,8 +493,8 @@ class BrickProfiler:
         recording = self._recording
         if recording is None:
             return marks.OFF
-        lanes.check_counts(name, elements, size, flops)
-        lanes.check_kernel(name, kernel)
+        threads.check_counts(name, elements, size, flops)
+        threads.check_kernel(name, kernel)
         lane = marks._here.lane
         try:
             cell = lane.cells[name][layer]
@@ -498,11 +502,11 @@ class BrickProfiler:
             cell = lane.cell(name, layer)
         if category is not None:
             recording.categories.declare(name, category)
-        more = lanes.told(lane, size, flops, kernel, self._kept)
+        more = threads.told(lane, size, flops, kernel, self._kept)
         if self._device is None:
-            return lanes.begin(marks.Scope(), lane, cell, self._clock, elements, more)
+            return threads.begin(marks.Scope(), lane, cell, self._clock, elements, more)
         scope = self._device.scope(lane, cell)
-        lanes.begin(scope, lane, cell, self._clock, elements, more)
+        threads.begin(scope, lane, cell, self._clock, elements, more)
         self._device.enqueue(lane, scope)
         return scope
 

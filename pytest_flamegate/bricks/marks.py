@@ -15,8 +15,8 @@ from pytest_flamegate.core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_flamegate.bricks.lanes import Cell, LaneClock
     from pytest_flamegate.bricks.record import Category
+    from pytest_flamegate.bricks.threads import Cell, LaneClock
 
 
 FOLD_AT = 2048
@@ -192,7 +192,7 @@ def stop(handle: Scope | None, elements: int = 0) -> None:
         handle.elements += elements
     except TypeError:
         # Loaded by whoever turned the marks on.
-        from pytest_flamegate.bricks.lanes import uncounted
+        from pytest_flamegate.bricks.threads import uncounted
 
         raise uncounted(handle.cell.name) from None
     handle.__exit__(None, None, None)

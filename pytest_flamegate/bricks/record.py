@@ -16,7 +16,7 @@ _BUCKETS = 4096
 """More than durations of 64 bits have."""
 
 
-def bucket(duration_ns: int) -> int:
+def find_bucket(duration_ns: int) -> int:
     """Return the number of the bucket of a duration of at least 0 ns."""
     if duration_ns < _EXACT:
         return duration_ns
@@ -24,7 +24,7 @@ def bucket(duration_ns: int) -> int:
     return shift * _PARTS + (duration_ns >> shift)
 
 
-def middle_ns(number: int) -> int:
+def compute_bucket_middle_ns(number: int) -> int:
     """Return the duration in the middle of a bucket."""
     if number < _EXACT:
         return number
@@ -32,15 +32,15 @@ def middle_ns(number: int) -> int:
     return ((number - shift * _PARTS) << shift) + (1 << shift >> 1)
 
 
-def number_of(name: str) -> int | None:
+def parse_bucket(name: str) -> int | None:
     """Return the number of the bucket that is written as ``name``; None where there is none."""
     known = name.isascii() and name.isdigit() and len(name) < 5 and str(int(name)) == name
     return int(name) if known and int(name) < _BUCKETS else None
 
 
-def counts_of(durations: Mapping[str, int]) -> Mapping[int, int]:
+def parse_durations(durations: Mapping[str, int]) -> Mapping[int, int]:
     """Return calls by the number of their bucket; none where a name is no bucket's."""
-    numbers = [number_of(name) for name in durations]
+    numbers = [parse_bucket(name) for name in durations]
     return {
         number: calls
         for number, calls in zip(numbers, durations.values(), strict=True)
@@ -48,7 +48,7 @@ def counts_of(durations: Mapping[str, int]) -> Mapping[int, int]:
     }
 
 
-def bounds_ns(number: int) -> tuple[int, int]:
+def compute_bucket_bounds_ns(number: int) -> tuple[int, int]:
     """Return the shortest and the longest duration of a bucket."""
     if number < _EXACT:
         return number, number
@@ -57,7 +57,7 @@ def bounds_ns(number: int) -> tuple[int, int]:
     return low_ns, low_ns + (1 << shift) - 1
 
 
-def quantile_ns(counts: Mapping[int, int], part: float) -> int:
+def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
     """Return the duration that ``part`` (0 to 1) of the calls do not exceed: the nearest rank.
 
     ``counts`` maps buckets to calls. ``ValueError`` where there is no call.
@@ -69,14 +69,14 @@ def quantile_ns(counts: Mapping[int, int], part: float) -> int:
     for number in sorted(counts):
         left -= counts[number]
         if left <= 0:
-            return middle_ns(number)
-    return middle_ns(max(counts))
+            return compute_bucket_middle_ns(number)
+    return compute_bucket_middle_ns(max(counts))
 
 
 Category = Literal["Norm", "Attention", "FFN", "Other"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
-KNOWN: Mapping[str, Category] = MappingProxyType(
+KNOWN_BRICKS: Mapping[str, Category] = MappingProxyType(
     {
         "RmsNorm": "Norm",
         "LayerNorm": "Norm",
@@ -116,13 +116,13 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Other names by which engines call known bricks."""
-LONGEST_NAME = 256
+MAX_NAME_CHARACTERS = 256
 """Characters that a brick, a lane or a kernel may be called by."""
 
 
-def is_name(name: object) -> bool:
+def is_valid_name(name: object) -> bool:
     """Return whether a brick, a lane or a kernel can be called so."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
         return False
     try:
         name.encode()
@@ -131,17 +131,17 @@ def is_name(name: object) -> bool:
     return True
 
 
-def canonical(name: str) -> str:
+def resolve_alias(name: str) -> str:
     """Return the known brick that ``name`` is an alias of, else ``name`` itself."""
     return ALIASES.get(name, name)
 
 
-def category_of(name: str) -> Category:
+def find_category(name: str) -> Category:
     """Return the category of a known brick or alias; ``Other`` for any other name."""
-    return KNOWN.get(canonical(name), "Other")
+    return KNOWN_BRICKS.get(resolve_alias(name), "Other")
 
 
-MOST = 2**63 - 1
+MAX_COUNT = 2**63 - 1
 """No count and no time is more."""
 Phase = Literal["prefill", "decode", ""]
 """Which part of a generation a call belongs to; empty where nobody told."""
@@ -208,11 +208,11 @@ class BrickTotals:
 
     def quantile_ns(self, part: float) -> int:
         """Return the duration that ``part`` of the calls do not exceed, to 0.8 %."""
-        return quantile_ns(counts_of(self.durations), part)
+        return compute_quantile_ns(parse_durations(self.durations), part)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ThreadTotals:
     """One thread or task: at no moment does it spend time in two bricks' own code."""
 
     name: str
@@ -231,13 +231,13 @@ class Recorded:
     wall_ns: int
     sync: Sync
     totals: tuple[BrickTotals, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ThreadTotals, ...]
     calls: tuple[BrickCall, ...] = ()
     unended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class BrickPass:
+class BrickRun:
     """One process whose bricks were clocked, in a run that was for this alone.
 
     It generated ``sequences`` whole sequences, ``tokens`` in all, ``decode_tokens`` of them after
@@ -252,7 +252,7 @@ class BrickPass:
     wall_ns: int
     sync: Sync
     totals: tuple[BrickTotals, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ThreadTotals, ...]
     unended: int = 0
 
     @property

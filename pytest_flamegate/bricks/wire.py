@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
-    LONGEST_NAME,
-    MOST,
+    MAX_COUNT,
+    MAX_NAME_CHARACTERS,
     BrickCall,
     BrickTotals,
-    Lane,
     Phase,
     Provenance,
     Recorded,
     Sync,
-    number_of,
+    ThreadTotals,
+    parse_bucket,
 )
 from pytest_flamegate.core.errors import ToolError
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-MOST_CALLS = 4096
+MAX_TOKEN_CALLS = 4096
 """Calls of one token that are told one by one; of more, none is."""
-MOST_ROWS = 16_384
+MAX_ROWS = 16_384
 _MOST_LANES = 1024
-_FIGURES = range(MOST + 1)
+_FIGURES = range(MAX_COUNT + 1)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class BrickReport:
     """What a process told of its pass; ``left_out`` where a token took more than MOST_CALLS."""
 
     recorded: Recorded
     left_out: bool = False
 
 
-def plain(recorded: Recorded) -> dict[str, Any]:
+def encode_record(recorded: Recorded) -> dict[str, Any]:
     """Return ``recorded`` as dicts, lists and scalars, its fields under their own names."""
     return {
         **{each.name: getattr(recorded, each.name) for each in fields(recorded)},
@@ -60,12 +60,14 @@ def _flat(row: BrickTotals) -> dict[str, Any]:
     return {each.name: getattr(row, each.name) for each in fields(row)}
 
 
-def tell(told: Told) -> str:
+def encode_report(told: BrickReport) -> str:
     """Return ``told`` as JSON."""
-    return json.dumps({**plain(told.recorded), "left_out": told.left_out}, separators=(",", ":"))
+    return json.dumps(
+        {**encode_record(told.recorded), "left_out": told.left_out}, separators=(",", ":")
+    )
 
 
-def read(text: str) -> Told:
+def decode_report(text: str) -> BrickReport:
     """Return what ``tell`` wrote. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
     try:
         document = json.loads(text)
@@ -74,10 +76,10 @@ def read(text: str) -> Told:
     left_out = document.pop("left_out", None) if isinstance(document, dict) else None
     if not isinstance(left_out, bool):
         raise _bad("it does not say whether calls were left out")
-    return Told(read_recorded(document), left_out)
+    return BrickReport(decode_record(document), left_out)
 
 
-def read_recorded(document: object) -> Recorded:
+def decode_record(document: object) -> Recorded:
     """Return what ``plain`` made plain. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
     recorded = _row(Recorded, document, "it")
     seen = set()
@@ -117,8 +119,8 @@ def _figure_or_none(told: object, what: str) -> int | None:
 
 def _text(told: object, what: str) -> str:
     empty = told == "" and not what.endswith(".kernel")
-    if not isinstance(told, str) or empty or len(told) > LONGEST_NAME:
-        raise _bad(f"{what} is no text of 1 to {LONGEST_NAME} characters")
+    if not isinstance(told, str) or empty or len(told) > MAX_NAME_CHARACTERS:
+        raise _bad(f"{what} is no text of 1 to {MAX_NAME_CHARACTERS} characters")
     return told
 
 
@@ -143,7 +145,7 @@ def _rows(kind: type[T], most: int) -> Callable[[object, str], tuple[T, ...]]:
 def _histogram(told: object, what: str) -> Mapping[str, int]:
     if not isinstance(told, dict):
         raise _bad(f"{what} is no object")
-    if any(number_of(name) is None for name in told):
+    if any(parse_bucket(name) is None for name in told):
         raise _bad(f"{what} names a bucket that there is not")
     return MappingProxyType({name: _figure(calls, what) for name, calls in told.items()})
 
@@ -157,13 +159,13 @@ _CHECKS: Mapping[str, Callable[[object, str], Any]] = {
     "Sync": _one_of(*get_args(Sync)),
     "Provenance": _one_of(*get_args(Provenance)),
     "Mapping[str, int]": _histogram,
-    "tuple[BrickTotals, ...]": _rows(BrickTotals, MOST_ROWS),
-    "tuple[Lane, ...]": _rows(Lane, _MOST_LANES),
-    "tuple[BrickCall, ...]": _rows(BrickCall, MOST_CALLS),
+    "tuple[BrickTotals, ...]": _rows(BrickTotals, MAX_ROWS),
+    "tuple[Lane, ...]": _rows(ThreadTotals, _MOST_LANES),
+    "tuple[BrickCall, ...]": _rows(BrickCall, MAX_TOKEN_CALLS),
 }
 
 
-def untold() -> ToolError:
+def missing_record_error() -> ToolError:
     """Return the refusal of a process that ended its pass without a word of its bricks."""
     return _bad("it told nothing")
 
@@ -173,5 +175,5 @@ def _bad(why: str) -> ToolError:
         "E_BAD_BRICKS",
         f"What the process tells of its bricks cannot be read: {why}.",
         "Mark bricks through pytest_flamegate.bricks alone, name bricks and kernels by at most "
-        f"{LONGEST_NAME} characters, and write nothing to the pipe.",
+        f"{MAX_NAME_CHARACTERS} characters, and write nothing to the pipe.",
     )

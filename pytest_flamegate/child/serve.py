@@ -88,9 +88,9 @@ class _Server:
             self._told_at_the_end(value)
         elif command == wire.BRICKS:
             # Nobody else loads anything of bricks.
-            from pytest_flamegate.child.bricked import clocked
+            from pytest_flamegate.child.brick_run import record_bricks
 
-            self._told_at_the_end(value, clocked)
+            self._told_at_the_end(value, record_bricks)
         else:
             self._sequences(self._max_tokens, value, self._began, self._token)
             for report in self._reports():

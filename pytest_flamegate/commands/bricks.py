@@ -62,18 +62,18 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _text(graph: ExecutionGraph, shape: str | None) -> str:
     from pytest_flamegate.core import json as strict_json
-    from pytest_flamegate.graph.critical_path import critical_path
+    from pytest_flamegate.graph.critical_path import find_critical_path
     from pytest_flamegate.graph.document import to_document
-    from pytest_flamegate.graph.text import ascii_tree, dot
+    from pytest_flamegate.graph.text import draw_dot, draw_tree
     from pytest_flamegate.report.bricks import graph_text
 
     if shape == "tree":
-        return ascii_tree(graph)
+        return draw_tree(graph)
     if shape == "dot":
-        return dot(graph)
+        return draw_dot(graph)
     if shape == "json":
         return strict_json.dumps(to_document(graph)).decode().removesuffix("\n")
-    return graph_text(graph, critical_path(graph))
+    return graph_text(graph, find_critical_path(graph))
 
 
 def _sums(path: Path) -> str:
@@ -93,7 +93,7 @@ def _sums(path: Path) -> str:
 
 def _view(parsed: argparse.Namespace) -> int:
     """Browse the tree, until whoever looks at it has seen enough."""
-    from pytest_flamegate.graph.critical_path import critical_path
+    from pytest_flamegate.graph.critical_path import find_critical_path
     from pytest_flamegate.run.open_bricks import open_graph
 
     if parsed.output is not None:
@@ -115,5 +115,5 @@ def _view(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.report.graph_viewer import Viewer
 
     graph = open_graph(parsed.path)
-    Viewer(graph, critical_path(graph)).run()
+    Viewer(graph, find_critical_path(graph)).run()
     return 0

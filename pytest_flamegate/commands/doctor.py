@@ -184,9 +184,9 @@ def _gpu() -> tuple[str, bool, str]:
 
 def _bandwidth() -> list[tuple[str, bool, str]]:
     """Say what was measured here before; measuring is no part of this."""
-    from pytest_flamegate.graph.roofline import known_bandwidth
+    from pytest_flamegate.graph.roofline import find_known_bandwidth
 
-    known = known_bandwidth()
+    known = find_known_bandwidth()
     return [] if known is None else [("memory", True, f"read at {known.words}")]
 
 

@@ -15,7 +15,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.bricks.record import canonical, counts_of, middle_ns, quantile_ns
+from pytest_flamegate.bricks.record import (
+    compute_bucket_middle_ns,
+    compute_quantile_ns,
+    parse_durations,
+    resolve_alias,
+)
 from pytest_flamegate.config.workload import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import BATCH_DRIFT_SD_WITHOUT_REFERENCE, decide, detectable_change
@@ -25,7 +30,7 @@ from pytest_flamegate.gate.statistics import Estimate, combine, mean, sample_var
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_flamegate.bricks.record import BrickPass, BrickTotals
+    from pytest_flamegate.bricks.record import BrickRun, BrickTotals
     from pytest_flamegate.config.workload import BrickBudget, Thresholds
     from pytest_flamegate.gate.signals import Decision, ErrorRates, Helper
     from pytest_flamegate.receipt.types import Evidence
@@ -81,7 +86,7 @@ class BrickCost:
         return mean(self.calls)
 
 
-def common_window(*sides: Sequence[BrickPass]) -> Window:
+def common_window(*sides: Sequence[BrickRun]) -> Window:
     """Return which calls can be told apart in every pass of every side."""
     tells = all(
         each.decode_tokens > 0 and any(row.phase == "decode" for row in each.totals)
@@ -91,14 +96,14 @@ def common_window(*sides: Sequence[BrickPass]) -> Window:
     return "decode" if tells else "all"
 
 
-def brick_costs(passes: Sequence[BrickPass], window: Window) -> Mapping[str, BrickCost]:
+def brick_costs(passes: Sequence[BrickRun], window: Window) -> Mapping[str, BrickCost]:
     """Return the cost of every brick that any of the passes shows within ``window``."""
     by_name: dict[str, list[_Process]] = defaultdict(list)
     for each in passes:
         rows: dict[str, list[BrickTotals]] = defaultdict(list)
         for row in each.totals:
             if window == "all" or row.phase == "decode":
-                rows[canonical(row.name)].append(row)
+                rows[resolve_alias(row.name)].append(row)
         tokens = each.decode_tokens if window == "decode" else each.tokens
         for name, found in rows.items():
             by_name[name].append(_Process(tuple(found), tokens))
@@ -106,7 +111,7 @@ def brick_costs(passes: Sequence[BrickPass], window: Window) -> Mapping[str, Bri
     return {name: _cost(name, found, whole_us) for name, found in by_name.items()}
 
 
-def check_passes(passes: Sequence[BrickPass], side: str) -> Sequence[BrickPass]:
+def check_passes(passes: Sequence[BrickRun], side: str) -> Sequence[BrickRun]:
     """Return the passes of a side, if they can be judged at all.
 
     Raises UndecidedError: ``E_NO_BRICKS`` where no pass ran or one clocked no call,
@@ -175,12 +180,14 @@ class _Process:
 
 def _typical_us(row: BrickTotals) -> float:
     """Return the own time of all calls of a row, the longer ones cut to its lower quartile."""
-    counts = counts_of(row.durations)
-    took_ns = sum(middle_ns(number) * calls for number, calls in counts.items())
+    counts = parse_durations(row.durations)
+    took_ns = sum(compute_bucket_middle_ns(number) * calls for number, calls in counts.items())
     if not took_ns or sum(counts.values()) != row.calls:
         return row.self_ns * _US
-    most_ns = quantile_ns(counts, CLIPPED_ABOVE)
-    clipped_ns = sum(min(middle_ns(number), most_ns) * calls for number, calls in counts.items())
+    most_ns = compute_quantile_ns(counts, CLIPPED_ABOVE)
+    clipped_ns = sum(
+        min(compute_bucket_middle_ns(number), most_ns) * calls for number, calls in counts.items()
+    )
     return row.self_ns * _US * clipped_ns / took_ns
 
 
@@ -201,7 +208,7 @@ def _cost(name: str, found: Sequence[_Process], whole_us: float) -> BrickCost:
     )
 
 
-def _check(each: BrickPass) -> None:
+def _check(each: BrickRun) -> None:
     where = f"of process {each.pid}"
     if each.tokens <= 0:
         raise UndecidedError(
@@ -221,7 +228,7 @@ def _check(each: BrickPass) -> None:
                 f"and {row.self_ns} ns of its own.",
                 _MEASURE_AGAIN,
             )
-        if len(counts_of(row.durations)) < len(row.durations):
+        if len(parse_durations(row.durations)) < len(row.durations):
             raise UndecidedError(
                 "E_BRICKS_CONTRADICT",
                 f"The calls of the brick {row.name} {where} have durations that there are not.",
@@ -618,14 +625,14 @@ def judge_bricks(
     cover too little of the time for a cost per token and ``E_BRICKS_UNJUDGED`` where ``*`` speaks
     of nothing.
     """
-    budgets = {canonical(name): budget for name, budget in thresholds.bricks.items()}
+    budgets = {resolve_alias(name): budget for name, budget in thresholds.bricks.items()}
     if not budgets:
         return NO_BRICKS
     try:
         new = check_passes(current.bricks, "current side")
     except UndecidedError as refusal:
         return Bricks(reasons=(Reason.of(refusal),), helped_by=_curable(refusal))
-    old: Sequence[BrickPass] = ()
+    old: Sequence[BrickRun] = ()
     reasons: list[Reason] = []
     asked = any(budget.growth_pct is not None for budget in budgets.values())
     if asked and baseline is not None:
@@ -665,7 +672,7 @@ def _curable(refusal: UndecidedError) -> tuple[Helper, ...]:
     return ("bricks",) if refusal.code == "E_FEW_BRICKS" else ()
 
 
-def _like(old: Sequence[BrickPass], new: Sequence[BrickPass]) -> None:
+def _like(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
     """Refuse to compare costs per token that are not of one kind."""
     if len({each.sync for each in (*old, *new)}) > 1:
         raise UndecidedError(

@@ -7,6 +7,25 @@ critical path.
 
 from __future__ import annotations
 
+from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path
+from pytest_flamegate.graph.document import from_document, is_document, to_document
+from pytest_flamegate.graph.graph import (
+    AsyncTask,
+    Brick,
+    Edge,
+    EdgeKind,
+    ExecutionGraph,
+    Function,
+    Kernel,
+    Layer,
+    Node,
+    SourceRegistry,
+    Transfer,
+    build_graph,
+    parse_kernel,
+)
+from pytest_flamegate.graph.text import draw_dot, draw_tree
+
 __all__ = [
     "AsyncTask",
     "Brick",
@@ -20,12 +39,12 @@ __all__ = [
     "Node",
     "SourceRegistry",
     "Transfer",
-    "ascii_tree",
-    "critical_path",
-    "dot",
+    "build_graph",
+    "draw_dot",
+    "draw_tree",
+    "find_critical_path",
     "from_document",
-    "graph_of",
     "is_document",
-    "kernel_of",
+    "parse_kernel",
     "to_document",
 ]

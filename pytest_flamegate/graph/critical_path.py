@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import Layer, name_of
+from pytest_flamegate.graph.graph import Layer, get_node_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,7 +214,7 @@ class _Cutter:
                 pieces.after[pieces.last[number]].append(piece)
 
     def _called(self, number: int) -> str:
-        return ascii(name_of(self.graph.nodes[number])[:80])
+        return ascii(get_node_name(self.graph.nodes[number])[:80])
 
     def _order(self, number: int, what: str) -> UndecidedError:
         return UndecidedError(
@@ -246,7 +246,7 @@ class CriticalPath:
         return self.length_ns / max(self.wall_ns, 1)
 
 
-def critical_path(graph: ExecutionGraph) -> CriticalPath:
+def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     """Return the critical path from real starts, ends and dependencies, on own time.
 
     In topological order, linear in nodes and edges but for the sorting of what stands within
@@ -290,11 +290,11 @@ def critical_path(graph: ExecutionGraph) -> CriticalPath:
     )
 
 
-def by_name(graph: ExecutionGraph, path: CriticalPath) -> list[tuple[str, int, float]]:
+def sum_path_by_name(graph: ExecutionGraph, path: CriticalPath) -> list[tuple[str, int, float]]:
     """Return what the path spends in nodes of each name: ns and share of the path, most first."""
     spent: Counter[str] = Counter()
     for node, self_ns in path.steps:
-        spent[name_of(graph.nodes[node])] += self_ns
+        spent[get_node_name(graph.nodes[node])] += self_ns
     return [(name, self_ns, self_ns / path.length_ns) for name, self_ns in spent.most_common()]
 
 

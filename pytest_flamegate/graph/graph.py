@@ -124,14 +124,14 @@ class Edge(NamedTuple):
     kind: EdgeKind
 
 
-def name_of(node: Node) -> str:
+def get_node_name(node: Node) -> str:
     """Return what a node is called, as it was recorded."""
     if isinstance(node, Layer):
         return f"Layer {node.number}"
     return node.direction if isinstance(node, Transfer) else node.name
 
 
-def check(node: Node) -> None:
+def check_node(node: Node) -> None:
     """Raise ``UsageError`` ``E_GRAPH_NODE`` for what is no node, or says what cannot be."""
     if type(node) not in NODE_TYPES:
         raise _bad(node, f"is no node but {type(node).__name__}")
@@ -236,7 +236,7 @@ class ExecutionGraph:
         Raises ``UsageError`` ``E_GRAPH_NODE`` for a malformed one, ``E_GRAPH_SIZE`` for one more
         than ``MAX_NODES``.
         """
-        check(node)
+        check_node(node)
         if len(self._nodes) >= MAX_NODES:
             raise _too_large("nodes", MAX_NODES)
         self._nodes.append(node)
@@ -293,7 +293,7 @@ class ExecutionGraph:
 
     def circle(self, ring: Sequence[int]) -> UndecidedError:
         """Return the refusal of nodes that come before themselves: each before the next."""
-        names = [repr(name_of(self._nodes[each])[:80]) for each in (*ring, ring[0])]
+        names = [repr(get_node_name(self._nodes[each])[:80]) for each in (*ring, ring[0])]
         if len(ring) > _NAMED:
             names[_NAMED:-1] = [f"{len(ring) - _NAMED:,} more"]
         return UndecidedError(
@@ -320,14 +320,14 @@ class ExecutionGraph:
             if type(number) is not int or not 0 <= number < count:
                 raise _bad_edge(f"there is no node {str(number)[:40]!a}, only {count:,}")
         if source == target:
-            raise _bad_edge(f"{name_of(self._nodes[source])[:80]!a} would lead to itself")
+            raise _bad_edge(f"{get_node_name(self._nodes[source])[:80]!a} would lead to itself")
         if kind not in EDGE_KINDS:
             raise _bad_edge(f"{str(kind)[:40]!a} is none of {', '.join(EDGE_KINDS)}")
 
     def _nest(self, source: int, target: int) -> None:
         parent = self._parents[target]
         if parent is not None:
-            inner, outer = (name_of(self._nodes[each])[:80] for each in (target, parent))
+            inner, outer = (get_node_name(self._nodes[each])[:80] for each in (target, parent))
             raise UsageError(
                 "E_GRAPH_PARENT",
                 f"{inner!a} stands in {outer!a} already.",
@@ -371,7 +371,7 @@ _LAUNCH = re.compile(
 _DIRECTIONS: Mapping[str, Direction] = {each: each for each in DIRECTIONS}
 
 
-def graph_of(calls: Sequence[BrickCall]) -> ExecutionGraph:
+def build_graph(calls: Sequence[BrickCall]) -> ExecutionGraph:
     """Return the graph of recorded calls: layer → brick → kernel, and copies.
 
     A ``Layer`` stands for each layer number, within each call that it ran in, from the start of
@@ -464,11 +464,11 @@ def _added(graph: ExecutionGraph, call: BrickCall, home: int | None) -> int:
         else:
             graph.add_edge(home, number, "Transfer" if isinstance(node, Transfer) else "Calls")
     if call.kernel:
-        graph.add_edge(number, graph.add_node(kernel_of(call.kernel)), "Launches")
+        graph.add_edge(number, graph.add_node(parse_kernel(call.kernel)), "Launches")
     return number
 
 
-def kernel_of(text: str) -> Kernel:
+def parse_kernel(text: str) -> Kernel:
     """Return the kernel that ``text`` names, with its launch where that is told too.
 
     ``gemv <<<grid x,block x,block y>>> smem=4096B``, or with all six numbers

@@ -43,7 +43,7 @@ _CGROUP_FILES = (
 _NEON = frozenset({"neon", "asimd"})
 
 
-def last_level_cache_bytes(cpus: Iterable[int], root: Path = Path("/sys")) -> int | None:
+def find_cache_bytes(cpus: Iterable[int], root: Path = Path("/sys")) -> int | None:
     """Return the bytes of the last-level caches that ``cpus`` use, each cache counted once.
 
     None where the kernel does not tell it of each of them. A hypervisor may tell less than
@@ -64,7 +64,7 @@ def last_level_cache_bytes(cpus: Iterable[int], root: Path = Path("/sys")) -> in
     return sum(found.values()) or None
 
 
-def available_bytes(root: Path = Path("/")) -> int:
+def find_available_bytes(root: Path = Path("/")) -> int:
     """Return the memory that may be taken without anybody being pushed out.
 
     It is what the kernel calls available, and no more than the control groups of this process,
@@ -79,7 +79,7 @@ def available_bytes(root: Path = Path("/")) -> int:
     return min(left)
 
 
-def instruction_set(root: Path = Path("/")) -> str:
+def find_instruction_set(root: Path = Path("/")) -> str:
     """Return the widest vector instructions that the CPU offers, be they used or not.
 
     ``AVX-512``, ``AVX2``, ``NEON``, else ``scalar``; empty where nothing tells the CPU's flags.
@@ -168,18 +168,18 @@ class Bandwidth:
         """``31.7 GB/s by 1 thread (median 29.4, slowest 17.2 of 120 passes over 134 MB …)``."""
         cache = "an assumed cache" if self.cache_bytes is None else "its cache"
         return (
-            f"{self.bytes_per_second / 1e9:.1f} GB/s by {threads_told(self.threads)} (median "
+            f"{self.bytes_per_second / 1e9:.1f} GB/s by {format_threads(self.threads)} (median "
             f"{self.median / 1e9:.1f}, slowest {self.low / 1e9:.1f} of {self.repeats} passes over "
             f"{self.array_bytes / 1e6:,.0f} MB, {CACHES} × {cache}; {self.method})"
         )
 
 
-def threads_told(threads: int) -> str:
+def format_threads(threads: int) -> str:
     """``1 thread``, ``2 threads``."""
     return f"{threads} thread{'s' * (threads != 1)}"
 
 
-def machine_bandwidth(threads: int = 1, *, fresh: bool = False) -> Bandwidth:
+def measure_bandwidth(threads: int = 1, *, fresh: bool = False) -> Bandwidth:
     """Return what was measured here in the last seven days, else measure it, in about 2 s.
 
     More ``threads`` than there are cores to use count as one for each core. ``fresh`` measures
@@ -190,7 +190,7 @@ def machine_bandwidth(threads: int = 1, *, fresh: bool = False) -> Bandwidth:
     cpus = _cpus(threads)
     if not fresh and (kept := _kept(cpus)) is not None:
         return kept
-    caches = None if cpus[0] is None else last_level_cache_bytes(cpu or 0 for cpu in cpus)
+    caches = None if cpus[0] is None else find_cache_bytes(cpu or 0 for cpu in cpus)
     slice_bytes = -(-CACHES * (caches or ASSUMED_CACHE_BYTES) // len(cpus)) // 64 * 64 + 64
     _require_memory(slice_bytes * len(cpus))
     measured = _measured(cpus, slice_bytes, caches)
@@ -198,7 +198,7 @@ def machine_bandwidth(threads: int = 1, *, fresh: bool = False) -> Bandwidth:
     return measured
 
 
-def known_bandwidth(threads: int = 1) -> Bandwidth | None:
+def find_known_bandwidth(threads: int = 1) -> Bandwidth | None:
     """Return what was measured here in the last seven days; nothing is measured."""
     return _kept(_cpus(threads))
 
@@ -217,7 +217,7 @@ def _cpus(threads: int) -> list[int | None]:
 
 
 def _require_memory(needed_bytes: int) -> None:
-    there = available_bytes()
+    there = find_available_bytes()
     if needed_bytes > there // 2:
         raise ToolError(
             "E_BANDWIDTH_MEMORY",
@@ -383,7 +383,7 @@ class Roofline:
         return self.total_bytes_per_token * self.tokens_per_second
 
 
-def roofline_of(
+def compute_roofline(
     evidence: _Evidence,
     bandwidth: Bandwidth | None,
     *,
@@ -448,9 +448,9 @@ def roofline_of(
     )
 
 
-def roofline_sentence(it: Roofline) -> str:
+def describe_roofline(it: Roofline) -> str:
     """Return one line of text: the fraction with all its inputs, or why there is none."""
-    threads = "" if it.threads is None else f", {threads_told(it.threads)}"
+    threads = "" if it.threads is None else f", {format_threads(it.threads)}"
     rate = "" if it.tokens_per_second is None else f"{_plain(it.tokens_per_second, 3)} tokens/s"
     read, ceiling = it.read_bytes_per_second, it.bandwidth_bytes_per_second
     if it.refusal is not None:
@@ -559,8 +559,8 @@ def _above(fraction: float, bandwidth: Bandwidth) -> UndecidedError:
     return UndecidedError(
         "E_ABOVE_CEILING",
         f"The decode would read {fraction:.2f} times what this machine's memory gives "
-        f"({bandwidth.bytes_per_second / 1e9:.1f} GB/s, {threads_told(bandwidth.threads)}), so not "
-        f"all of it came from memory: the weights may fit into a cache{cache}, or several tokens "
-        "share one reading.",
+        f"({bandwidth.bytes_per_second / 1e9:.1f} GB/s, {format_threads(bandwidth.threads)}), so "
+        f"not all of it came from memory: the weights may fit into a cache{cache}, or several "
+        "tokens share one reading.",
         "Take a model larger than the cache, and as many threads as the engine has.",
     )

@@ -6,22 +6,27 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pytest_flamegate.bricks.record import CATEGORIES, Provenance, counts_of, quantile_ns
+from pytest_flamegate.bricks.record import (
+    CATEGORIES,
+    Provenance,
+    compute_quantile_ns,
+    parse_durations,
+)
 from pytest_flamegate.core.errors import UndecidedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Category, Sync
+    from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Category, Sync
 
 
-TOP = 20
+DEFAULT_ROWS = 20
 _STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
 """From what was measured to what was derived: a sum is worth what its weakest part is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BrickRow:
     """All calls of one brick, in every layer. Times are nanoseconds.
 
     ``total_ns`` is inclusive and counts recursion once, ``self_ns`` is without the bricks within;
@@ -51,7 +56,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BrickGroup:
     """Several bricks together: their own time in nanoseconds, and its share, 0 to 1."""
 
     name: str
@@ -62,7 +67,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class BrickTable:
     """The costliest bricks, the others as ``rest``, and all of them by category.
 
     Rows and rest, and likewise categories, add up to ``self_ns``. Shares are of ``wall_ns``
@@ -72,9 +77,9 @@ class Table:
     busiest lane spent in bricks, None where no lane is known.
     """
 
-    rows: tuple[Row, ...]
-    rest: Group | None
-    categories: tuple[Group, ...]
+    rows: tuple[BrickRow, ...]
+    rest: BrickGroup | None
+    categories: tuple[BrickGroup, ...]
     self_ns: int
     wall_ns: int
     whole: Literal["wall", "self"]
@@ -89,12 +94,12 @@ class Table:
     unended: int = 0
 
 
-def table_of(passes: Sequence[BrickPass], *, top: int = TOP) -> Table:
+def tabulate_runs(passes: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
     """Return the ``top`` costliest bricks of all ``passes`` together.
 
     Raises ``UndecidedError`` ``E_NO_BRICKS`` where no brick was clocked.
     """
-    return tabulate(
+    return tabulate_totals(
         [each for one in passes for each in one.totals],
         wall_ns=sum(one.wall_ns for one in passes),
         top=top,
@@ -108,11 +113,11 @@ def table_of(passes: Sequence[BrickPass], *, top: int = TOP) -> Table:
     )
 
 
-def tabulate(
+def tabulate_totals(
     totals: Iterable[BrickTotals],
     *,
     wall_ns: int,
-    top: int = TOP,
+    top: int = DEFAULT_ROWS,
     tokens: int = 0,
     processes: int = 0,
     sequences: int = 0,
@@ -120,7 +125,7 @@ def tabulate(
     lanes: int = 0,
     syncs: tuple[Sync, ...] = (),
     unended: int = 0,
-) -> Table:
+) -> BrickTable:
     """Return the table of any ``totals``; ``wall_ns`` and ``tokens`` are 0 where not known.
 
     Raises as ``table_of`` does.
@@ -143,7 +148,7 @@ def tabulate(
     by_category = [
         _group(name, [row for row in rows if row.category == name], whole_ns) for name in CATEGORIES
     ]
-    return Table(
+    return BrickTable(
         rows=tuple(rows[:top]),
         rest=_group("the others", rows[top:], whole_ns) if rows[top:] else None,
         categories=tuple(
@@ -164,21 +169,21 @@ def tabulate(
     )
 
 
-def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> Row:
+def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
     calls = sum(each.calls for each in totals)
     total_ns = sum(each.total_ns for each in totals)
     self_ns = sum(each.self_ns for each in totals)
     durations: Counter[int] = Counter()
     for each in totals:
-        durations.update(counts_of(each.durations))
+        durations.update(parse_durations(each.durations))
     single = sum(durations.values()) == calls
     least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
 
     def quantile(part: float) -> int | None:
         # A bucket's middle may lie beyond the calls that are in it.
-        return min(max(quantile_ns(durations, part), least_ns), most_ns) if single else None
+        return min(max(compute_quantile_ns(durations, part), least_ns), most_ns) if single else None
 
-    return Row(
+    return BrickRow(
         name=totals[0].name,
         category=totals[0].category,
         calls=calls,
@@ -199,13 +204,13 @@ def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> Row:
     )
 
 
-def _group(name: str, rows: Sequence[Row], whole_ns: int) -> Group:
+def _group(name: str, rows: Sequence[BrickRow], whole_ns: int) -> BrickGroup:
     self_ns = sum(row.self_ns for row in rows)
     calls = sum(row.calls for row in rows)
-    return Group(name, len(rows), calls, self_ns, self_ns / whole_ns)
+    return BrickGroup(name, len(rows), calls, self_ns, self_ns / whole_ns)
 
 
-def _coverage(passes: Sequence[BrickPass]) -> float | None:
+def _coverage(passes: Sequence[BrickRun]) -> float | None:
     wall_ns = sum(one.wall_ns for one in passes)
     return sum(one.coverage * one.wall_ns for one in passes) / wall_ns if wall_ns else None
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.text import INVISIBLE, escaped_character
-from pytest_flamegate.graph.critical_path import by_name, critical_path
-from pytest_flamegate.graph.graph import Brick, Function, Kernel, Layer, graph_of, name_of
+from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
+from pytest_flamegate.graph.graph import Brick, Function, Kernel, Layer, build_graph, get_node_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,31 +29,31 @@ class Label(NamedTuple):
     more: str = ""
 
 
-def label(node: Node) -> Label:
+def build_label(node: Node) -> Label:
     """Return the label of a node; a layer's is its name alone, for it takes no time itself."""
-    name = harmless(name_of(node))
+    name = escape_name(get_node_name(node))
     if isinstance(node, Layer):
         return Label(name)
     time = ""
     if node.start_ns is not None and node.end_ns is not None:
-        time = microseconds(node.end_ns - node.start_ns)
+        time = format_microseconds(node.end_ns - node.start_ns)
     if isinstance(node, Brick):
         return Label(name, time, f"({node.elements} elem)" if node.elements else "")
     if isinstance(node, Kernel):
         return Label(name, time)
     if isinstance(node, Function):
         where = f"{node.file}:{node.line}" if node.line else node.file
-        return Label(name, time, harmless(where))
+        return Label(name, time, escape_name(where))
     size = getattr(node, "bytes", None)
     return Label(name, time, "" if size is None else f"{size}B")
 
 
-def microseconds(duration_ns: int) -> str:
+def format_microseconds(duration_ns: int) -> str:
     """Return a duration as ``200.0µs``, whatever its size."""
     return f"{duration_ns / 1e3:.1f}µs"
 
 
-def harmless(text: str) -> str:
+def escape_name(text: str) -> str:
     r"""Return ``text`` on one line: what is hidden or steers a terminal as ``\x1b``, long cut."""
     shown = text[:MOST]
     if not (shown.isprintable() and (shown.isascii() or INVISIBLE.isdisjoint(shown))):
@@ -84,7 +84,7 @@ _STYLES: Mapping[EdgeKind, str] = {
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})
 
 
-def dot(graph: ExecutionGraph) -> str:
+def draw_dot(graph: ExecutionGraph) -> str:
     """Return the graph as DOT: a box for each node, filled by its kind, an arrow for each edge."""
     lines = ["digraph execution {", "  rankdir=TB;", "  node [shape=box, style=filled];"]
     for number, node in enumerate(graph.nodes):
@@ -97,7 +97,7 @@ def dot(graph: ExecutionGraph) -> str:
 
 
 def _label(node: Node) -> str:
-    told = label(node)
+    told = build_label(node)
     lines = [told.name, " ".join(filter(None, (told.time, told.more)))]
     if isinstance(node, Kernel):
         lines[1:1] = _launch(node)
@@ -120,7 +120,7 @@ MAX_DEPTH = 64
 """Levels that are drawn; how many nodes stand deeper is told."""
 
 
-def ascii_tree(graph: ExecutionGraph) -> str:
+def draw_tree(graph: ExecutionGraph) -> str:
     """Return the tree, a line for each node, without a newline at its end; "" for no node.
 
     Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` where nodes stand in themselves.
@@ -136,7 +136,7 @@ def ascii_tree(graph: ExecutionGraph) -> str:
     left = [(number, 0, "", "") for number in reversed(roots)]
     while left:
         number, depth, branch, indent = left.pop()
-        lines.append(branch + tree_line(graph.nodes[number]))
+        lines.append(branch + format_node(graph.nodes[number]))
         children = graph.children[number]
         if depth == MAX_DEPTH and children:
             lines.append(f"{indent}└── … {beneath[number]:,} deeper")
@@ -151,9 +151,9 @@ def ascii_tree(graph: ExecutionGraph) -> str:
     return "\n".join(lines)
 
 
-def tree_line(node: Node) -> str:
+def format_node(node: Node) -> str:
     """Return the line of one node, without its branch."""
-    told = label(node)
+    told = build_label(node)
     if isinstance(node, Kernel):
         shape = _launch_tree_text(node)
         return "  ".join(filter(None, (told.name, shape, told.time)))
@@ -177,24 +177,24 @@ _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class OneToken:
+class TokenSummary:
     """One token: the lines of its execution tree, and its critical path in one sentence."""
 
     tree: tuple[str, ...]
     critical_path: str
 
 
-def one_token(calls: Sequence[BrickCall]) -> OneToken:
+def summarize_token(calls: Sequence[BrickCall]) -> TokenSummary:
     """Return what is shown of one token's ``calls``. Raises what ``graph_of`` raises."""
-    graph = graph_of(calls)
-    path = critical_path(graph)
+    graph = build_graph(calls)
+    path = find_critical_path(graph)
     # A name may hold a line break; what the tree draws as one line stays one.
-    return OneToken(tuple(ascii_tree(graph).split("\n")), path_sentence(graph, path))
+    return TokenSummary(tuple(draw_tree(graph).split("\n")), describe_path(graph, path))
 
 
-def path_sentence(graph: ExecutionGraph, path: CriticalPath) -> str:
+def describe_path(graph: ExecutionGraph, path: CriticalPath) -> str:
     """Return how long the path is, and which bricks take most of it: own time in µs."""
-    named = [f"{name} {100 * share:.0f} %" for name, _, share in by_name(graph, path)]
+    named = [f"{name} {100 * share:.0f} %" for name, _, share in sum_path_by_name(graph, path)]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     told = f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs"
     return f"{told}, of which {', '.join(named[:_NAMED])}{more}" if named else told

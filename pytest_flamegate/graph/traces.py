@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pytest_flamegate.bricks.record import (
     BrickCall,
     BrickTotals,
-    Lane,
-    bucket,
-    canonical,
-    category_of,
+    ThreadTotals,
+    find_bucket,
+    find_category,
+    resolve_alias,
 )
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.core.json import Refused, loads_strict
@@ -59,7 +59,7 @@ _TODO = "Have the tool that wrote it write it again."
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestedTrace:
     """What ``source`` clocked. It is ``ingested``: nothing of it may be gated.
 
     ``wall_ns`` and ``tokens`` are None where the file does not tell them. ``calls`` are there
@@ -72,7 +72,7 @@ class Ingested:
     totals: tuple[BrickTotals, ...]
     tokens: int | None = None
     calls: tuple[BrickCall, ...] = ()
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[ThreadTotals, ...] = ()
     kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     medians_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def is_lines(data: bytes) -> bool:
     return data.lstrip()[:1] not in (b"{", b"[") and (_TIMING in data or _DISPATCH in data)
 
 
-def read_lines(data: bytes) -> Ingested:
+def read_lines(data: bytes) -> IngestedTrace:
     """Return the phases, each of them a brick, and how often each kernel was dispatched.
 
     The phases of a line come one after the other, so that each is its own time; nothing says
@@ -143,7 +143,7 @@ def read_lines(data: bytes) -> Ingested:
             )
         if max(values) > _MOST_US:
             raise _malformed(f"{name} is out of range")
-    return Ingested(
+    return IngestedTrace(
         "timing" if said else QuantDispatch.name,
         None,
         tuple(_totals(_BRICKS[name], values) for name, values in said.items()),
@@ -163,10 +163,10 @@ def _with(mark: bytes, data: bytes) -> Iterator[str]:
 
 def _totals(brick: str, values_us: Sequence[float]) -> BrickTotals:
     values_ns = [round(value * _NS) for value in values_us]
-    durations = Counter(str(bucket(value)) for value in values_ns)
+    durations = Counter(str(find_bucket(value)) for value in values_ns)
     return BrickTotals(
         brick,
-        category_of(brick),
+        find_category(brick),
         len(values_ns),
         sum(values_ns),
         sum(values_ns),
@@ -218,7 +218,7 @@ class _Sum:
     durations: Counter[int] = field(default_factory=Counter)
 
 
-def nested(spans: Sequence[Span], source: str, notes: Sequence[str] = ()) -> Ingested:
+def nested(spans: Sequence[Span], source: str, notes: Sequence[str] = ()) -> IngestedTrace:
     """Return the calls, their self times, and the totals by name.
 
     Events of one lane lie in each other: one that began in another is within it. Where it ends
@@ -236,7 +236,7 @@ def nested(spans: Sequence[Span], source: str, notes: Sequence[str] = ()) -> Ing
     told = list(notes)
     if len(spans) > MAX_CALLS:
         told.append(f"of more than {MAX_CALLS:,} calls only the totals are kept")
-    return Ingested(
+    return IngestedTrace(
         source,
         max(nest.ends_ns),
         nest.totals(),
@@ -293,7 +293,7 @@ class _Nest:
         found.min_ns = min(found.min_ns, length_ns)
         found.max_ns = max(found.max_ns, length_ns)
         found.bytes += span.bytes
-        found.durations[bucket(length_ns)] += 1
+        found.durations[find_bucket(length_ns)] += 1
 
     def totals(self) -> tuple[BrickTotals, ...]:
         """Return the sums by name, the longest first."""
@@ -303,7 +303,7 @@ class _Nest:
         return tuple(
             BrickTotals(
                 name,
-                category_of(name),
+                find_category(name),
                 each.calls,
                 each.total_ns,
                 each.self_ns,
@@ -334,7 +334,7 @@ class _Nest:
             )
         )
 
-    def told_lanes(self) -> tuple[Lane, ...]:
+    def told_lanes(self) -> tuple[ThreadTotals, ...]:
         """Return the lanes; ``E_SELF_EXCEEDS_WALL`` for one that was in two events at once."""
         for name, lane in self.lanes.items():
             if lane.overlap_ns > lane.busy_ns * SLACK:
@@ -342,12 +342,14 @@ class _Nest:
                     f"events of the thread {name} overlap for {lane.overlap_ns / 1e6:,.3f} ms of "
                     f"{lane.busy_ns / 1e6:,.3f} ms"
                 )
-        return tuple(Lane(name, lane.busy_ns, lane.calls) for name, lane in self.lanes.items())
+        return tuple(
+            ThreadTotals(name, lane.busy_ns, lane.calls) for name, lane in self.lanes.items()
+        )
 
 
 def brick_name(name: str) -> str:
     """Return the known brick of that name or alias, else the name as it can be shown."""
-    return canonical(escape(name.strip())) or "(no name)"
+    return resolve_alias(escape(name.strip())) or "(no name)"
 
 
 _MARK = re.compile(rb'\s*(?:\[\s*\{.*"ph"\s*:|\{.*"traceEvents"\s*:)', re.DOTALL)
@@ -362,7 +364,7 @@ def is_chrome_trace(data: bytes) -> bool:
     return is_torch_trace(data) or _MARK.match(data[:_LOOKED_AT]) is not None
 
 
-def read_chrome(data: bytes) -> Ingested:
+def read_chrome(data: bytes) -> IngestedTrace:
     """Return the events of each thread and stream. Raises what ``nested`` raises."""
     if is_torch_trace(data):
         return _torch(torch_events(data))
@@ -372,7 +374,7 @@ def read_chrome(data: bytes) -> Ingested:
     return nested([_span(each, each.name, _thread(each)) for each in found], "chrome")
 
 
-def _torch(events: Sequence[Event]) -> Ingested:
+def _torch(events: Sequence[Event]) -> IngestedTrace:
     launched = _launches(events)
     spans: list[Span] = []
     for each in events:
@@ -440,7 +442,7 @@ def _thread(event: Event) -> str:
     return escape(" ".join(part for part in event.track if part)) or "0"
 
 
-def read_onnx(data: bytes) -> Ingested:
+def read_onnx(data: bytes) -> IngestedTrace:
     """Return sessions and operators. Raises what ``nested`` raises."""
     spans = [
         Span(
@@ -482,7 +484,7 @@ def is_trueno(data: bytes) -> bool:
     return data.lstrip()[:1] == b"{" and all(mark in data for mark in _MARKS)
 
 
-def read_trueno(data: bytes) -> Ingested:
+def read_trueno(data: bytes) -> IngestedTrace:
     """Return the sums of bricks.
 
     ``ReceiptError``: ``E_TRACE`` for what is malformed, ``E_TRACE_CONTRADICTS`` where figures of
@@ -513,7 +515,7 @@ def read_trueno(data: bytes) -> Ingested:
     if "total_tokens" in document:
         elements = _whole(document, "total_tokens", "the file")
         notes.append(f"total_tokens ({elements:,}) sums elements of all bricks: it is no tokens")
-    return Ingested(
+    return IngestedTrace(
         SOURCE, None if is_sum else total_ns, tuple(map(_totals_trueno, found)), notes=tuple(notes)
     )
 
@@ -593,7 +595,7 @@ def _totals_trueno(brick: _Brick) -> BrickTotals:
     least, most = brick.least_us, brick.most_us
     return BrickTotals(
         brick.name,
-        category_of(brick.name),
+        find_category(brick.name),
         brick.calls,
         brick.total_ns,
         brick.total_ns,
@@ -613,7 +615,7 @@ class Format(NamedTuple):
 
     name: str
     recognises: Callable[[bytes], bool]
-    read: Callable[[bytes], Ingested]
+    read: Callable[[bytes], IngestedTrace]
 
 
 FORMATS = (
@@ -629,7 +631,7 @@ def is_trace(data: bytes) -> bool:
     return any(each.recognises(data) for each in FORMATS)
 
 
-def read_trace(data: bytes, name: str = "") -> Ingested:
+def read_trace(data: bytes, name: str = "") -> IngestedTrace:
     """Return what ``data`` tells of bricks; ``name`` is what the file is called in a refusal.
 
     gzip is unpacked. ``ReceiptError``: ``E_UNKNOWN_FORMAT``, ``E_TOO_LARGE``, ``E_TRACE`` for
@@ -659,4 +661,4 @@ def _called(name: str) -> str:
     return f"{escape(name, _SHOWN_READING)!a}" if name else "The file"
 
 
-__all__ = ["Ingested", "is_trace", "read_trace"]
+__all__ = ["IngestedTrace", "is_trace", "read_trace"]

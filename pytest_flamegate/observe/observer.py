@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
-from pytest_flamegate.bricks.record import BrickPass
+from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.clocks import total
 from pytest_flamegate.core.errors import ToolError
@@ -41,7 +41,7 @@ _LEFT_OUT = (
 )
 
 
-def bricked(observer: Observer, seconds: float) -> tuple[Run, BrickPass, Recorded]:
+def bricked(observer: Observer, seconds: float) -> tuple[Run, BrickRun, Recorded]:
     """Run one fresh served process for about ``seconds`` with its bricks clocked.
 
     The run is kept, and supplies no other figure. ``ToolError``: ``E_NO_BRICKS`` where the engine
@@ -60,8 +60,8 @@ def bricked(observer: Observer, seconds: float) -> tuple[Run, BrickPass, Recorde
     return run, _pass(run, block, recorded), recorded
 
 
-def _pass(run: Run, block: Block, recorded: Recorded) -> BrickPass:
-    return BrickPass(
+def _pass(run: Run, block: Block, recorded: Recorded) -> BrickRun:
+    return BrickRun(
         pid=run.pid,
         started_ticks=run.started_ticks,
         sequences=len(block.sequences_ns),
@@ -302,7 +302,7 @@ class Observer:
             seen = window.stop()
             return self.keep("profiled", served, blocks, served.counters()), seen
 
-    def bricked(self, seconds: float) -> tuple[Run, BrickPass, Recorded]:
+    def bricked(self, seconds: float) -> tuple[Run, BrickRun, Recorded]:
         """Run one fresh served process for about ``seconds`` with its bricks clocked.
 
         ``ToolError``: ``E_NO_BRICKS``, ``E_BAD_BRICKS``.

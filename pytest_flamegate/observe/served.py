@@ -30,7 +30,7 @@ from pytest_flamegate.observe.observation import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_flamegate.bricks.wire import Told
+    from pytest_flamegate.bricks.wire import BrickReport
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.errors import ToolError
     from pytest_flamegate.engines.base import Served
@@ -163,7 +163,7 @@ class ServedProcess:
         self._allow()
         self._parser = wire.Parser()
         self._reports: list[Report] = []
-        self._told: Told | None = None
+        self._told: BrickReport | None = None
         self.facts: Mapping[str, str] = {}
         self.notes: Mapping[str, str] = {}
         self.stands_still = plan.stands_still
@@ -222,7 +222,7 @@ class ServedProcess:
         interval, sequences_ns = self._command(wire.PROFILE, sequences)
         return Block(interval, sequences_ns)
 
-    def bricked_block(self, sequences: int) -> tuple[Block, Told]:
+    def bricked_block(self, sequences: int) -> tuple[Block, BrickReport]:
         """Do the same with the brick clock on; return what it recorded too.
 
         ``ToolError`` ``E_BAD_BRICKS`` where it told nothing of them, or nothing that can be read.
@@ -230,9 +230,9 @@ class ServedProcess:
         self._told = None
         interval, sequences_ns = self._command(wire.BRICKS, sequences)
         if self._told is None:
-            from pytest_flamegate.bricks.wire import untold
+            from pytest_flamegate.bricks.wire import missing_record_error
 
-            raise untold()
+            raise missing_record_error()
         return Block(interval, sequences_ns), self._told
 
     def reference(self, times: int) -> Interval:
@@ -281,9 +281,9 @@ class ServedProcess:
                     self._reports.append(read_report(json.loads(text)))
                 elif record == wire.RECORDED:
                     # Whoever clocks no bricks loads nothing of them.
-                    from pytest_flamegate.bricks.wire import read
+                    from pytest_flamegate.bricks.wire import decode_report
 
-                    self._told = read(text)
+                    self._told = decode_report(text)
                     self._allow(_UNTOLD_S)
                 elif record == wire.ENDED:
                     taken.ended = True

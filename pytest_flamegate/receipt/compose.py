@@ -33,7 +33,7 @@ from pytest_flamegate.receipt.types import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.bricks.record import BrickRun
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
     from pytest_flamegate.core.schema import Kind
@@ -159,7 +159,7 @@ def compose(
     profiles: Sequence[Profile],
     pooled: Profile | None,
     overhead_pct: float | None,
-    bricks: Sequence[BrickPass] = (),
+    bricks: Sequence[BrickRun] = (),
 ) -> tuple[Receipt | None, Evidence]:
     """Return the receipt and its evidence (``receipt_sha256`` still empty).
 

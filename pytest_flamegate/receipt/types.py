@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.bricks.record import BrickRun
     from pytest_flamegate.core.git import Commit
     from pytest_flamegate.observe.build import Program
     from pytest_flamegate.observe.gpu import DevicesSeen
@@ -169,5 +169,5 @@ class Evidence:
     program: Program | None = None
     differs_to: str | None = None
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    bricks: tuple[BrickPass, ...] = ()
+    bricks: tuple[BrickRun, ...] = ()
     schema_version: str = SCHEMA_VERSION

@@ -6,8 +6,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.graph.critical_path import by_name
-from pytest_flamegate.graph.text import ascii_tree, harmless, microseconds
+from pytest_flamegate.graph.critical_path import sum_path_by_name
+from pytest_flamegate.graph.text import draw_tree, escape_name, format_microseconds
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.flame_html import named
 from pytest_flamegate.report.markup import block, code, escape, table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Category, Provenance
     from pytest_flamegate.graph.critical_path import CriticalPath
     from pytest_flamegate.graph.graph import ExecutionGraph
-    from pytest_flamegate.graph.table import Row, Table
+    from pytest_flamegate.graph.table import BrickRow, BrickTable
 
 
 NONE = "–"
@@ -55,7 +55,7 @@ class BricksShown:
     shows everything.
     """
 
-    table: Table
+    table: BrickTable
     tree: tuple[str, ...] = ()
     critical_path: str = ""
     roofline: str = ""
@@ -71,7 +71,7 @@ def _us(value_ns: float | None) -> str:
     return NONE if value_ns is None else text.significant(value_ns / 1e3)
 
 
-_COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
+_COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
     "calls": ("Calls", lambda row: text.count(row.calls)),
     "total": ("Total ms", lambda row: _ms(row.total_ns)),
     "self": ("Self ms", lambda row: _ms(row.self_ns)),
@@ -94,13 +94,13 @@ _LAYOUTS = (
 """From the widest on: the first that fits is shown. A share always stands last."""
 
 
-def head(table: Table, names: Sequence[str] = WIDE) -> list[str]:
+def head(table: BrickTable, names: Sequence[str] = WIDE) -> list[str]:
     """Return the heads of the columns ``names``, with the function's before and its share's."""
     share = "% of wall" if table.whole == "wall" else "% of bricks"
     return ["Function", *(_COLUMNS[name][0] for name in names), share]
 
 
-def cells_of(row: Row, names: Sequence[str] = WIDE) -> list[str]:
+def cells_of(row: BrickRow, names: Sequence[str] = WIDE) -> list[str]:
     """Return one brick's cells under ``head``."""
     return [
         visible(row.name),
@@ -109,7 +109,7 @@ def cells_of(row: Row, names: Sequence[str] = WIDE) -> list[str]:
     ]
 
 
-def other_cells(table: Table, names: Sequence[str] = WIDE) -> list[list[str]]:
+def other_cells(table: BrickTable, names: Sequence[str] = WIDE) -> list[list[str]]:
     """Return the cells of the bricks that have no row of their own, and of what is in none."""
     rows = []
     if (rest := table.rest) is not None:
@@ -124,12 +124,12 @@ def other_cells(table: Table, names: Sequence[str] = WIDE) -> list[list[str]]:
     return rows
 
 
-def by_kind(table: Table) -> list[str]:
+def by_kind(table: BrickTable) -> list[str]:
     """Return the share of each category of bricks, the largest first."""
     return [f"{group.name} {text.share(group.share)}" for group in table.categories]
 
 
-def provenance(table: Table) -> list[str]:
+def provenance(table: BrickTable) -> list[str]:
     """Return how the figures came about and what they cover, in short parts."""
     said = _SAID[table.provenance]
     if table.processes:
@@ -152,7 +152,7 @@ def provenance(table: Table) -> list[str]:
     return told
 
 
-def latencies(table: Table) -> list[str]:
+def latencies(table: BrickTable) -> list[str]:
     """Return a sentence on each brick of which only the latency is known."""
     return [
         f"{visible(row.name)}: {text.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
@@ -198,7 +198,7 @@ def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
     ]
 
 
-def _table(table: Table, width: int, colour: bool) -> list[str]:
+def _table(table: BrickTable, width: int, colour: bool) -> list[str]:
     for names in _LAYOUTS:
         rows = [head(table, names)]
         rows += [cells_of(row, names) for row in table.rows]
@@ -301,7 +301,7 @@ def bricks_summary(name: str, shown: BricksShown) -> str:
     )
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: BrickRow) -> list[str]:
     # The share stands first, where a narrow page shows it without being scrolled.
     tone = f"tone-{_TONES[row.category]}"
     _, *cells, share = _texts(cells_of(row))
@@ -333,7 +333,7 @@ def _tree(shown: BricksShown, lines: int) -> list[str]:
 
 def sums_text(
     name: str,
-    table: Table | None,
+    table: BrickTable | None,
     *,
     notes: tuple[str, ...] = (),
     kernels: Mapping[str, int],
@@ -369,20 +369,20 @@ _LONGEST = 10
 
 def graph_text(graph: ExecutionGraph, path: CriticalPath) -> str:
     """Return the tree and, below it, the critical path with its share and its costliest bricks."""
-    return "\n".join([ascii_tree(graph), "", *path_lines(graph, path)])
+    return "\n".join([draw_tree(graph), "", *path_lines(graph, path)])
 
 
 def path_lines(graph: ExecutionGraph, path: CriticalPath) -> list[str]:
     """Return the critical path's length and share, and the names that it spends most in."""
-    spent = by_name(graph, path)
+    spent = sum_path_by_name(graph, path)
     head = (
-        f"critical path {microseconds(path.length_ns)}, {text.share(path.share)} of the wall "
-        f"time of {microseconds(path.wall_ns)}"
+        f"critical path {format_microseconds(path.length_ns)}, {text.share(path.share)} of the "
+        f"wall time of {format_microseconds(path.wall_ns)}"
     )
     if not spent:
         return [head]
     rows = [
-        (microseconds(self_ns), text.share(share), harmless(name))
+        (format_microseconds(self_ns), text.share(share), escape_name(name))
         for name, self_ns, share in spent[:_LONGEST]
     ]
     left = len(spent) - len(rows)

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.app import App
 from textual.widgets import Footer, Static, Tree
 
-from pytest_flamegate.graph.text import microseconds, tree_line
+from pytest_flamegate.graph.text import format_microseconds, format_node
 from pytest_flamegate.report.bricks import path_lines
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Viewer(App[None]):
     def told(self, number: int) -> str:
         """Return the own time and the slack of a node."""
         own, slack = self.path.self_ns[number], self.path.slack_ns[number]
-        what = f"slack {microseconds(slack)}" if slack else "on the critical path"
-        return f"{tree_line(self.graph.nodes[number])}  self {microseconds(own)}  {what}"
+        what = f"slack {format_microseconds(slack)}" if slack else "on the critical path"
+        return f"{format_node(self.graph.nodes[number])}  self {format_microseconds(own)}  {what}"
 
     def _tell(self, number: int | None) -> None:
         words = "" if number is None else self.told(number)
@@ -104,7 +104,7 @@ class Viewer(App[None]):
     def _fill(self, node: TreeNode[int], inner: Sequence[int], done: int) -> None:
         for number in inner[done : done + _MANY]:
             style = "bold" if self._is_critical(number) else ""
-            words = Text(tree_line(self.graph.nodes[number]), style)
+            words = Text(format_node(self.graph.nodes[number]), style)
             node.add(words, number, allow_expand=bool(self.graph.children[number]))
         left = len(inner) - done - _MANY
         if left > 0:

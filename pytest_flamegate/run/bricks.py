@@ -12,14 +12,14 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_er
 from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, from_plain, loads
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.roofline import (
-    instruction_set,
-    known_bandwidth,
-    machine_bandwidth,
-    roofline_of,
-    roofline_sentence,
+    compute_roofline,
+    describe_roofline,
+    find_instruction_set,
+    find_known_bandwidth,
+    measure_bandwidth,
 )
-from pytest_flamegate.graph.table import TOP, table_of
-from pytest_flamegate.graph.text import one_token
+from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
+from pytest_flamegate.graph.text import summarize_token
 from pytest_flamegate.receipt.artifacts import BRICKS
 from pytest_flamegate.report.bricks import BricksShown
 from pytest_flamegate.run.hint import relative
@@ -56,28 +56,30 @@ def bricks_in(
     except FlamegateError:
         told = None
     command = shlex.join(["flamegate", "bricks", relative(directory, settings.root)])
-    shown, warnings = bricks_of(evidence, told, top=settings.bricks or TOP, all_of_it=command)
+    shown, warnings = bricks_of(
+        evidence, told, top=settings.bricks or DEFAULT_ROWS, all_of_it=command
+    )
     if shown is None:
         return None, warnings
     peak = settings.peak_gflops
-    if not measure or known_bandwidth(_threads(evidence)) is not None:
+    if not measure or find_known_bandwidth(_threads(evidence)) is not None:
         return with_roofline(shown, evidence, measure=False, peak_gflops=peak), warnings
     with machine_lock(lambda _: None):
         return with_roofline(shown, evidence, measure=True, peak_gflops=peak), warnings
 
 
 def bricks_of(
-    evidence: Evidence, told: bytes | None, *, top: int = TOP, all_of_it: str = ""
+    evidence: Evidence, told: bytes | None, *, top: int = DEFAULT_ROWS, all_of_it: str = ""
 ) -> tuple[BricksShown | None, tuple[str, ...]]:
     """Return the same of what ``bricks.json`` holds: ``told``, None where it is not there."""
     if not evidence.bricks:
         return None, ()
     try:
-        table = table_of(evidence.bricks, top=top)
+        table = tabulate_runs(evidence.bricks, top=top)
     except FlamegateError as error:
         return None, (f"No bricks are shown. {error}",)
     try:
-        token = one_token(_calls(told, evidence.nonce))
+        token = summarize_token(_calls(told, evidence.nonce))
     except FlamegateError as error:
         note = f"There is no tree of one token. {error}"
         return BricksShown(table, notes=(note,), all_of_it=all_of_it), ()
@@ -95,16 +97,16 @@ def with_roofline(
     threads, bandwidth = _threads(evidence), None
     try:
         with system_errors():
-            bandwidth = machine_bandwidth(threads) if measure else known_bandwidth(threads)
+            bandwidth = measure_bandwidth(threads) if measure else find_known_bandwidth(threads)
     except FlamegateError as error:
         shown = replace(shown, notes=(*shown.notes, str(error)))
-    found = roofline_of(
+    found = compute_roofline(
         evidence,
         bandwidth,
-        instructions=instruction_set(),
+        instructions=find_instruction_set(),
         peak_flops=None if peak_gflops is None else 1e9 * peak_gflops,
     )
-    return shown if found is None else replace(shown, roofline=roofline_sentence(found))
+    return shown if found is None else replace(shown, roofline=describe_roofline(found))
 
 
 def _threads(evidence: Evidence) -> int:

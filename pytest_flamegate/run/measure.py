@@ -20,7 +20,7 @@ from pytest_flamegate.receipt.metrics import overhead_pct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.bricks.record import BrickPass, Recorded
+    from pytest_flamegate.bricks.record import BrickRun, Recorded
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
     from pytest_flamegate.gate import MoreProcesses
@@ -64,7 +64,7 @@ class Measuring:
     profiles: list[Profile] = field(default_factory=list)
     show_bricks: bool = False
     """Whether bricks are clocked though no budget asks for it."""
-    bricks: list[BrickPass] = field(default_factory=list)
+    bricks: list[BrickRun] = field(default_factory=list)
     recorded: Recorded | None = None
     """What the last of those passes recorded, with its calls."""
     observer: Observer = field(init=False)

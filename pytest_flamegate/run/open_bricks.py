@@ -17,8 +17,8 @@ from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, from_plain
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.document import from_document, is_document
-from pytest_flamegate.graph.graph import graph_of
-from pytest_flamegate.graph.table import table_of, tabulate
+from pytest_flamegate.graph.graph import build_graph
+from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.formats.reading import read_file, unpacked
 from pytest_flamegate.receipt.artifacts import BRICKS, EVIDENCE
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.graph.graph import ExecutionGraph
-    from pytest_flamegate.graph.table import Table
-    from pytest_flamegate.graph.traces import Ingested
+    from pytest_flamegate.graph.table import BrickTable
+    from pytest_flamegate.graph.traces import IngestedTrace
 
 
 MAX_BYTES = json.EVIDENCE_MAX_BYTES
@@ -85,7 +85,7 @@ def _traced(data: bytes, path: Path) -> ExecutionGraph:
             f"{str(path)!a} ({found.source}) tells sums, or more calls than a graph can show.",
             "Say --table for its sums, or give a trace with single calls, of a shorter time.",
         )
-    return graph_of(found.calls)
+    return build_graph(found.calls)
 
 
 def _is_recorded(document: object) -> bool:
@@ -99,7 +99,7 @@ def _recorded(document: object) -> ExecutionGraph:
         document["calls"],
         ".calls",
     )
-    return graph_of(calls)
+    return build_graph(calls)
 
 
 READERS = (
@@ -120,7 +120,7 @@ class Sums:
     """
 
     name: str
-    table: Table | None
+    table: BrickTable | None
     notes: tuple[str, ...] = ()
     kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     medians_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -150,13 +150,13 @@ def _measured(directory: Path) -> Sums:
             "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
         )
     evidence = decode_evidence(read_bounded(path, EVIDENCE_MAX_BYTES))
-    return Sums(str(evidence.workload.get("name", "")), table_of(evidence.bricks, top=_ALL))
+    return Sums(str(evidence.workload.get("name", "")), tabulate_runs(evidence.bricks, top=_ALL))
 
 
-def _ingested(found: Ingested, name: str) -> Sums:
+def _ingested(found: IngestedTrace, name: str) -> Sums:
     if not found.totals:  # a trace that tells of neither is refused where it is read
         return Sums(name, None, found.notes, found.kernels)
-    table = tabulate(
+    table = tabulate_totals(
         found.totals,
         wall_ns=found.wall_ns or 0,
         top=_ALL,

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.bricks.wire import plain
+from pytest_flamegate.bricks.wire import encode_record
 from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.json import dumps
@@ -230,7 +230,7 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
 
 def _brick_document(recorded: Recorded, evidence: Evidence) -> bytes:
     """Return the content of ``bricks.json``: the calls of one token, and what they belong to."""
-    told = plain(recorded)
+    told = encode_record(recorded)
     return dumps(
         {
             "schema_version": evidence.schema_version,

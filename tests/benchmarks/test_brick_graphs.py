@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from benchmarks.brick_graphs import calls, table
-from pytest_flamegate.graph.critical_path import critical_path
-from pytest_flamegate.graph.graph import graph_of
+from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.graph import build_graph
 
 
 def test_the_calls_are_a_decoder_s() -> None:
     made = calls(640)
     assert len(made) == 640
     assert {each.layer for each in made} == set(range(32))
-    path = critical_path(graph_of(made))
+    path = find_critical_path(build_graph(made))
     assert path.length_ns == sum(each.self_ns for each in made)
 
 

@@ -6,7 +6,13 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane, bucket, category_of
+from pytest_flamegate.bricks.record import (
+    BrickRun,
+    BrickTotals,
+    ThreadTotals,
+    find_bucket,
+    find_category,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +32,7 @@ def brick(
     """The totals of calls that took so long, with nothing within them."""
     return BrickTotals(
         name=name,
-        category=category_of(name),
+        category=find_category(name),
         calls=len(calls_ns),
         total_ns=sum(calls_ns),
         self_ns=sum(calls_ns),
@@ -37,7 +43,7 @@ def brick(
         elements=elements,
         bytes=bytes,
         durations=MappingProxyType(
-            {str(number): count for number, count in Counter(map(bucket, calls_ns)).items()}
+            {str(number): count for number, count in Counter(map(find_bucket, calls_ns)).items()}
         ),
     )
 
@@ -48,10 +54,12 @@ def passed(
     tokens: int = 1,
     decode_tokens: int = 0,
     pid: int = 7,
-) -> BrickPass:
+) -> BrickRun:
     """One process whose only lane ran these."""
-    lane = Lane("main", sum(each.self_ns for each in totals), sum(each.calls for each in totals))
-    return BrickPass(
+    lane = ThreadTotals(
+        "main", sum(each.self_ns for each in totals), sum(each.calls for each in totals)
+    )
+    return BrickRun(
         pid=pid,
         started_ticks=pid * 100,
         sequences=1,

@@ -14,7 +14,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.process import Result
 from pytest_flamegate.graph import roofline
-from pytest_flamegate.graph.roofline import known_bandwidth, machine_bandwidth
+from pytest_flamegate.graph.roofline import find_known_bandwidth, measure_bandwidth
 
 SAID = b"sum-int64 1000 0.5 0.25 1.0\ndot-float32 1000 0.4 0.2 0.5\n"
 
@@ -32,17 +32,17 @@ def answer(
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache directory of its own, and a machine that has memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(roofline, "available_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(roofline, "find_available_bytes", lambda: 1 << 40)
     monkeypatch.setattr(process, "run", answer())
     return tmp_path / "pytest-flamegate/bandwidth-1"
 
 
 def test_it_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(roofline, "find_cache_bytes", lambda _: 1 << 20)
     monkeypatch.setattr(roofline, "MEASURE_S", 0.0)
     monkeypatch.setattr(roofline, "_keep", lambda *_: None)
-    found = machine_bandwidth(fresh=True)
+    found = measure_bandwidth(fresh=True)
     assert found.array_bytes >= 4 << 20
     # Wide enough for any machine, narrow enough for a unit that is wrong.
     assert 1e8 < found.low <= found.median <= found.bytes_per_second < 1e13
@@ -50,7 +50,7 @@ def test_it_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_fastest_pass_of_the_fastest_method_counts() -> None:
-    found = machine_bandwidth()
+    found = measure_bandwidth()
     assert found.method == "dot-float32"
     assert (found.bytes_per_second, found.median, found.low) == (5000, 2500, 2000)
     assert found.repeats == 3
@@ -59,12 +59,12 @@ def test_the_fastest_pass_of_the_fastest_method_counts() -> None:
 
 
 def test_it_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert known_bandwidth() is None
-    first = machine_bandwidth()
+    assert find_known_bandwidth() is None
+    first = measure_bandwidth()
     monkeypatch.setattr(process, "run", answer(code=1))
-    assert machine_bandwidth() == replace(first, cached=True) == known_bandwidth()
+    assert measure_bandwidth() == replace(first, cached=True) == find_known_bandwidth()
     with pytest.raises(FlamegateError, match="E_BANDWIDTH_FAILED"):
-        machine_bandwidth(fresh=True)
+        measure_bandwidth(fresh=True)
 
 
 CORES = len(roofline._cpus(1 << 16))
@@ -72,50 +72,50 @@ CORES = len(roofline._cpus(1 << 16))
 
 @pytest.mark.skipif(CORES < 2, reason="one core has one figure")
 def test_each_number_of_threads_has_its_own() -> None:
-    machine_bandwidth(1)
-    assert known_bandwidth(2) is None
-    assert machine_bandwidth(2).threads == 2
+    measure_bandwidth(1)
+    assert find_known_bandwidth(2) is None
+    assert measure_bandwidth(2).threads == 2
 
 
 def test_more_threads_than_cores_are_as_many_as_cores() -> None:
-    assert machine_bandwidth(CORES + 5).threads == CORES
-    assert known_bandwidth(CORES) is not None
+    assert measure_bandwidth(CORES + 5).threads == CORES
+    assert find_known_bandwidth(CORES) is not None
 
 
 def test_another_machine_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine_bandwidth()
+    measure_bandwidth()
     monkeypatch.setattr(roofline, "identity", lambda: {"cpu_model": "another"})
-    assert known_bandwidth() is None
+    assert find_known_bandwidth() is None
 
 
 def test_the_array_is_four_times_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 30 << 20)
-    found = machine_bandwidth()
+    monkeypatch.setattr(roofline, "find_cache_bytes", lambda _: 30 << 20)
+    found = measure_bandwidth()
     assert found.cache_bytes == 30 << 20
     assert 0 <= found.array_bytes - 4 * (30 << 20) <= 64
     assert "4 × its cache" in found.words
 
 
 def test_a_cache_that_nobody_tells_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: None)
-    found = machine_bandwidth()
+    monkeypatch.setattr(roofline, "find_cache_bytes", lambda _: None)
+    found = measure_bandwidth()
     assert found.cache_bytes is None
     assert found.array_bytes >= 4 * roofline.ASSUMED_CACHE_BYTES
     assert "4 × an assumed cache" in found.words
-    assert known_bandwidth() == replace(found, cached=True)
+    assert find_known_bandwidth() == replace(found, cached=True)
 
 
 def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "last_level_cache_bytes", lambda _: 32 << 20)
-    monkeypatch.setattr(roofline, "available_bytes", lambda: 200 << 20)
+    monkeypatch.setattr(roofline, "find_cache_bytes", lambda _: 32 << 20)
+    monkeypatch.setattr(roofline, "find_available_bytes", lambda: 200 << 20)
     with pytest.raises(FlamegateError, match=r"E_BANDWIDTH_MEMORY: .*128 MiB.*200 MiB"):
-        machine_bandwidth()
+        measure_bandwidth()
 
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_no_thread_reads_nothing(threads: int) -> None:
     with pytest.raises(FlamegateError, match="E_BANDWIDTH_THREADS"):
-        machine_bandwidth(threads)
+        measure_bandwidth(threads)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_failure_has_its_code(
 ) -> None:
     monkeypatch.setattr(process, "run", run)
     with pytest.raises(FlamegateError, match=f"E_BANDWIDTH_FAILED: .*{word}"):
-        machine_bandwidth()
-    assert known_bandwidth() is None
+        measure_bandwidth()
+    assert find_known_bandwidth() is None
 
 
 def told(at: datetime, figures: str = "5000,2000,2500,134217728,9,33554432") -> str:
@@ -157,7 +157,7 @@ def told(at: datetime, figures: str = "5000,2000,2500,134217728,9,33554432") -> 
     ids=["week", "old", "ahead", "order", "nothing", "short", "zone", "words"],
 )
 def test_what_is_kept_is_looked_at(kept: Path, text: str, *, good: bool) -> None:
-    machine_bandwidth()
+    measure_bandwidth()
     key = kept.read_text().split()[0]
     kept.write_text(f"{key} {text}\n")
-    assert (known_bandwidth() is not None) == good
+    assert (find_known_bandwidth() is not None) == good

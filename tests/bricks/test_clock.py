@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
 from pytest_flamegate.bricks.marks import FOLD_AT, Scope
-from pytest_flamegate.bricks.record import bucket
+from pytest_flamegate.bricks.record import find_bucket
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from tests.bricks.clocks import FakeClock, by_name
 
@@ -117,7 +117,8 @@ def test_many_calls_are_folded_without_loss(clock: FakeClock) -> None:
     assert held <= 3 * FOLD_AT
     assert (a.calls, a.self_ns) == (len(durations), sum(durations))
     assert a.durations == {
-        str(number): calls for number, calls in Counter(bucket(d + 1) for d in durations).items()
+        str(number): calls
+        for number, calls in Counter(find_bucket(d + 1) for d in durations).items()
     }
 
 
@@ -137,7 +138,7 @@ def test_buckets_are_those_of_single_durations(durations: list[int]) -> None:
         for duration in [1, *durations]:
             with brick("A"):
                 clock.pass_(duration)
-    counts = Counter(map(bucket, [1, *durations]))
+    counts = Counter(map(find_bucket, [1, *durations]))
     assert by_name(profiler.recorded())["A"].durations == {str(k): v for k, v in counts.items()}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.critical_path import by_name, critical_path
+from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     AsyncTask,
     Brick,
@@ -20,7 +20,7 @@ from pytest_flamegate.graph.graph import (
     Kernel,
     Layer,
     Transfer,
-    graph_of,
+    build_graph,
 )
 from tests.bricks.graphs import attention, call, in_a_row, recorded
 
@@ -37,7 +37,7 @@ def graph_with(nodes: list[Any], edges: Edges) -> ExecutionGraph:
 
 
 def test_siblings_in_sequence_add_up() -> None:
-    path = critical_path(graph_of(in_a_row([50, 200, 100])))
+    path = find_critical_path(build_graph(in_a_row([50, 200, 100])))
     assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
     assert path.steps == ((1, 50), (2, 200), (3, 100))
     assert path.slack_ns == (0, 0, 0, 0)
@@ -45,14 +45,14 @@ def test_siblings_in_sequence_add_up() -> None:
 
 def test_siblings_beside_each_other_do_not() -> None:
     nodes = [Layer(0), *(Brick(f"b{took}", 0, took, lane=took) for took in (50, 200, 100))]
-    path = critical_path(graph_with(nodes, [(0, each, "Contains") for each in (1, 2, 3)]))
+    path = find_critical_path(graph_with(nodes, [(0, each, "Contains") for each in (1, 2, 3)]))
     assert (path.length_ns, path.steps) == (200, ((2, 200),))
     assert path.slack_ns == (0, 150, 0, 100)
 
 
 @pytest.mark.parametrize("kernel", [Kernel("k", start_ns=20, end_ns=80), Kernel("k")])
 def test_a_nested_kernel_is_not_counted_twice(kernel: Kernel) -> None:
-    path = critical_path(graph_with([Brick("b", 0, 100), kernel], [(0, 1, "Launches")]))
+    path = find_critical_path(graph_with([Brick("b", 0, 100), kernel], [(0, 1, "Launches")]))
     assert path.length_ns == 100
     assert sum(path.self_ns) == 100
     assert path.slack_ns == (0, 0)
@@ -60,14 +60,14 @@ def test_a_nested_kernel_is_not_counted_twice(kernel: Kernel) -> None:
 
 def test_a_kernel_that_outlives_its_brick_waits_only_for_its_launch() -> None:
     nodes = [Brick("b", 0, 30), Kernel("k", start_ns=10, end_ns=100), Brick("next", 30, 60)]
-    path = critical_path(graph_with(nodes, [(0, 1, "Launches"), (0, 2, "Sequence")]))
+    path = find_critical_path(graph_with(nodes, [(0, 1, "Launches"), (0, 2, "Sequence")]))
     assert path.steps == ((0, 10), (1, 90))
     assert path.slack_ns == (0, 0, 40)
 
 
 def test_the_time_before_between_and_after_what_runs_within_is_ones_own() -> None:
     calls = [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)]
-    path = critical_path(graph_of(calls))
+    path = find_critical_path(build_graph(calls))
     assert path.steps == ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10))
     assert path.self_ns == (30, 20, 50)
 
@@ -76,11 +76,11 @@ def test_calls_that_take_no_time_are_no_circle() -> None:
     nodes = [Brick("outer", 0, 10), *(Brick(name, 5, 5) for name in "abc")]
     edges: Edges = [(0, 3, "Calls"), (0, 1, "Calls"), (0, 2, "Calls")]
     edges += [(1, 2, "Sequence"), (2, 3, "Sequence")]
-    assert critical_path(graph_with(nodes, edges)).length_ns == 10
+    assert find_critical_path(graph_with(nodes, edges)).length_ns == 10
 
 
 def test_every_kind_of_edge_orders() -> None:
-    path = critical_path(attention())
+    path = find_critical_path(attention())
     assert path.steps == ((5, 239_000),)
     assert path.wall_ns == 240_000
     # The other way is the brick, its kernel's copy and then the sampling: 200 + 20 + 10 µs.
@@ -98,7 +98,7 @@ def test_every_kind_of_edge_orders() -> None:
 )
 def test_times_that_contradict_an_edge_are_refused(kind: Any, nodes: Any, edge: Any) -> None:
     with pytest.raises(UndecidedError, match="'late'") as refused:
-        critical_path(graph_with(nodes, [(*edge, kind)]))
+        find_critical_path(graph_with(nodes, [(*edge, kind)]))
     assert refused.value.code == "E_GRAPH_ORDER"
 
 
@@ -107,7 +107,7 @@ def test_a_chain_longer_than_the_whole_is_refused() -> None:
     nodes = [Brick("b", 0, 10), Kernel("k"), Transfer("H2D", 1, 5, 30), Brick("next", 10, 20)]
     edges: Edges = [(0, 1, "Launches"), (1, 2, "DependsOn"), (0, 3, "Sequence")]
     with pytest.raises(UndecidedError, match="35 ns, and all together took 30 ns") as refused:
-        critical_path(graph_with(nodes, edges))
+        find_critical_path(graph_with(nodes, edges))
     assert refused.value.code == "E_GRAPH_ORDER"
 
 
@@ -122,7 +122,7 @@ def test_a_chain_longer_than_the_whole_is_refused() -> None:
 def test_a_circle_is_refused_by_name(edges: Edges, named: set[str]) -> None:
     graph = graph_with([Brick(name, 4, 4) for name in "abc"], [*edges])
     with pytest.raises(UndecidedError) as refused:
-        critical_path(graph)
+        find_critical_path(graph)
     assert refused.value.code == "E_GRAPH_CYCLE"
     told = refused.value.problem.rstrip(".").partition(": ")[2].split(" → ")
     assert {*told} == named
@@ -132,24 +132,24 @@ def test_a_circle_is_refused_by_name(edges: Edges, named: set[str]) -> None:
 @pytest.mark.parametrize("nodes", [[], [Layer(0), Kernel("k")]])
 def test_without_times_there_is_no_path(nodes: list[Any]) -> None:
     with pytest.raises(UndecidedError) as refused:
-        critical_path(graph_with(nodes, []))
+        find_critical_path(graph_with(nodes, []))
     assert refused.value.code == "E_GRAPH_EMPTY"
 
 
 @given(recorded())
 def test_in_one_lane_the_path_is_all_own_time(calls: list[BrickCall]) -> None:
-    graph = graph_of(calls)
-    path = critical_path(graph)
+    graph = build_graph(calls)
+    path = find_critical_path(graph)
     assert path.length_ns == sum(each.self_ns for each in calls) <= path.wall_ns
     assert sum(path.self_ns) == path.length_ns
     assert sum(own for _, own in path.steps) == path.length_ns
-    spent = by_name(graph, path)
+    spent = sum_path_by_name(graph, path)
     assert sum(own for _, own, _ in spent) == path.length_ns
 
 
 @given(recorded(lanes=3))
 def test_of_lanes_side_by_side_it_is_the_longest(calls: list[BrickCall]) -> None:
-    path = critical_path(graph_of(calls))
+    path = find_critical_path(build_graph(calls))
     lanes = [sum(each.self_ns for each in calls if each.lane == lane) for lane in range(3)]
     assert path.length_ns == max(lanes) <= path.wall_ns
 
@@ -174,7 +174,7 @@ def test_it_is_the_longest_of_all_paths(plan: tuple[list[int], set[tuple[int, in
         for number, (took, end) in enumerate(zip(durations, ends, strict=True))
     ]
     edges: Edges = [(b, a, "DependsOn") for a, b in sorted(waits)]
-    path = critical_path(graph_with(nodes, edges))
+    path = find_critical_path(graph_with(nodes, edges))
     chains = every_chain(len(durations), waits)
     lengths = {chain: sum(durations[each] for each in chain) for chain in chains}
     assert path.length_ns == max(lengths.values()) == max(ends)
@@ -199,4 +199,4 @@ def test_depth_is_no_matter() -> None:
         call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)
         for each in range(depth)
     ]
-    assert critical_path(graph_of(calls)).length_ns == 3 * depth
+    assert find_critical_path(build_graph(calls)).length_ns == 3 * depth

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel
-from pytest_flamegate.graph.text import dot
+from pytest_flamegate.graph.text import draw_dot
 from tests.bricks.graphs import attention
 from tests.tools import require
 
@@ -31,7 +31,11 @@ def rendered(graph: ExecutionGraph) -> ET.Element:
     require(program is not None, "Graphviz's dot is not installed")
     assert program is not None
     ended = subprocess.run(
-        [program, "-Tsvg"], input=dot(graph).encode(), capture_output=True, timeout=60, check=False
+        [program, "-Tsvg"],
+        input=draw_dot(graph).encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
     return ET.fromstring(ended.stdout)
@@ -71,7 +75,7 @@ def test_a_hostile_name_is_a_label_and_nothing_else(name: str) -> None:
 
 
 def test_the_text() -> None:
-    assert dot(attention()).splitlines() == [
+    assert draw_dot(attention()).splitlines() == [
         "digraph execution {",
         "  rankdir=TB;",
         "  node [shape=box, style=filled];",
@@ -98,4 +102,6 @@ def test_the_text() -> None:
 def test_all_of_a_launch_is_told() -> None:
     graph = ExecutionGraph()
     graph.add_node(Kernel("k", (1, 2, 3), (4, 5, 6), 7, 0xCBF29CE484222325, 0, 1500))
-    assert "k\\ngrid=1,2,3 block=4,5,6\\nsmem=7B\\nsource cbf29ce484222325\\n1.5µs" in dot(graph)
+    assert "k\\ngrid=1,2,3 block=4,5,6\\nsmem=7B\\nsource cbf29ce484222325\\n1.5µs" in draw_dot(
+        graph
+    )

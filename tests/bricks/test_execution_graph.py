@@ -8,9 +8,9 @@ import pytest
 
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.graph import graph as graph_graph
-from pytest_flamegate.graph.critical_path import critical_path
+from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Function, Kernel, Layer, Transfer
-from pytest_flamegate.graph.text import ascii_tree
+from pytest_flamegate.graph.text import draw_tree
 
 
 def graph_with(*nodes: Any) -> ExecutionGraph:
@@ -90,7 +90,7 @@ def test_the_graph_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph.parent(0) is None
 
 
-@pytest.mark.parametrize("use", [ascii_tree, critical_path])
+@pytest.mark.parametrize("use", [draw_tree, find_critical_path])
 def test_nodes_that_stand_in_themselves_are_named(use: Any) -> None:
     graph = graph_with(Brick("root", 0, 1), Brick("a"), Brick("b"), Brick("c"), Brick("beneath"))
     for source, target in ((1, 2), (2, 3), (3, 1), (3, 4)):
@@ -111,4 +111,4 @@ def test_a_long_circle_is_told_in_short() -> None:
     for each in range(20):
         graph.add_edge(each, (each + 1) % 20, "Sequence")
     with pytest.raises(UndecidedError, match="→ 12 more →"):
-        critical_path(graph)
+        find_critical_path(graph)

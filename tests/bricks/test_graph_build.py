@@ -7,12 +7,12 @@ from hypothesis import given
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer, graph_of, kernel_of
+from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer, build_graph, parse_kernel
 from tests.bricks.graphs import call, recorded
 
 
 def test_layer_brick_kernel_and_copy() -> None:
-    graph = graph_of(
+    graph = build_graph(
         [
             call("Embedding", 0, 5),
             call("QkvProjection", 10, 30, layer=0, elements=8, kernel="gemv<<<2,64,1>>> smem=16B"),
@@ -42,7 +42,7 @@ def test_layer_brick_kernel_and_copy() -> None:
 
 
 def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> None:
-    graph = graph_of(
+    graph = build_graph(
         [
             call("Forward", 0, 100),
             call("RmsNorm", 60, 70, layer=1, parent=0),
@@ -68,7 +68,7 @@ def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> Non
 
 
 def test_lanes_are_not_in_sequence_and_no_call_follows_one_that_still_ran() -> None:
-    graph = graph_of(
+    graph = build_graph(
         [call("a", 0, 10), call("b", 5, 20, lane=1), call("c", 12, 30), call("d", 15, 16)]
     )
     assert [edge[:2] for edge in graph.edges] == [(0, 2), (0, 3)]
@@ -85,7 +85,7 @@ def test_lanes_are_not_in_sequence_and_no_call_follows_one_that_still_ran() -> N
     ],
 )
 def test_a_kernel_is_read_from_what_a_brick_says(text: str, kernel: Kernel) -> None:
-    assert kernel_of(text) == kernel
+    assert parse_kernel(text) == kernel
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_kernel_is_read_from_what_a_brick_says(text: str, kernel: Kernel) -> N
 )
 def test_calls_that_cannot_be_are_refused(calls: list[BrickCall], code: str) -> None:
     with pytest.raises(UndecidedError) as refused:
-        graph_of(calls)
+        build_graph(calls)
     assert refused.value.code == code
 
 
 @given(recorded(lanes=3))
 def test_every_call_is_one_node_and_stands_where_it_ran(calls: list[BrickCall]) -> None:
-    graph = graph_of(calls)
+    graph = build_graph(calls)
     found = sorted(
         (getattr(node, "name", "D2H"), node.start_ns, node.end_ns)
         for node in graph.nodes
@@ -134,13 +134,13 @@ def test_calls_as_deep_as_no_recursion_goes_are_built() -> None:
         call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)
         for each in range(depth)
     ]
-    assert len(graph_of(calls).edges) == depth - 1
+    assert len(build_graph(calls).edges) == depth - 1
 
 
 def test_a_launch_is_looked_for_once_however_long_the_name_is() -> None:
     """A pattern that tried each of these spaces would take hours."""
     spaces = " " * 1_000_000
-    assert kernel_of(f"{spaces}x").grid is None
-    assert kernel_of(f"k{spaces}<<<1,2,3>>>").name == "k"
-    assert kernel_of("<<<1,2,3>>>").name == "<<<1,2,3>>>"
-    assert kernel_of("a<<<b<<<1,2,3>>>").name == "a<<<b"
+    assert parse_kernel(f"{spaces}x").grid is None
+    assert parse_kernel(f"k{spaces}<<<1,2,3>>>").name == "k"
+    assert parse_kernel("<<<1,2,3>>>").name == "<<<1,2,3>>>"
+    assert parse_kernel("a<<<b<<<1,2,3>>>").name == "a<<<b"

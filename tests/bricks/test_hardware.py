@@ -8,7 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flamegate.graph.roofline import available_bytes, instruction_set, last_level_cache_bytes
+from pytest_flamegate.graph.roofline import (
+    find_available_bytes,
+    find_cache_bytes,
+    find_instruction_set,
+)
 
 
 def cache(root: Path, cpu: int, index: int, *told: str) -> None:
@@ -32,25 +36,25 @@ def two_complexes(root: Path) -> None:
 )
 def test_a_shared_cache_counts_once(tmp_path: Path, cpus: tuple[int, ...], mebibytes: int) -> None:
     two_complexes(tmp_path)
-    assert last_level_cache_bytes(cpus, tmp_path) == mebibytes << 20
+    assert find_cache_bytes(cpus, tmp_path) == mebibytes << 20
 
 
 def test_no_third_level(tmp_path: Path) -> None:
     cache(tmp_path, 0, 0, "1", "Data", "32K", "0")
     cache(tmp_path, 0, 1, "2", "Unified", "4M", "0-3")
-    assert last_level_cache_bytes([0], tmp_path) == 4 << 20
+    assert find_cache_bytes([0], tmp_path) == 4 << 20
 
 
 def test_a_core_that_tells_nothing_makes_the_whole_unknown(tmp_path: Path) -> None:
     two_complexes(tmp_path)
-    assert last_level_cache_bytes([0, 7], tmp_path) is None
-    assert last_level_cache_bytes([], tmp_path) is None
+    assert find_cache_bytes([0, 7], tmp_path) is None
+    assert find_cache_bytes([], tmp_path) is None
 
 
 @pytest.mark.parametrize("size", ["", "K", "0K", "many", "32", "-1K"])
 def test_a_size_that_is_none_is_unknown(tmp_path: Path, size: str) -> None:
     cache(tmp_path, 0, 0, "3", "Unified", size, "0")
-    assert last_level_cache_bytes([0], tmp_path) is None
+    assert find_cache_bytes([0], tmp_path) is None
 
 
 @pytest.fixture
@@ -69,12 +73,12 @@ def test_a_control_group_limits_memory(tmp_path: Path) -> None:
     job.mkdir(parents=True)
     (job / "memory.max").write_text("max\n")
     (job / "memory.current").write_text("1000\n")
-    assert available_bytes(tmp_path) == 1 << 40
+    assert find_available_bytes(tmp_path) == 1 << 40
     (job.parent / "memory.max").write_text("5000\n")
     (job.parent / "memory.current").write_text("2000\n")
-    assert available_bytes(tmp_path) == 3000
+    assert find_available_bytes(tmp_path) == 3000
     (job.parent / "memory.current").write_text("6000\n")
-    assert available_bytes(tmp_path) == 0
+    assert find_available_bytes(tmp_path) == 0
 
 
 @pytest.mark.usefixtures("plenty")
@@ -85,7 +89,7 @@ def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
     group.mkdir(parents=True)
     (group / "memory.limit_in_bytes").write_text("700\n")
     (group / "memory.usage_in_bytes").write_text("200\n")
-    assert available_bytes(tmp_path) == 500
+    assert find_available_bytes(tmp_path) == 500
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_a_control_group_of_version_1_limits_memory(tmp_path: Path) -> None:
 def test_the_widest_instructions_are_named(tmp_path: Path, line: str, named: str) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\n{line}\n")
-    assert instruction_set(tmp_path) == named
+    assert find_instruction_set(tmp_path) == named
 
 
 @pytest.mark.parametrize(("machine", "named"), [("arm64", "NEON"), ("x86_64", "")])
@@ -109,4 +113,4 @@ def test_without_flags_only_arm_is_sure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, named: str
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    assert instruction_set(tmp_path) == named
+    assert find_instruction_set(tmp_path) == named

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.graph.roofline import Bandwidth, Roofline, roofline_of, roofline_sentence
+from pytest_flamegate.graph.roofline import Bandwidth, Roofline, compute_roofline, describe_roofline
 from pytest_flamegate.observe.gpu import DevicesSeen
 from pytest_flamegate.receipt.types import Metric
 from tests.made import bundle
@@ -58,7 +58,7 @@ class Seen:
 
 
 def of(seen: Seen, bandwidth: Bandwidth | None = BANDWIDTH, **more: Any) -> Roofline:
-    found = roofline_of(seen, bandwidth, **more)
+    found = compute_roofline(seen, bandwidth, **more)
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def test_all_inputs_known() -> None:
     assert found.bound == "memory"
     assert (found.missing, found.refusal) == ((), None)
     assert len(found.provenance) == 6
-    assert roofline_sentence(found) == (
+    assert describe_roofline(found) == (
         "at 61 % of this machine's read bandwidth (12.2 of 19.8 GB/s, 1 thread): 38.4 MB of "
         "weights and 0.2 MB of KV cache a token, 315 tokens/s; 0.5 operations a byte; bound by "
         "memory; AVX2; derived, never gated"
@@ -82,7 +82,7 @@ def test_all_inputs_known() -> None:
 
 def test_large_figures_are_told_without_an_exponent() -> None:
     found = replace(of(Seen()), tokens_per_second=2138.4, arithmetic_intensity=123.4)
-    told = roofline_sentence(found)
+    told = describe_roofline(found)
     assert "2,138 tokens/s; 123 operations a byte" in told
     assert "e+" not in told
 
@@ -99,8 +99,8 @@ def test_the_model_file_tells_where_the_engine_does_not() -> None:
     assert found.kv_bytes_per_token is None
     assert found.provenance["the weights' bytes a token"] == "counted: the model file"
     assert "the KV cache's bytes" in found.missing
-    assert "its KV cache, not known, is left out" in roofline_sentence(found)
-    assert "its 32 MiB of cache" in roofline_sentence(found)
+    assert "its KV cache, not known, is left out" in describe_roofline(found)
+    assert "its 32 MiB of cache" in describe_roofline(found)
 
 
 @pytest.mark.parametrize("peak", [None, 0.0, float("inf"), float("nan")])
@@ -127,7 +127,7 @@ def test_many_operations_a_byte_are_bound_by_compute() -> None:
 def test_without_a_bandwidth() -> None:
     found = of(Seen(), None, peak_flops=1e11)
     assert (found.fraction_of_bandwidth, found.bound, found.threads) == (None, None, None)
-    assert roofline_sentence(found).startswith(
+    assert describe_roofline(found).startswith(
         "not held against the read bandwidth, for lack of a measured bandwidth: 38.4 MB"
     )
 
@@ -137,7 +137,7 @@ def test_above_the_ceiling_is_refused() -> None:
     assert (found.fraction_of_bandwidth, found.bound) == (None, None)
     assert found.refusal is not None
     assert found.refusal.code == "E_ABOVE_CEILING"
-    sentence = roofline_sentence(found)
+    sentence = describe_roofline(found)
     assert sentence.startswith("E_ABOVE_CEILING: ")
     assert "1.01 times" in sentence
     assert "a cache of 32 MiB" in sentence
@@ -145,7 +145,7 @@ def test_above_the_ceiling_is_refused() -> None:
 
 def test_an_unknown_cache_is_not_named() -> None:
     found = of(Seen(), replace(BANDWIDTH, bytes_per_second=GB, cache_bytes=None))
-    assert "may fit into a cache, or" in roofline_sentence(found)
+    assert "may fit into a cache, or" in describe_roofline(found)
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,21 @@ def test_only_a_decode_that_was_clocked_here_counts(
 
 
 def test_nothing_known_is_no_roofline() -> None:
-    assert roofline_of(Seen(engine={}, model={"path": "x"}, metrics=()), BANDWIDTH) is None
+    assert compute_roofline(Seen(engine={}, model={"path": "x"}, metrics=()), BANDWIDTH) is None
 
 
 def test_a_device_is_not_held_against_its_hosts_memory() -> None:
     evidence = gpu_run().evidence
-    found = roofline_of(evidence, BANDWIDTH, instructions="AVX2", peak_flops=1e11)
+    found = compute_roofline(evidence, BANDWIDTH, instructions="AVX2", peak_flops=1e11)
     assert found is not None
     assert (found.backend, found.fraction_of_bandwidth, found.peak_flops) == ("CUDA", None, None)
     assert "a measured bandwidth" in found.missing
-    assert "CUDA" in roofline_sentence(found)
+    assert "CUDA" in describe_roofline(found)
 
 
 def test_evidence_as_it_is_written() -> None:
     evidence = bundle().evidence
-    found = roofline_of(evidence, BANDWIDTH)
+    found = compute_roofline(evidence, BANDWIDTH)
     assert found is not None
     rate = next(m.value for m in evidence.metrics if m.name == "decode_tokens_per_second")
     assert found.tokens_per_second == rate

@@ -16,16 +16,16 @@ from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks import brick as mark
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
-    KNOWN,
-    BrickPass,
+    KNOWN_BRICKS,
+    BrickRun,
     BrickTotals,
-    Lane,
-    bucket,
-    category_of,
+    ThreadTotals,
+    find_bucket,
+    find_category,
 )
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import from_plain, to_plain
-from pytest_flamegate.graph.table import Table, table_of, tabulate
+from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from tests.bricks.clocks import FakeClock
 from tests.bricks.factory import brick, passed
 
@@ -42,7 +42,7 @@ def test_layers_phases_and_processes_are_one_row() -> None:
         tokens=4,
         wall_ns=2500,
     )
-    table = table_of([one, one])
+    table = tabulate_runs([one, one])
     head, norm = table.rows
     assert (head.name, head.calls, head.total_ns, head.self_ns) == ("LmHead", 2, 2800, 2800)
     assert (norm.calls, norm.total_ns, norm.min_ns, norm.max_ns) == (6, 1200, 100, 300)
@@ -62,7 +62,7 @@ def test_layers_phases_and_processes_are_one_row() -> None:
 def test_a_brick_within_another_is_not_counted_twice() -> None:
     """The outer one's total is all of the time; shares are of own time, and leave no more."""
     outer = replace(brick("Layer", [1000]), self_ns=100)
-    table = table_of([passed(outer, brick("DownProjection", [900]), wall_ns=1000)])
+    table = tabulate_runs([passed(outer, brick("DownProjection", [900]), wall_ns=1000)])
     assert [(row.name, row.total_ns, row.self_ns) for row in table.rows] == [
         ("DownProjection", 900, 900),
         ("Layer", 1000, 100),
@@ -72,7 +72,7 @@ def test_a_brick_within_another_is_not_counted_twice() -> None:
 
 def test_the_rest_is_told_and_categories_add_up() -> None:
     bricks = [brick(name, [10 * n]) for n, name in enumerate(("RmsNorm", "Gate", "Up", "x"), 1)]
-    table = table_of([passed(*bricks, wall_ns=200)], top=1)
+    table = tabulate_runs([passed(*bricks, wall_ns=200)], top=1)
     assert [row.name for row in table.rows] == ["x"]
     assert table.rest is not None
     assert (table.rest.bricks, table.rest.calls, table.rest.self_ns) == (3, 3, 60)
@@ -81,10 +81,12 @@ def test_the_rest_is_told_and_categories_add_up() -> None:
         "Other": 40,
         "Norm": 10,
     }
-    assert table_of([passed(*bricks, wall_ns=200)], top=4).rest is None
+    assert tabulate_runs([passed(*bricks, wall_ns=200)], top=4).rest is None
 
 
-@given(st.lists(st.tuples(st.sampled_from([*KNOWN, "Mine"]), st.integers(1, 99)), min_size=1))
+@given(
+    st.lists(st.tuples(st.sampled_from([*KNOWN_BRICKS, "Mine"]), st.integers(1, 99)), min_size=1)
+)
 def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -> None:
     clock = FakeClock()
     with BrickProfiler(clock=clock) as profiler:
@@ -92,23 +94,23 @@ def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -
             with mark("Layer", category="Other"), mark(name):
                 clock.pass_(ns)
     recorded = profiler.recorded()
-    table = tabulate(recorded.totals, wall_ns=recorded.wall_ns)
+    table = tabulate_totals(recorded.totals, wall_ns=recorded.wall_ns)
     sums = {each.name: each.self_ns for each in table.categories}
     assert sum(sums.values()) == recorded.lanes[0].self_ns == recorded.wall_ns
-    assert sums.get("Norm", 0) == sum(ns for name, ns in calls if KNOWN.get(name) == "Norm")
+    assert sums.get("Norm", 0) == sum(ns for name, ns in calls if KNOWN_BRICKS.get(name) == "Norm")
 
 
 @pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
 def test_of_durations_that_there_are_not_no_quantile_is_told(bucket: str) -> None:
     odd = replace(brick("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
-    (row,) = tabulate([odd], wall_ns=20).rows
+    (row,) = tabulate_totals([odd], wall_ns=20).rows
     assert (row.total_ns, row.median_ns, row.p95_ns) == (10, None, None)
 
 
 def test_side_by_side_lanes_never_pass_a_hundred_percent() -> None:
-    lanes = (Lane("a", 900, 1), Lane("b", 800, 1))
+    lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
     both = replace(passed(brick("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
-    table = table_of([both])
+    table = tabulate_runs([both])
     assert (table.whole, table.lanes, table.coverage) == ("self", 2, near(0.9))
     assert sum(row.share for row in table.rows) == near(1.0)
 
@@ -122,7 +124,7 @@ def test_own_time_a_token_is_of_all_tokens() -> None:
         decode_tokens=3,
         wall_ns=1000,
     )
-    table = table_of([one])
+    table = tabulate_runs([one])
     assert (table.tokens, table.whole) == (4, "wall")
     assert [(row.name, row.share, row.per_token_ns) for row in table.rows] == [
         ("RmsNorm", near(0.8), near(200)),
@@ -133,30 +135,30 @@ def test_own_time_a_token_is_of_all_tokens() -> None:
 def test_the_sum_of_unlike_figures_is_worth_the_weakest() -> None:
     told = brick("RmsNorm", [5])
     rows = [told, replace(told, layer=1, provenance="ingested"), brick("LmHead", [1])]
-    table = tabulate(rows, wall_ns=100)
+    table = tabulate_totals(rows, wall_ns=100)
     assert [row.provenance for row in table.rows] == ["ingested", "measured_wall"]
     assert table.provenance == "ingested"
 
 
 def test_calls_that_are_known_as_a_sum_have_no_quantiles() -> None:
-    (row,) = tabulate([replace(brick("LmHead", [1, 3]), durations={})], wall_ns=10).rows
+    (row,) = tabulate_totals([replace(brick("LmHead", [1, 3]), durations={})], wall_ns=10).rows
     assert (row.median_ns, row.p95_ns, row.avg_ns) == (None, None, 2.0)
     assert (row.per_token_ns, row.calls_per_token) == (None, None)
 
 
 def test_no_quantile_lies_beyond_the_calls() -> None:
-    (row,) = tabulate([brick("LmHead", [1_000_000])], wall_ns=10**7).rows
+    (row,) = tabulate_totals([brick("LmHead", [1_000_000])], wall_ns=10**7).rows
     assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
 
 
 def test_one_name_in_two_categories_is_two_rows() -> None:
     rows = [brick("Gate", [5]), replace(brick("Gate", [3]), category="Other")]
-    assert [row.category for row in tabulate(rows, wall_ns=10).rows] == ["FFN", "Other"]
+    assert [row.category for row in tabulate_totals(rows, wall_ns=10).rows] == ["FFN", "Other"]
 
 
 def test_latency_from_enqueue_to_sync_is_no_time() -> None:
     waited = replace(brick("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700, durations={})
-    (row,) = tabulate([waited], wall_ns=1000).rows
+    (row,) = tabulate_totals([waited], wall_ns=1000).rows
     assert (row.self_ns, row.share, row.latency_ns) == (0, 0.0, 700)
 
 
@@ -170,15 +172,15 @@ def test_latency_from_enqueue_to_sync_is_no_time() -> None:
     ],
     ids=["no process", "no brick", "no call", "no time"],
 )
-def test_an_empty_run_is_refused(passes: list[BrickPass]) -> None:
+def test_an_empty_run_is_refused(passes: list[BrickRun]) -> None:
     with pytest.raises(UndecidedError) as raised:
-        table_of(passes)
+        tabulate_runs(passes)
     assert raised.value.code == "E_NO_BRICKS"
 
 
 def test_it_travels_as_data() -> None:
-    table = table_of([passed(brick("RmsNorm", [9]), brick("LmHead", [3]))], top=1)
-    assert from_plain(Table, json.loads(json.dumps(to_plain(table)))) == table
+    table = tabulate_runs([passed(brick("RmsNorm", [9]), brick("LmHead", [3]))], top=1)
+    assert from_plain(BrickTable, json.loads(json.dumps(to_plain(table)))) == table
 
 
 NAMES = st.sampled_from(["RmsNorm", "Qkv", "Gate", "Head", "mine", "other"])
@@ -190,19 +192,19 @@ def test_sums(calls: list[tuple[str, int]], idle_ns: int, top: int) -> None:
     totals = [
         BrickTotals(
             name=name,
-            category=category_of(name),
+            category=find_category(name),
             calls=1,
             total_ns=spent,
             self_ns=spent,
             min_ns=spent,
             max_ns=spent,
             layer=layer,
-            durations=MappingProxyType({str(bucket(spent)): 1}),
+            durations=MappingProxyType({str(find_bucket(spent)): 1}),
         )
         for layer, (name, spent) in enumerate(calls)
     ]
     self_ns = sum(spent for _, spent in calls)
-    table = tabulate(totals, wall_ns=self_ns + idle_ns, top=top)
+    table = tabulate_totals(totals, wall_ns=self_ns + idle_ns, top=top)
     own = [(row.self_ns, row.share) for row in table.rows]
     own += [(table.rest.self_ns, table.rest.share)] if table.rest is not None else []
     assert sum(spent for spent, _ in own) == self_ns == table.self_ns

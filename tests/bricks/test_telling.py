@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.bricks.record import BrickCall, BrickTotals, Lane, Recorded
-from pytest_flamegate.bricks.wire import MOST_CALLS, Told, read, tell
+from pytest_flamegate.bricks.record import BrickCall, BrickTotals, Recorded, ThreadTotals
+from pytest_flamegate.bricks.wire import MAX_TOKEN_CALLS, BrickReport, decode_report, encode_report
 from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ RECORDED = Recorded(
         ),
         BrickTotals("LmHead", "Other", 1, 50, 50, 50, 50, durations=MappingProxyType({"50": 1})),
     ),
-    lanes=(Lane("MainThread", 350, 3),),
+    lanes=(ThreadTotals("MainThread", 350, 3),),
     calls=(
         BrickCall("RmsNorm", 10, 110, 100, layer=3, phase="decode"),
         BrickCall("LmHead", 20, 70, 50, parent=0, kernel="gemv"),
@@ -39,12 +39,12 @@ RECORDED = Recorded(
 
 
 def test_it_comes_back_as_it_was() -> None:
-    for told in (Told(RECORDED), Told(RECORDED, left_out=True)):
-        assert read(tell(told)) == told
+    for told in (BrickReport(RECORDED), BrickReport(RECORDED, left_out=True)):
+        assert decode_report(encode_report(told)) == told
 
 
 def change(spoil: Callable[[dict[str, Any]], object]) -> str:
-    document = json.loads(tell(Told(RECORDED)))
+    document = json.loads(encode_report(BrickReport(RECORDED)))
     spoil(document)
     return json.dumps(document)
 
@@ -71,7 +71,7 @@ SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a bucket written twice": lambda it: it["totals"][0].update(durations={"01": 1, "1": 1}),
     "durations in a list": lambda it: it["totals"][0].update(durations=[1]),
     "a brick twice": lambda it: it["totals"].append(it["totals"][0]),
-    "too many calls": lambda it: it.update(calls=it["calls"] * MOST_CALLS),
+    "too many calls": lambda it: it.update(calls=it["calls"] * MAX_TOKEN_CALLS),
     "totals that are no list": lambda it: it.update(totals={}),
     "a call within itself": lambda it: it["calls"][0].update(parent=0),
     "a call within none that is told": lambda it: it["calls"][0].update(parent=2),
@@ -82,18 +82,18 @@ SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_anything_else_is_refused(spoil: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(ToolError) as refused:
-        read(change(spoil))
+        decode_report(change(spoil))
     assert refused.value.code == "E_BAD_BRICKS"
 
 
 def test_whoever_gave_a_name_that_is_too_long_is_told_how_long_it_may_be() -> None:
     with pytest.raises(ToolError) as refused:
-        read(change(SPOILED["a long kernel"]))
+        decode_report(change(SPOILED["a long kernel"]))
     assert "name bricks and kernels by at most 256 characters" in refused.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(ToolError) as refused:
-        read(text)
+        decode_report(text)
     assert refused.value.code == "E_BAD_BRICKS"

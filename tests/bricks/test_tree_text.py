@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, graph_of
-from pytest_flamegate.graph.text import ascii_tree, tree_line
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, build_graph
+from pytest_flamegate.graph.text import draw_tree, format_node
 from tests.bricks.graphs import attention, call
 
 TREE = """\
@@ -25,12 +25,12 @@ step  240.0µs engine.py:7
 def test_the_tree_of_recorded_calls() -> None:
     kernel = "batched_gemv <<<32,256,1>>> smem=4096B"
     calls = [call("QkvProjection", 0, 200_000, layer=0, elements=4096, kernel=kernel)]
-    assert ascii_tree(graph_of(calls)).encode() == TREE.encode()
+    assert draw_tree(build_graph(calls)).encode() == TREE.encode()
 
 
 def test_the_tree_of_every_kind() -> None:
-    assert ascii_tree(attention()).encode() == ALL.encode()
-    assert ascii_tree(ExecutionGraph()) == ""
+    assert draw_tree(attention()).encode() == ALL.encode()
+    assert draw_tree(ExecutionGraph()) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_tree_of_every_kind() -> None:
     ],
 )
 def test_no_number_of_a_launch_is_lost(kernel: Kernel, line: str) -> None:
-    assert tree_line(kernel) == line
+    assert format_node(kernel) == line
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_no_number_of_a_launch_is_lost(kernel: Kernel, line: str) -> None:
     ],
 )
 def test_a_name_steers_no_terminal(name: str, shown: str) -> None:
-    assert tree_line(Brick(name)) == shown
+    assert format_node(Brick(name)) == shown
 
 
 def test_a_tree_too_deep_for_a_screen_says_what_it_leaves_out() -> None:
@@ -69,6 +69,6 @@ def test_a_tree_too_deep_for_a_screen_says_what_it_leaves_out() -> None:
     for depth in range(1, 50_000):
         graph.add_node(Brick("b"))
         graph.add_edge(depth - 1, depth, "Calls")
-    lines = ascii_tree(graph).splitlines()
+    lines = draw_tree(graph).splitlines()
     assert len(lines) == 66
     assert lines[-1].strip() == f"└── … {50_000 - 65:,} deeper"

@@ -46,7 +46,7 @@ BANDWIDTH = Bandwidth(
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bricks, "known_bandwidth", lambda threads: BANDWIDTH)
+    monkeypatch.setattr(bricks, "find_known_bandwidth", lambda threads: BANDWIDTH)
 
 
 def evidence() -> Evidence:
@@ -131,8 +131,8 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     def refuse(threads: int) -> Bandwidth:
         raise ToolError("E_BANDWIDTH_MEMORY", "There is no room.", "Make some.")
 
-    monkeypatch.setattr(bricks, "known_bandwidth", lambda threads: None)
-    monkeypatch.setattr(bricks, "machine_bandwidth", refuse)
+    monkeypatch.setattr(bricks, "find_known_bandwidth", lambda threads: None)
+    monkeypatch.setattr(bricks, "measure_bandwidth", refuse)
     settings = Settings.from_values({}, root=tmp_path)
     shown, warnings = bricks_in(tmp_path, evidence(), settings, measure=True)
     assert shown is not None

@@ -191,7 +191,7 @@ def test_a_bandwidth_is_told_where_it_was_measured_and_not_measured_here(
     monkeypatch.setattr(process, "run", None)
     assert _bandwidth() == []
     known = Bandwidth(20e9, 15e9, 18e9, "sum-int64", 1 << 27, 9, 1, "", cached=True)
-    monkeypatch.setattr(roofline, "known_bandwidth", lambda: known)
+    monkeypatch.setattr(roofline, "find_known_bandwidth", lambda: known)
     ((name, good, words),) = _bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")

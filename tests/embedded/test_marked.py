@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.inject import inject
-from pytest_flamegate.child.embedded.marked import marked
+from pytest_flamegate.child.embedded.marks import mark_kernels
 from pytest_flamegate.child.embedded.serving import load_engine
 from pytest_flamegate.child.embedded.tokenizer import encode
 from pytest_flamegate.child.embedded.transformer import Transformer
@@ -22,6 +22,7 @@ from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickTotals, Recorded
+
 
 pytestmark = pytest.mark.measures
 
@@ -35,7 +36,7 @@ def functions() -> dict[str, Any]:
 
 
 def clocked(model: Transformer, prompt: str = PROMPT, tokens: int = TOKENS) -> Recorded:
-    with marked(model.weights), BrickProfiler() as profiler:
+    with mark_kernels(model.weights), BrickProfiler() as profiler:
         profiler.phase = "prefill"
         for _ in model.generate(prompt, tokens):
             profiler.phase = "decode"
@@ -102,18 +103,18 @@ def test_bytes_and_elements_follow_from_shapes(model: Transformer) -> None:
 def test_the_tokens_are_the_same_and_nothing_stays_marked(model: Transformer) -> None:
     before = functions()
     usual = list(model.generate(PROMPT, TOKENS))
-    with marked(model.weights), BrickProfiler():
+    with mark_kernels(model.weights), BrickProfiler():
         assert functions() != before
         assert list(model.generate(PROMPT, TOKENS)) == usual
     assert functions() == before
-    with pytest.raises(RuntimeError, match="stop"), marked(model.weights):
+    with pytest.raises(RuntimeError, match="stop"), mark_kernels(model.weights):
         raise RuntimeError("stop")
     assert functions() == before
 
 
 def test_marked_and_not_clocked_it_generates_the_same(model: Transformer) -> None:
     usual = list(model.generate(PROMPT, TOKENS))
-    with marked(model.weights):
+    with mark_kernels(model.weights):
         assert list(model.generate(PROMPT, TOKENS)) == usual
 
 
@@ -141,7 +142,7 @@ def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
     assert tokens.gi_code is transformer.Transformer.generate.__code__
     assert "__call__" not in vars(type(loaded))
     with loaded.mark_bricks():
-        assert functions()["rope"].__module__ == "pytest_flamegate.child.embedded.marked"
+        assert functions()["rope"].__module__ == "pytest_flamegate.child.embedded.marks"
 
 
 def test_a_pass_of_the_embedded_workload_covers_its_time() -> None:

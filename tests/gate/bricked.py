@@ -7,7 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Lane, bucket, category_of
+from pytest_flamegate.bricks.record import (
+    BrickRun,
+    BrickTotals,
+    ThreadTotals,
+    find_bucket,
+    find_category,
+)
 from pytest_flamegate.config.workload import BrickBudget, Thresholds
 
 if TYPE_CHECKING:
@@ -35,13 +41,13 @@ def row(
 ) -> BrickTotals:
     """All calls took ``call_us``, ``slow`` further ones ``slow_us``."""
     fast_ns, slow_ns = round(call_us * 1e3), round(slow_us * 1e3)
-    counts = {str(bucket(fast_ns)): calls}
+    counts = {str(find_bucket(fast_ns)): calls}
     if slow:
-        counts[str(bucket(slow_ns))] = slow
+        counts[str(find_bucket(slow_ns))] = slow
     took_ns = calls * fast_ns + slow * slow_ns
     made = BrickTotals(
         name=name,
-        category=category_of(name),
+        category=find_category(name),
         calls=calls + slow,
         total_ns=took_ns,
         self_ns=took_ns,
@@ -56,10 +62,10 @@ def row(
 
 def clocked(
     rows: Sequence[BrickTotals], *, pid: int = 1, coverage: float = 0.95, **changes: Any
-) -> BrickPass:
+) -> BrickRun:
     """One process's pass, whose only lane spent ``coverage`` of the wall time in its bricks."""
     own_ns = sum(each.self_ns for each in rows)
-    made = BrickPass(
+    made = BrickRun(
         pid=pid,
         started_ticks=100_000 + pid,
         sequences=1,
@@ -68,7 +74,7 @@ def clocked(
         wall_ns=round(own_ns / coverage) + pid,
         sync="none",
         totals=tuple(rows),
-        lanes=(Lane("main", own_ns, sum(each.calls for each in rows)),),
+        lanes=(ThreadTotals("main", own_ns, sum(each.calls for each in rows)),),
     )
     return replace(made, **changes)
 
@@ -79,7 +85,7 @@ def passes(
     *,
     first_pid: int = 700,
     **options: Any,
-) -> tuple[BrickPass, ...]:
+) -> tuple[BrickRun, ...]:
     """One process for each factor; each brick costs its time times that."""
     return tuple(
         clocked(

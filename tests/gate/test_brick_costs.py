@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.bricks.record import BrickPass, Lane
+from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import brick_costs, check_passes, common_window
 from tests.gate.bricked import CALLS, clocked, passes, row
@@ -69,7 +69,7 @@ def test_prefill_is_left_out_where_decode_is_told_apart() -> None:
     assert brick_costs([told], "all")["RmsNorm"].calls == pytest.approx((800 / 101,))
 
 
-def broken(**changes: object) -> tuple[BrickPass, ...]:
+def broken(**changes: object) -> tuple[BrickRun, ...]:
     first, *rest = passes(COSTS)
     return (replace(first, **changes), *rest)  # type: ignore[arg-type]
 
@@ -86,14 +86,17 @@ FIRST = passes(COSTS)[0]
         (broken(tokens=0), "E_NO_TOKENS"),
         (broken(wall_ns=FIRST.lanes[0].self_ns // 2), "E_BRICKS_CONTRADICT"),
         (broken(wall_ns=0), "E_BRICKS_CONTRADICT"),
-        (broken(lanes=(Lane("main", 1, 1),), wall_ns=FIRST.wall_ns // 2), "E_BRICKS_CONTRADICT"),
+        (
+            broken(lanes=(ThreadTotals("main", 1, 1),), wall_ns=FIRST.wall_ns // 2),
+            "E_BRICKS_CONTRADICT",
+        ),
         (broken(totals=(row("RmsNorm", 2.0, self_ns=10**9),)), "E_BRICKS_CONTRADICT"),
         (broken(totals=(row("RmsNorm", 2.0, self_ns=-1), row("Up", 2.0))), "E_BRICKS_CONTRADICT"),
         ((FIRST, *passes(COSTS)[:4]), "E_DUPLICATE_PROCESS"),
         ((replace(FIRST, pid=9), *passes(COSTS)), "E_CONSTANT_SAMPLES"),
     ],
 )
-def test_passes_that_cannot_be_judged(side: tuple[BrickPass, ...], code: str) -> None:
+def test_passes_that_cannot_be_judged(side: tuple[BrickRun, ...], code: str) -> None:
     with pytest.raises(UndecidedError) as raised:
         check_passes(side, "current side")
     assert raised.value.code == code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.bricks.record import Lane
+from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.config.workload import BrickBudget, Thresholds
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.schema import validate
@@ -25,7 +25,7 @@ from tests.gate.paired import shifted, sides
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.bricks.record import BrickPass
+    from pytest_flamegate.bricks.record import BrickRun
     from pytest_flamegate.gate import Signal, Verdict
 
 
@@ -35,12 +35,12 @@ RATES = ErrorRates(looks=2)
 TEN = allowing(RmsNorm=(None, 10.0))
 
 
-def slowed(by: float, brick: str = "RmsNorm", **options: Any) -> tuple[BrickPass, ...]:
+def slowed(by: float, brick: str = "RmsNorm", **options: Any) -> tuple[BrickRun, ...]:
     return passes({**COSTS, brick: COSTS[brick] * by}, drawn(Random(1), 0.01), **options)
 
 
 def bricks(
-    old: Sequence[BrickPass] | None, new: Sequence[BrickPass], thresholds: Thresholds
+    old: Sequence[BrickRun] | None, new: Sequence[BrickRun], thresholds: Thresholds
 ) -> Bricks:
     before = None if old is None else baseline(bricks=tuple(old))
     return judge_bricks(before, evidence(bricks=tuple(new)), thresholds, RATES)
@@ -143,7 +143,7 @@ def test_an_alias_is_the_brick_it_stands_for() -> None:
     assert (only(found).name, only(found).decision) == ("brick:QkvProjection", "regressed")
 
 
-def layered(by: tuple[float, ...], factors: Sequence[float], pid: int) -> tuple[BrickPass, ...]:
+def layered(by: tuple[float, ...], factors: Sequence[float], pid: int) -> tuple[BrickRun, ...]:
     return tuple(
         clocked(
             [row("RmsNorm", 2.0 * f * factor, layer=i) for i, f in enumerate(by)],
@@ -176,18 +176,18 @@ def test_calls_that_became_more_are_told() -> None:
     assert only(found).change_pct == pytest.approx(100.0, abs=1.0)
 
 
-def partly(name: str) -> tuple[BrickPass, ...]:
+def partly(name: str) -> tuple[BrickRun, ...]:
     """Passes of which the last does not show a brick."""
     *most, last = NEW
     rest = [each for each in last.totals if each.name != name]
     return (*most, clocked(rest, pid=last.pid))
 
 
-def told_as(provenance: Any) -> tuple[BrickPass, ...]:
+def told_as(provenance: Any) -> tuple[BrickRun, ...]:
     return slowed(9.0, provenance=provenance)
 
 
-def lasting(bucket: str) -> tuple[BrickPass, ...]:
+def lasting(bucket: str) -> tuple[BrickRun, ...]:
     """Passes in which the calls of a brick are told in a bucket of that name."""
     first, *others = NEW
     row, *rest = first.totals
@@ -224,7 +224,7 @@ BOTH = allowing(RmsNorm=(1.0, 10.0))
     ],
 )  # fmt: skip
 def test_what_cannot_be_judged_is_undecided_and_never_passes(
-    old: tuple[BrickPass, ...], new: tuple[BrickPass, ...], thresholds: Thresholds, expected: Any
+    old: tuple[BrickRun, ...], new: tuple[BrickRun, ...], thresholds: Thresholds, expected: Any
 ) -> None:
     found = bricks(old, new, thresholds)
     assert codes(found) == expected
@@ -250,7 +250,7 @@ def test_every_other_leaves_out_what_was_not_measured() -> None:
     assert (only(found).name, codes(found)) == ("brick:LmHead", [])
 
 
-def verdict_of(new: tuple[BrickPass, ...], thresholds: Thresholds, **options: Any) -> Verdict:
+def verdict_of(new: tuple[BrickRun, ...], thresholds: Thresholds, **options: Any) -> Verdict:
     return judge(
         baseline(bricks=OLD), evidence(bricks=new), thresholds, grade="OBSERVED", **options
     )
@@ -329,7 +329,7 @@ def test_an_empty_run_is_refused_and_not_scored() -> None:
     assert verdict_of((), BOTH).verdict == "inconclusive"
 
 
-def paired(base: tuple[BrickPass, ...], head: tuple[BrickPass, ...], by: float = 0.0) -> Verdict:
+def paired(base: tuple[BrickRun, ...], head: tuple[BrickRun, ...], by: float = 0.0) -> Verdict:
     old, new = sides(shifted(by), bricks=head)
     return judge_pairs(replace(old, bricks=base), new, BOTH, grade="X")
 
@@ -371,7 +371,7 @@ def test_two_lanes_may_together_take_longer_than_the_wall() -> None:
     new = tuple(
         replace(
             each,
-            lanes=(*each.lanes, Lane("other", each.lanes[0].self_ns, 1)),
+            lanes=(*each.lanes, ThreadTotals("other", each.lanes[0].self_ns, 1)),
             totals=(*each.totals, row("UpProjection", 50.0)),
         )
         for each in NEW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_flamegate.graph.table import table_of
+from pytest_flamegate.graph.table import tabulate_runs
 from pytest_flamegate.report.bricks import BricksShown
 from tests.bricks.factory import brick, passed
 
@@ -31,7 +31,7 @@ def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> Bric
         for pid in (11, 12, 13)
     ]
     return BricksShown(
-        table=table_of(passes, top=top),
+        table=tabulate_runs(passes, top=top),
         tree=(*TREE, text) if text else TREE,
         critical_path=text or "critical path: QkvProjection → LmHead, 410 µs of 500 µs",
         roofline=text or "at 61 % of this machine's read bandwidth (19.5 of 32.0 GB/s, 1 thread)",

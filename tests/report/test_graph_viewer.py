@@ -10,8 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static, Tree
 
-from pytest_flamegate.graph.critical_path import critical_path
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, graph_of
+from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, build_graph
 from pytest_flamegate.report import graph_viewer
 from pytest_flamegate.report.bricks import graph_text
 from pytest_flamegate.report.graph_viewer import Viewer
@@ -20,7 +20,7 @@ from tests.bricks.graphs import attention, in_a_row
 
 def driven(graph: ExecutionGraph, steps: Callable[[Pilot[None], Viewer], Awaitable[None]]) -> None:
     async def drive() -> None:
-        app = Viewer(graph, critical_path(graph))
+        app = Viewer(graph, find_critical_path(graph))
         async with app.run_test() as pilot:
             await pilot.pause()
             await steps(pilot, app)
@@ -73,7 +73,7 @@ def test_of_many_nodes_more_come_when_they_are_asked_for(monkeypatch: pytest.Mon
         await pilot.pause()
         assert lines(app)[5:] == ["Brick4  0.1µs"]
 
-    driven(graph_of(in_a_row([100] * 5)), steps)
+    driven(build_graph(in_a_row([100] * 5)), steps)
 
 
 def test_a_name_is_no_markup() -> None:
@@ -88,8 +88,8 @@ def test_a_name_is_no_markup() -> None:
 
 
 def test_the_text_has_the_tree_and_what_the_path_is_spent_in() -> None:
-    graph = graph_of(in_a_row([50_000, 200_000, 100_000]))
-    assert graph_text(graph, critical_path(graph)).splitlines()[5:] == [
+    graph = build_graph(in_a_row([50_000, 200_000, 100_000]))
+    assert graph_text(graph, find_critical_path(graph)).splitlines()[5:] == [
         "critical path 350.0µs, 100.0 % of the wall time of 350.0µs; most of it in:",
         "  200.0µs   57.1 %   Brick1",
         "  100.0µs   28.6 %   Brick2",
@@ -98,11 +98,11 @@ def test_the_text_has_the_tree_and_what_the_path_is_spent_in() -> None:
 
 
 def test_many_names_are_told_in_short() -> None:
-    graph = graph_of(in_a_row([1000] * 12))
-    assert graph_text(graph, critical_path(graph)).endswith("\n  and 2 other names")
+    graph = build_graph(in_a_row([1000] * 12))
+    assert graph_text(graph, find_critical_path(graph)).endswith("\n  and 2 other names")
 
 
 def test_a_path_of_no_time_is_told_as_such() -> None:
-    graph = graph_of(in_a_row([0]))
-    shown = graph_text(graph, critical_path(graph)).splitlines()[-1]
+    graph = build_graph(in_a_row([0]))
+    shown = graph_text(graph, find_critical_path(graph)).splitlines()[-1]
     assert shown == "critical path 0.0µs, 0.0 % of the wall time of 0.0µs"

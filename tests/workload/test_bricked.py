@@ -12,9 +12,9 @@ import pytest
 
 from pytest_flamegate.bricks import brick, marks
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.bricks.wire import read
-from pytest_flamegate.child import bricked, wire
-from pytest_flamegate.child.bricked import of_one_token
+from pytest_flamegate.bricks.wire import decode_report
+from pytest_flamegate.child import brick_run, wire
+from pytest_flamegate.child.brick_run import select_token_calls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Served
@@ -22,6 +22,7 @@ from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
 
 pytestmark = pytest.mark.measures
 
@@ -158,7 +159,9 @@ def test_an_engine_sets_its_marks_for_the_pass_alone() -> None:
     engine = Engine()
     seen: list[Any] = []
     list(engine("p", 1))
-    told = read(bricked.clocked(run_of(engine), 1, engine, lambda: None, seen.append))
+    told = decode_report(
+        brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, seen.append)
+    )
     (first, second) = sorted(told.recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)
@@ -175,13 +178,13 @@ def call(start_ns: int, parent: int | None = None) -> BrickCall:
 
 def test_calls_of_one_token_are_those_that_began_in_it() -> None:
     calls = (call(1), call(5), call(6, parent=1), call(7, parent=0), call(9))
-    assert of_one_token(calls, 5, 9) == (call(5), call(6, parent=0), call(7))
+    assert select_token_calls(calls, 5, 9) == (call(5), call(6, parent=0), call(7))
 
 
 def test_of_a_token_with_too_many_calls_none_is_told() -> None:
     calls = tuple(call(at) for at in range(10, 20))
-    assert of_one_token(calls, 10, 20, kept=10) is None
-    assert of_one_token(calls, 10, 20, kept=11) == calls
-    assert of_one_token(calls, 11, 20, kept=10) == calls[1:]
+    assert select_token_calls(calls, 10, 20, kept=10) is None
+    assert select_token_calls(calls, 10, 20, kept=11) == calls
+    assert select_token_calls(calls, 11, 20, kept=10) == calls[1:]
     many = tuple(call(at) for at in range(5000))
-    assert of_one_token(many, 0, 5000) is None
+    assert select_token_calls(many, 0, 5000) is None

@@ -22,9 +22,9 @@ class Engine(partial[Iterator[int]]):
     def mark_bricks(self) -> AbstractContextManager[None]:
         """Return a context within which every kernel is a brick."""
         # Whoever clocks no bricks loads nothing of them.
-        from pytest_flamegate.child.embedded.marked import marked
+        from pytest_flamegate.child.embedded.marks import mark_kernels
 
-        return marked(self._model.weights)
+        return mark_kernels(self._model.weights)
 
     @property
     def facts(self) -> Mapping[str, str]:

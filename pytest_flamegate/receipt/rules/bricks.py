@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.record import KNOWN, bounds_ns, bucket, canonical, number_of
+from pytest_flamegate.bricks.record import (
+    KNOWN_BRICKS,
+    compute_bucket_bounds_ns,
+    find_bucket,
+    parse_bucket,
+    resolve_alias,
+)
 from pytest_flamegate.core.text import shown
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.grades import Grade
@@ -14,7 +20,7 @@ from pytest_flamegate.receipt.rules.rule import Rulebook
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_flamegate.bricks.record import BrickPass, BrickTotals, Provenance, Sync
+    from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Provenance, Sync
     from pytest_flamegate.observe.observation import Run
     from pytest_flamegate.receipt.rules.subject import Case
 
@@ -114,7 +120,7 @@ def _bricks_totals(case: Case) -> Iterator[str]:
                 )
 
 
-def _unlike_itself(each: BrickPass) -> Iterator[str]:
+def _unlike_itself(each: BrickRun) -> Iterator[str]:
     """Yield bricks whose own time, or whose longest call, is longer than all of their calls.
 
     Over layers and phases: a call within its own brick counts where the outermost stands.
@@ -133,16 +139,17 @@ def _unlike_itself(each: BrickPass) -> Iterator[str]:
             )
 
 
-def _misnamed(each: BrickPass) -> Iterator[str]:
+def _misnamed(each: BrickRun) -> Iterator[str]:
     """Yield bricks that the clock would not have told so: what is told twice counts twice."""
     rows = Counter((row.name, row.layer, row.phase) for row in each.totals)
     for (name, _, _), times in rows.items():
         if times > 1:
             yield f"The brick {shown(name)} stands twice in one layer of process {each.pid}."
     for row in each.totals:
-        if canonical(row.name) != row.name:
-            yield f"Process {each.pid} tells of {shown(row.name)}, which is {canonical(row.name)}."
-        if KNOWN.get(row.name, row.category) != row.category:
+        known = resolve_alias(row.name)
+        if known != row.name:
+            yield f"Process {each.pid} tells of {shown(row.name)}, which is {known}."
+        if KNOWN_BRICKS.get(row.name, row.category) != row.category:
             yield f"Process {each.pid} tells of {shown(row.name)} as {row.category}."
 
 
@@ -151,16 +158,16 @@ def _fault(row: BrickTotals, *, nested: bool) -> str | None:
     least = most = 0
     numbers = []
     for name, calls in row.durations.items():
-        if (number := number_of(name)) is None:
+        if (number := parse_bucket(name)) is None:
             return f"a duration is called {shown(name)}"
-        low_ns, high_ns = bounds_ns(number)
+        low_ns, high_ns = compute_bucket_bounds_ns(number)
         least += calls * low_ns
         most += calls * high_ns
         numbers += [number] if calls else []
     told = sum(row.durations.values())
     if row.calls < 1 or told != row.calls:
         return f"{row.calls:,} calls are told, and the durations of {told:,}"
-    ends = (bucket(row.min_ns), bucket(row.max_ns))
+    ends = (find_bucket(row.min_ns), find_bucket(row.max_ns))
     if ends != (min(numbers), max(numbers)):
         return "the shortest and the longest call are others than those of its durations"
     if row.total_ns > most or (not nested and row.total_ns < max(least, row.self_ns)):
@@ -264,7 +271,7 @@ def _runs(case: Case) -> list[Run]:
     return [run for run in case.evidence.runs if run.role == "bricks"]
 
 
-def _pairs(case: Case) -> Iterator[tuple[BrickPass, Run]]:
+def _pairs(case: Case) -> Iterator[tuple[BrickRun, Run]]:
     """Yield each pass with its run; a pass without one is another rule's."""
     runs = {(run.pid, run.started_ticks): run for run in _runs(case)}
     for each in case.evidence.bricks:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.bricks.record import BrickTotals
-from pytest_flamegate.graph.traces import Ingested
+from pytest_flamegate.graph.traces import IngestedTrace
 from tests.profile.profiles import DATA as PROFILES
 
 DATA = Path(__file__).parent / "data"
@@ -67,5 +67,5 @@ def chrome(*events: dict[str, Any]) -> bytes:
     return json.dumps([{**each, "cat": "f"} for each in events]).encode()
 
 
-def named(found: Ingested) -> dict[str, BrickTotals]:
+def named(found: IngestedTrace) -> dict[str, BrickTotals]:
     return {each.name: each for each in found.totals}

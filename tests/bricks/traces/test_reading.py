@@ -9,10 +9,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from pytest_flamegate.bricks.record import BrickPass
+from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.graph import traces
-from pytest_flamegate.graph.traces import Ingested, read_trace
+from pytest_flamegate.graph.traces import IngestedTrace, read_trace
 from tests.bricks.traces import made
 
 FILES = {
@@ -47,8 +47,8 @@ def test_whatever_is_read_is_ingested_and_tells_no_tokens(name: str) -> None:
 
 def test_ingested_is_no_pass_and_cannot_become_measured() -> None:
     """Bricks are gated from passes alone; what is ingested is none, and says so by its type."""
-    assert not issubclass(Ingested, BrickPass)
-    assert not {"tokens", "sequences", "pid"} <= set(Ingested.__slots__)
+    assert not issubclass(IngestedTrace, BrickRun)
+    assert not {"tokens", "sequences", "pid"} <= set(IngestedTrace.__slots__)
     with pytest.raises(FrozenInstanceError):
         read_trace(made.TRUENO).provenance = "measured_wall"  # type: ignore[misc,assignment]
 

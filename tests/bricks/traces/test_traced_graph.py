@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
-from pytest_flamegate.graph.critical_path import critical_path
-from pytest_flamegate.graph.graph import Kernel, Transfer, graph_of
+from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.graph import Kernel, Transfer, build_graph
 from pytest_flamegate.graph.traces import read_trace
 from pytest_flamegate.run.open_bricks import open_graph
 from tests.bricks.traces import made
@@ -27,11 +27,11 @@ def test_a_real_trace_has_a_graph_and_a_critical_path(data: bytes, tmp_path: Pat
     found = read_trace(data)
     assert len(graph.nodes) == len(found.calls)
     assert found.wall_ns is not None
-    assert 0 < critical_path(graph).length_ns <= found.wall_ns
+    assert 0 < find_critical_path(graph).length_ns <= found.wall_ns
 
 
 def test_a_launch_and_a_copy_are_nodes_of_their_own() -> None:
-    graph = graph_of(
+    graph = build_graph(
         read_trace(
             torch(
                 event("cudaLaunchKernel", 0, 4, cat="cuda_runtime", args=LAUNCH),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pytest_flamegate.bricks.record import bucket, category_of
+from pytest_flamegate.bricks.record import find_bucket, find_category
 from tests.receipt.forgeries.book import ALL, EMBEDDED, SERVED, Book
 from tests.receipt.forgeries.draft import Draft
 
@@ -82,7 +82,7 @@ def _totals(
     took_ns = [source.randint(each_ns * 19 // 20, each_ns) for _ in range(calls)]
     return {
         "name": name,
-        "category": category_of(name),
+        "category": find_category(name),
         "calls": calls,
         "total_ns": sum(took_ns),
         "self_ns": sum(took_ns),
@@ -90,7 +90,7 @@ def _totals(
         "max_ns": max(took_ns),
         "layer": layer,
         "phase": phase,
-        "durations": {str(k): n for k, n in Counter(map(bucket, took_ns)).items()},
+        "durations": {str(k): n for k, n in Counter(map(find_bucket, took_ns)).items()},
     }
 
 

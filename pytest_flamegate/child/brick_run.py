@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.bricks.wire import MOST_CALLS, Told, tell
+from pytest_flamegate.bricks.wire import MAX_TOKEN_CALLS, BrickReport, encode_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 
-_KEPT = 2 * MOST_CALLS
+_KEPT = 2 * MAX_TOKEN_CALLS
 """An engine may go on after its last token, to find that there is no further one."""
 
 
-def clocked(
+def record_bricks(
     run: Run, times: int, engine: object, began: Callable[[], None], token: Callable[[Any], None]
 ) -> str:
     """Have ``run(times, began, token)`` generate with the clock on; return its record, as JSON.
@@ -46,9 +46,9 @@ def clocked(
         with kept.profiler:
             run(1, kept.began, kept.token)
     recorded = phases.profiler.recorded()
-    calls = of_one_token(kept.profiler.recorded().calls, *kept.last)
+    calls = select_token_calls(kept.profiler.recorded().calls, *kept.last)
     recorded = replace(recorded, wall_ns=wall_ns, calls=calls or ())
-    return tell(Told(recorded, left_out=calls is None))
+    return encode_report(BrickReport(recorded, left_out=calls is None))
 
 
 class _Phases:
@@ -82,7 +82,7 @@ class _Phases:
         self.last = (self.last[1], time.perf_counter_ns())
 
 
-def of_one_token(
+def select_token_calls(
     calls: Sequence[BrickCall], from_ns: int, to_ns: int, kept: int = _KEPT
 ) -> tuple[BrickCall, ...] | None:
     """Return the calls that began from ``from_ns`` on and before ``to_ns``.
@@ -92,7 +92,7 @@ def of_one_token(
     """
     chosen = [index for index, call in enumerate(calls) if from_ns <= call.start_ns < to_ns]
     lost = len(calls) >= kept and all(call.start_ns >= from_ns for call in calls)
-    if len(chosen) > MOST_CALLS or lost:
+    if len(chosen) > MAX_TOKEN_CALLS or lost:
         return None
     place = {index: number for number, index in enumerate(chosen)}
     return tuple(

@@ -27,7 +27,7 @@ _F32 = 4
 
 
 @contextmanager
-def marked(weights: Weights) -> Iterator[None]:
+def mark_kernels(weights: Weights) -> Iterator[None]:
     """Mark every kernel of this process that runs on ``weights`` as a brick, within the block.
 
     A product of gate and up in one is the brick GateUpProjection (FFN), rounding to 8 bits the

@@ -17,14 +17,14 @@ import numpy as np
 from pytest_flamegate.bricks.marks import FOLD_AT, Scope
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
-    KNOWN,
-    LONGEST_NAME,
-    MOST,
+    KNOWN_BRICKS,
+    MAX_COUNT,
+    MAX_NAME_CHARACTERS,
     BrickCall,
     BrickTotals,
-    bucket,
-    canonical,
-    is_name,
+    find_bucket,
+    is_valid_name,
+    resolve_alias,
 )
 from pytest_flamegate.core.errors import UsageError
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from asyncio import Task
-
     KeptKey = tuple[str, int | None, Phase, int]
 
 # Serial number, its parent's, start, end, self time, elements, bytes, key, kernel.
@@ -82,8 +80,8 @@ class Kept:
                 start_ns,
                 end_ns,
                 self_ns,
-                min(elements, MOST),
-                min(size, MOST),
+                min(elements, MAX_COUNT),
+                min(size, MAX_COUNT),
                 self._keys.setdefault(key, len(self._keys)),
                 self._kernels.setdefault(kernel, len(self._kernels)),
             )
@@ -125,7 +123,7 @@ class Categories:
     """The category of each brick: a known one's own, another's as it was declared."""
 
     def __init__(self) -> None:
-        self.declared: dict[str, Category] = dict(KNOWN)
+        self.declared: dict[str, Category] = dict(KNOWN_BRICKS)
 
     def declare(self, name: str, category: Category) -> None:
         """Note the category of a brick; ``UsageError`` ``E_BRICK_CATEGORY``."""
@@ -135,7 +133,7 @@ class Categories:
                 f"The brick {name!r} has the category {category!r}, which does not exist.",
                 f"Take one of {', '.join(CATEGORIES)}.",
             )
-        known = self.declared.setdefault(canonical(name), category)
+        known = self.declared.setdefault(resolve_alias(name), category)
         if known != category:
             raise UsageError(
                 "E_BRICK_CATEGORY",
@@ -156,7 +154,7 @@ def check_counts(name: str, elements: int, size: int, flops: int) -> None:
         counts = [operator.index(each) for each in (elements, size, flops)]
     except TypeError:
         raise uncounted(name) from None
-    if min(counts) < 0 or max(counts) > MOST:
+    if min(counts) < 0 or max(counts) > MAX_COUNT:
         raise uncounted(name)
 
 
@@ -171,10 +169,10 @@ def uncounted(name: str) -> UsageError:
 
 def check_kernel(name: str, kernel: str) -> None:
     """Raise ``UsageError`` ``E_BRICK_KERNEL`` unless ``kernel`` can be kept."""
-    if kernel != "" and not is_name(kernel):
+    if kernel != "" and not is_valid_name(kernel):
         raise UsageError(
             "E_BRICK_KERNEL",
-            f"The brick {name!r} names a kernel that is no text of at most {LONGEST_NAME} "
+            f"The brick {name!r} names a kernel that is no text of at most {MAX_NAME_CHARACTERS} "
             "characters.",
             "Give the kernel's name and launch as a short text, or leave it out.",
         )
@@ -309,7 +307,7 @@ class Figures:
         counts = np.bincount(tops - first)
         for top in np.flatnonzero(counts):
             edge = np.array(int(top) + first << _BELOW).view(np.float64)
-            self.durations[bucket(int(edge))] += int(counts[top])
+            self.durations[find_bucket(int(edge))] += int(counts[top])
 
     def merge(self, other: Figures) -> None:
         """Add all that ``other`` has."""
@@ -493,24 +491,24 @@ class LaneClock:
 
         ``UsageError`` ``E_BRICK_NAME`` or ``E_BRICK_LAYER``.
         """
-        if not is_name(name):
+        if not is_valid_name(name):
             raise UsageError(
                 "E_BRICK_NAME",
-                f"{str(name)[:LONGEST_NAME]!a} is no name of a brick.",
-                f"Give a text of 1 to {LONGEST_NAME} characters.",
+                f"{str(name)[:MAX_NAME_CHARACTERS]!a} is no name of a brick.",
+                f"Give a text of 1 to {MAX_NAME_CHARACTERS} characters.",
             )
         try:
             number = None if layer is None else operator.index(layer)
         except TypeError:
             number = -1
-        if number is not None and not 0 <= number <= MOST:
+        if number is not None and not 0 <= number <= MAX_COUNT:
             raise UsageError(
                 "E_BRICK_LAYER",
                 f"The brick {name!r} is in layer {layer!r}, which is no whole number from 0 up.",
                 "Number layers with integers, or leave the layer out.",
             )
         # One string object for each name: whether two calls are of one brick is asked by `is`.
-        known = sys.intern(str(canonical(name)))
+        known = sys.intern(str(resolve_alias(name)))
         with self._lock:
             cells = self.cells.setdefault(known, {})
             if number not in cells:
@@ -533,7 +531,7 @@ class LaneClock:
         """Yield the figures of each brick, layer and phase; under the lock."""
         for phase, names in self._phases.items():
             for name, cells in names.items():
-                if canonical(name) == name:
+                if resolve_alias(name) == name:
                     for layer, cell in cells.items():
                         yield (name, layer, phase), cell.figures()
 
