@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
@@ -181,3 +182,20 @@ def shown(value: object) -> str:
 def _quoted(text: str, most: int) -> str:
     cut = text if len(text) <= most else text[:most] + "..."
     return json.dumps(cut).replace("\x7f", "\\u007f")
+
+
+IMPLAUSIBLE = 1e18
+"""No time, rate or count reaches this. Only such a value is written with an exponent."""
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits: ``0.5126``, ``518``, ``2,890``."""
+    if not math.isfinite(value):
+        return "not finite"
+    if value == 0:
+        return "0"
+    # The exponent of the rounded value: 9.996 has one digit before the point less than 10.0.
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    if not 1.0 / IMPLAUSIBLE < abs(value) < IMPLAUSIBLE:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}"

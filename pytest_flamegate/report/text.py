@@ -8,7 +8,8 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import escaped_character
+from pytest_flamegate.core.text import IMPLAUSIBLE, escaped_character
+from pytest_flamegate.core.text import significant as significant  # the pages call text.significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,37 +39,16 @@ def percent(value: float) -> str:
     return f"{tidy(value)} %"
 
 
-_UNHEARD_OF = 18
-"""Powers of ten that no time, rate or count of ours has."""
-
-
 def tidy(value: float, digits: int = 1) -> str:
     """Return ``value`` rounded to ``digits`` decimals without a trailing ``.0`` or a ``-0``."""
     if not math.isfinite(value):
         return "not finite"
     text = f"{value:,.{digits}f}"
-    if abs(value) >= 10.0**_UNHEARD_OF:
+    if abs(value) >= IMPLAUSIBLE:
         return significant(value)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` significant digits: ``0.5126``, ``518``.
-
-    An exponent has only what nobody measures: it would be a line of noughts.
-    """
-    if not math.isfinite(value):
-        return "not finite"
-    if value == 0:
-        return "0"
-    # The exponent of the rounded value: 9.996 has one digit before the point less than 10.0.
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    if abs(exponent) >= _UNHEARD_OF:
-        return f"{value:.{digits - 1}e}"
-    decimals = digits - 1 - exponent
-    return f"{value:,.{max(decimals, 0)}f}"
 
 
 def seconds(value: float) -> str:
