@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-PROFILERS = ("auto", "perf", "py-spy", "tachyon", "callgrind", "none")
+PROFILERS = ("auto", "perf", "py-spy", "callgrind", "none")
 SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, passed_over, profilers
+from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, profilers
 from pytest_flamegate.profile.profilers.perf import python_flags
 
 pytestmark = pytest.mark.measures
@@ -73,22 +71,6 @@ def test_where_none_can_every_reason_is_named(
         assert expected in str(refused.value)
 
 
-@pytest.mark.parametrize(("version", "told"), [((3, 14, 2), 1), ((3, 15, 0), 2)])
-def test_a_python_that_does_not_bring_tachyon_is_no_failure_of_it(
-    version: tuple[int, int, int], told: int
-) -> None:
-    no_tachyon = replace(NO_SPY, profiler="tachyon", reason="unable to access")
-    probes = {probe.profiler: probe for probe in (NO_SPY, no_tachyon, BOTH)}
-    setup = Setup(python=version)
-    chosen = choose("auto", setup, probes)
-    assert chosen.name == "perf"
-    found = passed_over(chosen, setup, probes)
-    assert [words.split(" ", 1)[0] for words in found] == ["py-spy", "tachyon"][:told]
-    with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
-        choose("auto", setup, {**probes, "perf": NO_PERF})
-    assert ("tachyon" in str(refused.value)) == (told == 2)
-
-
 def test_the_one_asked_for_fails_in_its_own_words() -> None:
     with pytest.raises(ToolError, match="E_PROFILER_DENIED") as refused:
         choose("py-spy", Setup(), {"py-spy": NO_SPY})
@@ -99,7 +81,7 @@ def test_the_one_asked_for_fails_in_its_own_words() -> None:
 def test_an_unknown_name_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="E_UNKNOWN_PROFILER") as refused:
         choose("gprof", Setup())
-    assert "auto, py-spy, tachyon, perf, none" in refused.value.remedy
+    assert "auto, py-spy, perf, none" in refused.value.remedy
 
 
 def test_only_what_is_needed_is_tried() -> None:

@@ -88,7 +88,6 @@ def test_the_library_is_the_first_that_is_installed(monkeypatch: pytest.MonkeyPa
         ("xllamacpp", "py-spy", True, True),
         ("llama-cpp-python", "py-spy", True, False),
         ("llama-cpp-python", "py-spy", False, True),
-        ("llama-cpp-python", "tachyon", False, True),
     ],
 )
 def test_a_profiler_that_would_see_nothing_is_refused(

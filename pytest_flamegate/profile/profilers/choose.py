@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile.profilers import perf, pyspy, tachyon
+from pytest_flamegate.profile.profilers import perf, pyspy
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 
 if TYPE_CHECKING:
@@ -74,14 +74,11 @@ def _refusal() -> ToolError:
 AUTO = "auto"
 PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
     "py-spy": pyspy.make,
-    "tachyon": tachyon.make,
     "perf": perf.make,
     "none": make,
 }
 """A new profiler is a file and a line here. ``auto`` tries them in this order for Python
 engines, and from the last to the first for native ones."""
-SINCE: dict[str, tuple[int, ...]] = {"tachyon": tachyon.SINCE}
-"""The first Python that brings a profiler: on an older one ``auto`` is silent about it."""
 
 
 def profilers(setup: Setup) -> dict[str, Profiler]:
@@ -139,7 +136,7 @@ def passed_over(chosen: Profiler, setup: Setup, probes: MutableMapping[str, Prob
 
 
 def _in_order(setup: Setup) -> list[str]:
-    known = [name for name in PROFILERS if name != "none" and SINCE.get(name, ()) <= setup.python]
+    known = [name for name in PROFILERS if name != "none"]
     return known if setup.python_engine else known[::-1]
 
 
