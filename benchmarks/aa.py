@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
-from pytest_flamegate.profile import PROFILERS, Setup
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.known_split import PARTS, c_program, parts, python_program
 from benchmarks.tables import Table
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.profile import PROFILERS, Setup
 from pytest_flamegate.profile.profilers import callgrind
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

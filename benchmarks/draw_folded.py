@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 from benchmarks.fold_script import profile_of
-from pytest_flamegate.profile.folded import unfold
+from pytest_flamegate.profile.folded import parse_folded
 from pytest_flamegate.profile.profilers.perf_script import Script
 from pytest_flamegate.report.flame_svg import flamegraph
 
 
 def main(folded: Path, picture: Path) -> None:
     """Read one file, write the other."""
-    stacks = unfold(folded.read_text(encoding="utf-8"))
+    stacks = parse_folded(folded.read_text(encoding="utf-8"))
     profile = profile_of(Script(stacks=dict(stacks)))
     svg = flamegraph(profile, title=folded.stem, subtitle="", cpu_s_per_token=None)
     picture.write_text(svg, encoding="utf-8")

@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pytest_flamegate.profile.folded import fold
+from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.perf_script import BLOCK_BYTES, Script, parse_script
 
@@ -36,7 +36,7 @@ def main(printed: Path, folded: Path) -> None:
     """Read one file, write the other."""
     with printed.open("rb") as stream:
         script = parse_script(iter(partial(stream.read, BLOCK_BYTES), b""))
-    folded.write_text(fold(profile_of(script)), encoding="utf-8")
+    folded.write_text(fold_profile(profile_of(script)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ Frames = tuple[bytes, ...]
 
 def recorded(call_graph: str, runs: int = RUNS) -> list[Frames]:
     """Return the samples of real runs. Raises ``ToolError``."""
-    program = trial.find("perf", INSTALL)
+    program = trial.find_program("perf", INSTALL)
     samples = [sample for _ in range(runs) for sample in split(_printed(program, call_graph))]
     if not samples:
         raise ToolError("E_NO_SAMPLES", "perf recorded no sample.", "Try again.")
@@ -49,7 +49,7 @@ def _printed(program: str, call_graph: str) -> bytes:
         record = ["record", "-e", EVENT, "-F", str(RATE_HZ), "-N", "--call-graph", call_graph]
         engine = [sys.executable, "-m", "pytest_flamegate.child.embedded", "--prompt", "Once"]
         engine += ["--max-tokens", str(TOKENS)]
-        environment = perf.environment()
+        environment = perf.perf_environment()
         subprocess.run(
             [program, *record, "-o", str(raw), "--", *engine],
             env=environment,

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 from benchmarks.passage import passage
 from benchmarks.tables import Table
 from pytest_flamegate.core.clocks import total
-from pytest_flamegate.profile import PROFILERS, Profiler, Setup
+from pytest_flamegate.profile.profilers.base import Profiler, Setup
+from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_flamegate.core.clocks import Interval
     from pytest_flamegate.observe.served import ServedProcess
-    from pytest_flamegate.profile import Probe
+    from pytest_flamegate.profile.profilers.base import Probe
 
 
 PAIRS = 24

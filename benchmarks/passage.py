@@ -13,8 +13,10 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
-from pytest_flamegate.profile import PROFILERS, Setup, cut
 from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import PROFILERS
+from pytest_flamegate.profile.stacks import trim_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +39,7 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
             yield served
         finally:
             pid = served.pid
-    jitdump.clean(pid)  # what -X perf_jit wrote is whole only once its process has ended
+    jitdump.remove_jit_files(pid)  # what -X perf_jit wrote is whole only once its process has ended
 
 
 def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:
@@ -56,4 +58,4 @@ def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:
                 raw = recording.stop()
             finally:
                 recording.close()
-        return cut(profiler.parse(raw))
+        return trim_stacks(profiler.parse(raw))

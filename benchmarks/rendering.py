@@ -14,7 +14,7 @@ from benchmarks import folders
 from benchmarks.folding import MILLION, OURS
 from benchmarks.passage import profiled
 from benchmarks.timed import alternating, table
-from pytest_flamegate.profile.folded import fold
+from pytest_flamegate.profile.folded import fold_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def tables(brief: bool) -> Iterator[Table]:
         for profiler in ("py-spy", "perf"):
             real = profiled(profiler, PROFILED_S / scale, RATE_HZ)
             folded = directory / f"real-{profiler}.folded"
-            folded.write_text(fold(grown(real, MILLION)), encoding="utf-8")
+            folded.write_text(fold_profile(grown(real, MILLION)), encoding="utf-8")
             what = f"{MILLION:,} samples of the passage, {profiler}, {len(real.stacks):,} stacks"
             yield drawn(what, folded, rounds)
 

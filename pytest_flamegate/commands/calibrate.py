@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.progress import StreamProgress
     from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.gate.statistics import Count
-    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.calibrate import Supported
     from pytest_flamegate.run.calibration import Calibration
     from pytest_flamegate.run.session import Session

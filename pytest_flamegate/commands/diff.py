@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_flamegate.profile.difference import Difference
+    from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.receipt.imports import ImportedMetric
     from pytest_flamegate.run.difference import Seen
 
@@ -187,19 +187,19 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _seen(path: Path) -> Seen:
-    from pytest_flamegate.profile.frames import prefixes
+    from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.run.difference import Seen
     from pytest_flamegate.run.open import open_profile
 
-    opened = open_profile(path, prefixes(Path.cwd()))
+    opened = open_profile(path, path_prefixes(Path.cwd()))
     if opened.evidence is None:
         return Seen(str(path), opened.profile)
     return Seen.of(str(path), opened.profile, opened.evidence)
 
 
-def _write(found: Difference, parsed: argparse.Namespace) -> list[Path]:
+def _write(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:
     """Write the picture, the page and both folded stacks; return where."""
-    from pytest_flamegate.profile import fold
+    from pytest_flamegate.profile.folded import fold_profile
     from pytest_flamegate.receipt import store
     from pytest_flamegate.report import difference_svg, flamegraph_html
 
@@ -224,5 +224,5 @@ def _write(found: Difference, parsed: argparse.Namespace) -> list[Path]:
     store.write_atomic(picture, difference_svg(found, title=title, subtitle="").encode())
     store.write_atomic(page, html.encode())
     for path, side in sides.items():
-        store.write_atomic(path, fold(side.profile).encode())
+        store.write_atomic(path, fold_profile(side.profile).encode())
     return [picture, page, *sides]

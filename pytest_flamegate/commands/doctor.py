@@ -14,7 +14,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.core.text import escape
 
 if TYPE_CHECKING:
-    from pytest_flamegate.profile import Probe, Setup
+    from pytest_flamegate.profile.profilers.base import Probe, Setup
 
 
 _GOOD, _BAD = "ok", "--"
@@ -29,23 +29,24 @@ def add(subparsers: common.Subparsers) -> None:
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
     from pytest_flamegate.observe.machine import identity
-    from pytest_flamegate.profile import Setup, profilers
-    from pytest_flamegate.profile.profilers import callgrind
-    from pytest_flamegate.profile.profilers import errors as permissions
+    from pytest_flamegate.profile.profilers.base import Setup
+    from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
+    from pytest_flamegate.profile.profilers.choose import make_profilers
+    from pytest_flamegate.profile.profilers.errors import read_permissions
 
     machine = identity()
     common.say(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
-    made = [each for each in profilers(Setup()).values() if each.name != "none"]
+    made = [each for each in make_profilers(Setup()).values() if each.name != "none"]
     probes = {each.name: each.probe() for each in made}
     for probe in probes.values():
         for line in _probe_lines(probe):
             common.say(line)
-    for line in _counts_lines(callgrind.probe()):
+    for line in _counts_lines(probe_callgrind()):
         common.say(line)
-    common.say(f"{'allowed':<14} {permissions.read().words}")
+    common.say(f"{'allowed':<14} {read_permissions().words}")
     for name, good, words in (
         *_clocks(),
         _gpu(),
@@ -68,10 +69,10 @@ def run(_: argparse.Namespace) -> int:
 def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
     """Say which profiler a run takes, in the words of a run."""
     from pytest_flamegate.core.errors import FlamegateError
-    from pytest_flamegate.profile import choose, passed_over
+    from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
 
     try:
-        profiler = choose("auto", setup, probes)
+        profiler = choose_profiler("auto", setup, probes)
     except FlamegateError as error:
         return [
             "no profiler sees them here; tokens per second can still be gated: "
@@ -84,7 +85,7 @@ def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
     unseen = "" if other else f"; {'native' if setup.python_engine else 'Python'} ones are not seen"
     return [
         f"a gate runs here: pytest --flamegate ({profiler.name} samples {seen} frames{unseen})",
-        *passed_over(profiler, setup, probes),
+        *explain_fallbacks(profiler, setup, probes),
     ]
 
 

@@ -34,8 +34,8 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Export the profile."""
-    from pytest_flamegate.profile.formats.writing import BINARY, export_profile
-    from pytest_flamegate.profile.frames import prefixes
+    from pytest_flamegate.profile.formats.registry import BINARY, export_profile
+    from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.receipt import store
     from pytest_flamegate.run.open import open_profile
 
@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
             f"{parsed.format} is a binary format, and standard output is a terminal.",
             "Say -o FILE.",
         )
-    opened = open_profile(parsed.path, prefixes(Path.cwd()))
+    opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
     data = export_profile(opened.profile, parsed.format, opened.name)
     if parsed.output is None:
         common.put(data)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from pytest_flamegate.profile import Profile
+    from pytest_flamegate.profile.model import Profile
 
 
 def recognises(data: bytes) -> bool:
@@ -114,30 +114,29 @@ class Importer(NamedTuple):
 
 def run(parsed: argparse.Namespace) -> int:
     """Import the file with the first importer that knows it."""
-    from pytest_flamegate.profile.formats.reading import read_file, unknown_format, unpacked
+    from pytest_flamegate.profile.formats.registry import read_file, unknown_format_error, unpack
 
-    data = unpacked(read_file(parsed.file))
+    data = unpack(read_file(parsed.file))
     for importer in IMPORTERS:
         if importer.recognises(data):
             return importer.run(data, parsed)
-    raise unknown_format(data)
+    raise unknown_format_error(data)
 
 
 def _is_profile(data: bytes) -> bool:
-    from pytest_flamegate.profile.formats.reading import format_of
+    from pytest_flamegate.profile.formats.registry import detect_format
 
-    return format_of(data) is not None
+    return detect_format(data) is not None
 
 
 def _profile(data: bytes, parsed: argparse.Namespace) -> int:
-    from pytest_flamegate.profile.formats.reading import parse_profile
-    from pytest_flamegate.profile.formats.writing import export_profile
-    from pytest_flamegate.profile.frames import prefixes
+    from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
+    from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.receipt.artifacts import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph, flamegraph_html
 
     name = _name(parsed)
-    profile = parse_profile(data, prefixes(Path.cwd()))
+    profile = parse_profile(data, path_prefixes(Path.cwd()))
     origin = f"imported from {parsed.file.name}"
     picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
     page = flamegraph_html(profile, title=name, subtitle=origin, cpu_s_per_token=None)
@@ -204,11 +203,11 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
 
 def _told(profile: Profile) -> list[str]:
     """Return the hottest functions, and what the file did not tell."""
-    from pytest_flamegate.profile import hotspots
+    from pytest_flamegate.profile.hotspots import rank_hotspots
     from pytest_flamegate.report import text as figures
     from pytest_flamegate.report.text import clip, columns, visible
 
-    spots = [spot for spot in hotspots(profile) if spot.self_samples]
+    spots = [spot for spot in rank_hotspots(profile) if spot.self_samples]
     rows = [
         (figures.share(spot.self_share), clip(visible(spot.name), 60), visible(spot.module))
         for spot in spots[:_HOTTEST]

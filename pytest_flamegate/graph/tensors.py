@@ -111,10 +111,10 @@ def count_l2(argv: Sequence[str], *, timeout_s: float) -> HitRate | None:
 
     A program that fails has no rate. Raises ``ProfilerError`` E_PROFILER_ABSENT without perf.
     """
-    perf = trial.find("perf", _TODO)
+    perf = trial.find_program("perf", _TODO)
     for pair in L2_EVENTS:
         command = [perf, "stat", "-x,", "-e", ",".join(pair), "--", *argv]
-        done = process.run(command, timeout_s=timeout_s, env=profilers_perf.environment())
+        done = process.run(command, timeout_s=timeout_s, env=profilers_perf.perf_environment())
         counted = read_perf_stat(done.stderr.decode("utf-8", "replace"))
         if not done.returncode and (rate := l2_hit_rate(counted)) is not None:
             return rate

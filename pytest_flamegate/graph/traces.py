@@ -28,26 +28,26 @@ from pytest_flamegate.core.text import decode, escape
 from pytest_flamegate.engines.figure_sources import QuantDispatch, phases_us
 from pytest_flamegate.engines.figures import Heard
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH
-from pytest_flamegate.profile.formats.reading import unpacked
+from pytest_flamegate.profile.formats.registry import unpack
 from pytest_flamegate.profile.formats.traces import (
     ON_GPU,
     ONNX_TRACE_SOURCE,
+    TORCH_TRACE_SOURCE,
     TraceError,
-    complete_events,
     is_onnx_trace,
     is_torch_trace,
-    loads,
-    onnx_events,
-    onnx_operator,
-    torch_events,
-    torch_frame,
+    make_torch_frame,
+    operator_name,
+    parse_events,
+    parse_trace_json,
+    read_onnx_events,
+    read_torch_events,
 )
-from pytest_flamegate.profile.formats.traces import SOURCE as TORCH_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_flamegate.profile.formats.traces import Event
+    from pytest_flamegate.profile.formats.traces import TraceEvent
 
 
 MAX_NAMES = 10_000
@@ -367,49 +367,49 @@ def is_chrome_trace(data: bytes) -> bool:
 def read_chrome(data: bytes) -> IngestedTrace:
     """Return the events of each thread and stream. Raises what ``nested`` raises."""
     if is_torch_trace(data):
-        return _torch(torch_events(data))
-    document = loads(data)
+        return _torch(read_torch_events(data))
+    document = parse_trace_json(data)
     events = document.get("traceEvents") if isinstance(document, dict) else document
-    found = complete_events(events)
+    found = parse_events(events)
     return nested([_span(each, each.name, _thread(each)) for each in found], "chrome")
 
 
-def _torch(events: Sequence[Event]) -> IngestedTrace:
+def _torch(events: Sequence[TraceEvent]) -> IngestedTrace:
     launched = _launches(events)
     spans: list[Span] = []
     for each in events:
         if each.category in ON_GPU:
             spans.append(_on_gpu(each))
             continue
-        frame = torch_frame(each)
+        frame = make_torch_frame(each)
         name = f"{frame.name} ({frame.module})" if each.category == "python_function" else ""
         kernel = launched.get(_correlation(each) or 0, "")
         spans.append(_span(each, name or frame.name, _thread(each), kernel))
     notes = ["each event of torch.profiler costs time that the model does not"]
-    return nested(spans, TORCH_SOURCE, notes)
+    return nested(spans, TORCH_TRACE_SOURCE, notes)
 
 
-def _on_gpu(event: Event) -> Span:
+def _on_gpu(event: TraceEvent) -> Span:
     """Return a kernel, or a copy under the name of its direction, in the lane of its stream."""
     stream = event.args.get("stream")
     lane = f"GPU {event.track[0]} stream {stream if type(stream) is int else event.track[1]}"
     copied = _COPY.match(event.name)
     if event.category != "gpu_memcpy" or copied is None:
-        return _span(event, torch_frame(event).name, lane)
+        return _span(event, make_torch_frame(event).name, lane)
     return _span(event, f"{copied['from']}2{copied['to']}".upper(), lane)
 
 
-def _launches(events: Sequence[Event]) -> Mapping[int, str]:
+def _launches(events: Sequence[TraceEvent]) -> Mapping[int, str]:
     """Return what was launched, by the number that torch writes to both sides."""
     found: dict[int, str] = {}
     for each in events:
         number = _correlation(each)
         if each.category == "kernel" and number is not None:
-            found[number] = torch_frame(each).name + _launch(each.args)
+            found[number] = make_torch_frame(each).name + _launch(each.args)
     return found
 
 
-def _correlation(event: Event) -> int | None:
+def _correlation(event: TraceEvent) -> int | None:
     number = event.args.get("correlation")
     return number if type(number) is int and number > 0 else None
 
@@ -433,12 +433,12 @@ def _count(args: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _span(event: Event, name: str, lane: str, kernel: str = "") -> Span:
+def _span(event: TraceEvent, name: str, lane: str, kernel: str = "") -> Span:
     moved = _count(event.args, "bytes") if event.category == "gpu_memcpy" else 0
     return Span(brick_name(name), lane, event.start_us, event.length_us, moved, kernel)
 
 
-def _thread(event: Event) -> str:
+def _thread(event: TraceEvent) -> str:
     return escape(" ".join(part for part in event.track if part)) or "0"
 
 
@@ -446,12 +446,12 @@ def read_onnx(data: bytes) -> IngestedTrace:
     """Return sessions and operators. Raises what ``nested`` raises."""
     spans = [
         Span(
-            brick_name(onnx_operator(each)),
+            brick_name(operator_name(each)),
             escape(" ".join(part for part in each.track if part)) or "0",
             each.start_us,
             each.length_us,
         )
-        for each in onnx_events(data)
+        for each in read_onnx_events(data)
     ]
     return nested(spans, ONNX_TRACE_SOURCE, ["its clock counts whole microseconds"])
 
@@ -639,7 +639,7 @@ def read_trace(data: bytes, name: str = "") -> IngestedTrace:
     ``UndecidedError``: ``E_NO_BRICKS``, ``E_TOO_FEW_RUNS``. ``ToolError``: ``E_BAD_FIGURE``,
     ``E_BAD_SOURCE`` for what engines print.
     """
-    data = unpacked(data)
+    data = unpack(data)
     if len(data) > MAX_BYTES:
         raise ReceiptError(
             "E_TOO_LARGE",

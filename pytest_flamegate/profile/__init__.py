@@ -1,42 +1,8 @@
-"""Where does the time go? Profilers behind one small protocol, and what a profile says.
+"""Where does the time go? Profilers behind one protocol, and the arithmetic of a profile.
 
-``choose`` picks a profiler; it samples a process and ``parse`` turns what it wrote
-into a ``Profile`` of normalised, escaped frames. ``cut`` trims the stacks to the
-workload, ``fold`` writes them down and ``hotspots`` ranks the functions.
+A profiler (``profilers/``) samples a process and parses its own output into a ``Profile`` of
+normalised, escaped frames (``model``, ``frames``). ``folded`` writes the stacks down, ``hotspots``
+ranks the functions, ``difference`` compares two profiles, ``decode`` separates decode from prefill.
+``formats/`` reads and writes profiles of other tools. Import names from the module that defines
+them: this package imports nothing by itself.
 """
-
-from __future__ import annotations
-
-from pytest_flamegate.profile.category import category
-from pytest_flamegate.profile.folded import fold, label, merge, unfold
-from pytest_flamegate.profile.frames import cut
-from pytest_flamegate.profile.hotspots import hotspots, no_samples, require_samples, require_stacks
-from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
-from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording, Setup, Wrapped
-from pytest_flamegate.profile.profilers.choose import PROFILERS, choose, passed_over, profilers
-
-__all__ = [
-    "PROFILERS",
-    "Frame",
-    "Hotspot",
-    "Probe",
-    "Profile",
-    "Profiler",
-    "Recording",
-    "Setup",
-    "Stack",
-    "Wrapped",
-    "category",
-    "choose",
-    "cut",
-    "fold",
-    "hotspots",
-    "label",
-    "merge",
-    "no_samples",
-    "passed_over",
-    "profilers",
-    "require_samples",
-    "require_stacks",
-    "unfold",
-]

@@ -20,7 +20,7 @@ _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CategoryRule:
     """One row: frames of ``kinds`` whose name or module matches are of ``category``."""
 
     category: str
@@ -42,20 +42,20 @@ class Rule:
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def load_category_rules() -> tuple[CategoryRule, ...]:
     """Return the table in its order."""
     text = files("pytest_flamegate.profile").joinpath("category.toml").read_text("utf-8")
     return tuple(_rule(row) for row in tomllib.loads(text)["rule"])
 
 
 @lru_cache(maxsize=65536)
-def category(frame: Frame) -> str:
+def categorize_frame(frame: Frame) -> str:
     """Return the category of a frame; the table's last rule takes every frame."""
-    return next(rule.category for rule in rules() if rule.fits(frame))
+    return next(rule.category for rule in load_category_rules() if rule.fits(frame))
 
 
-def _rule(row: dict[str, Any]) -> Rule:
-    return Rule(
+def _rule(row: dict[str, Any]) -> CategoryRule:
+    return CategoryRule(
         category=row["category"],
         kinds=frozenset(row.get("kinds", ())),
         names=_pattern(row.get("names", ())),

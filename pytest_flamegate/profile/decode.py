@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError, UndecidedError
-from pytest_flamegate.profile.difference import SPREAD, mismatches
-from pytest_flamegate.profile.hotspots import hotspots, no_samples
+from pytest_flamegate.profile.difference import SPREAD, find_mismatches
+from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Hotspot
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class SequenceProfile:
     """Sequences of ``tokens`` tokens: their profile, and the CPU seconds that one takes.
 
     ``cpu_error_s`` is the standard error of ``cpu_s``, over ``processes`` timed processes.
@@ -93,8 +93,8 @@ class DecodeProfile:
     phi: float
 
 
-def subtract(
-    long: Sequences, short: Sequences, *, phi: float = PHI, covariance_s2: float = 0.0
+def subtract_prefill(
+    long: SequenceProfile, short: SequenceProfile, *, phi: float = PHI, covariance_s2: float = 0.0
 ) -> DecodeProfile:
     """Return what the tokens cost that ``long`` has and ``short`` has not.
 
@@ -108,7 +108,7 @@ def subtract(
     between = long.tokens - short.tokens
     if between <= 0:
         raise ValueError(f"{long.tokens} tokens are no more than {short.tokens}")
-    if unlike := mismatches(long.profile, short.profile):
+    if unlike := find_mismatches(long.profile, short.profile):
         raise ToolError(
             "E_PROFILES_DIFFER",
             f"The profiles of {long.tokens} and of {short.tokens} tokens differ in {unlike[0]}.",
@@ -116,7 +116,7 @@ def subtract(
         )
     for side in (long, short):
         if not side.profile.samples:
-            raise no_samples(side.profile.profiler, side.profile.errors, side.profile.lost)
+            raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
     per_token = (long.cpu_s - short.cpu_s) / between
     error = math.sqrt(_clock_variance(long, short, 1.0, 1.0, covariance_s2)) / between
     if not per_token > CERTAIN * error or not math.isfinite(per_token):
@@ -148,7 +148,7 @@ def subtract(
 
 
 def _rows(
-    long: Sequences, short: Sequences, phi: float, covariance_s2: float
+    long: SequenceProfile, short: SequenceProfile, phi: float, covariance_s2: float
 ) -> tuple[DecodeCost, ...]:
     before, after = _by_name(long.profile), _by_name(short.profile)
     between = long.tokens - short.tokens
@@ -188,7 +188,7 @@ def _rows(
 
 
 def _by_name(profile: Profile) -> dict[str, Hotspot]:
-    found = {spot.name: spot for spot in hotspots(profile)}
+    found = {spot.name: spot for spot in rank_hotspots(profile)}
     if stackless := profile.stacks.get((), 0):
         share = stackless / profile.samples
         found[NO_STACK] = Hotspot(
@@ -205,7 +205,7 @@ def _all(spots: Mapping[str, Hotspot], name: str) -> int:
     return spots[name].inclusive_samples if name in spots else 0
 
 
-def _share_variance(side: Sequences, count: int, phi: float) -> float:
+def _share_variance(side: SequenceProfile, count: int, phi: float) -> float:
     """Return the variance in s² of a function's time in a sequence, by its share alone."""
     # No sample in a function does not mean for certain that it takes no time.
     likely = (count + 0.5) / (side.profile.samples + 1.0)
@@ -213,14 +213,20 @@ def _share_variance(side: Sequences, count: int, phi: float) -> float:
 
 
 def _clock_variance(
-    long: Sequences, short: Sequences, of_long: float, of_short: float, covariance_s2: float
+    long: SequenceProfile,
+    short: SequenceProfile,
+    of_long: float,
+    of_short: float,
+    covariance_s2: float,
 ) -> float:
     """Return the variance in s² of ``of_long·c_N − of_short·c_n``, by the CPU times alone."""
     apart = (of_long * long.cpu_error_s) ** 2 + (of_short * short.cpu_error_s) ** 2
     return max(apart - 2.0 * of_long * of_short * covariance_s2, 0.0)
 
 
-def _stacks(long: Sequences, short: Sequences, between: int) -> tuple[dict[Stack, int], int]:
+def _stacks(
+    long: SequenceProfile, short: SequenceProfile, between: int
+) -> tuple[dict[Stack, int], int]:
     """Return the nanoseconds per token of each stack, and those that were clipped at 0."""
     costs: dict[Stack, float] = {}
     for side, sign in ((long, 1.0), (short, -1.0)):

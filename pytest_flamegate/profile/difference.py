@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.profile.hotspots import no_samples
-from pytest_flamegate.profile.model import tree
+from pytest_flamegate.profile.hotspots import no_samples_error
+from pytest_flamegate.profile.model import build_call_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_flamegate.profile.model import Frame, Node, Profile
+    from pytest_flamegate.profile.model import CallNode, Frame, Profile
 
 
 UNKNOWN = "unknown"
@@ -53,7 +53,7 @@ class Mismatch:
         return f"{self.what}: {self.base} and {self.head}"
 
 
-def mismatches(base: Profile, head: Profile) -> tuple[Mismatch, ...]:
+def find_mismatches(base: Profile, head: Profile) -> tuple[Mismatch, ...]:
     """Return every way in which two profiles were not taken alike.
 
     Of Python's version the first two numbers count. What is known of one side only is a
@@ -87,7 +87,7 @@ _COUNTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ProfileSide:
     """One profile, what it is called, and the CPU time of one token in seconds.
 
     ``cpu_error`` is the relative standard error of that time, ``spread`` by how many binomial
@@ -168,15 +168,15 @@ class PathChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ProfileDifference:
     """Two profiles compared. ``functions`` are sorted by the size of their own change.
 
     ``certain_z`` is what a ``z`` has to reach to be no noise. ``mismatches`` say how the
     sides were not taken alike: then nothing here is about the program alone.
     """
 
-    base: Side
-    head: Side
+    base: ProfileSide
+    head: ProfileSide
     measure: Measure
     mismatches: tuple[Mismatch, ...]
     certain_z: float
@@ -205,11 +205,11 @@ class Difference:
         return state if state in ("new", "vanished") else None
 
 
-def difference(base: Side, head: Side) -> Difference:
+def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
     """Compare two profiles. ``UndecidedError`` ``E_NO_SAMPLES`` where one holds no sample."""
     for side in (base, head):
         if not side.samples:
-            raise no_samples(side.profile.profiler, side.profile.errors, side.profile.lost)
+            raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
     measure = _measure(base, head)
     old, new = _by_name(base.profile), _by_name(head.profile)
     frames = {**old.frames, **new.frames}
@@ -226,11 +226,11 @@ def difference(base: Side, head: Side) -> Difference:
         for name, frame in frames.items()
     ]
     functions.sort(key=lambda each: (-abs(each.own.change), each.frame))
-    found = Difference(
+    found = ProfileDifference(
         base=base,
         head=head,
         measure=measure,
-        mismatches=mismatches(base.profile, head.profile),
+        mismatches=find_mismatches(base.profile, head.profile),
         certain_z=certain_z,
         functions=tuple(functions),
         roots=(),
@@ -238,7 +238,7 @@ def difference(base: Side, head: Side) -> Difference:
     return _with_roots(found, states)
 
 
-def _measure(base: Side, head: Side) -> Measure:
+def _measure(base: ProfileSide, head: ProfileSide) -> Measure:
     if {base.profile.unit, head.profile.unit} == {"instructions"}:
         return "count"
     known = base.cpu_s_per_token is not None and head.cpu_s_per_token is not None
@@ -246,7 +246,7 @@ def _measure(base: Side, head: Side) -> Measure:
 
 
 def _change(
-    base: Side, head: Side, measure: Measure, base_samples: int, head_samples: int
+    base: ProfileSide, head: ProfileSide, measure: Measure, base_samples: int, head_samples: int
 ) -> Change:
     old, old_variance = _worth(base, measure, base_samples)
     new, new_variance = _worth(head, measure, head_samples)
@@ -261,7 +261,7 @@ def _change(
     )
 
 
-def _worth(side: Side, measure: Measure, samples: int) -> tuple[float, float]:
+def _worth(side: ProfileSide, measure: Measure, samples: int) -> tuple[float, float]:
     """Return what ``samples`` of a side are worth, and the variance of that."""
     if measure == "count":
         return float(samples), (COUNT_ERROR * samples) ** 2
@@ -319,15 +319,19 @@ class _Joined:
     """A path on both sides, and its children while they are being put together."""
 
     frame: Frame
-    old: Node | None
-    new: Node | None
+    old: CallNode | None
+    new: CallNode | None
     above: list[PathChange]
     children: list[PathChange]
 
 
-def _with_roots(found: Difference, states: dict[str, State]) -> Difference:
+def _with_roots(found: ProfileDifference, states: dict[str, State]) -> ProfileDifference:
     roots: list[PathChange] = []
-    pending = _below(tree(found.base.profile.stacks), tree(found.head.profile.stacks), roots)
+    pending = _below(
+        build_call_tree(found.base.profile.stacks),
+        build_call_tree(found.head.profile.stacks),
+        roots,
+    )
     entered: list[_Joined] = []
     # A list and not recursion: a stack may be deeper than Python's own.
     while pending:
@@ -342,7 +346,7 @@ def _with_roots(found: Difference, states: dict[str, State]) -> Difference:
     return replace(found, roots=tuple(sorted(roots, key=lambda path: path.frame)))
 
 
-def _below(old: Node | None, new: Node | None, above: list[PathChange]) -> list[_Joined]:
+def _below(old: CallNode | None, new: CallNode | None, above: list[PathChange]) -> list[_Joined]:
     before = old.children if old is not None else {}
     after = new.children if new is not None else {}
     return [
@@ -356,7 +360,7 @@ def _own_samples(joined: _Joined) -> int:
 
 
 def _path(
-    found: Difference, joined: _Joined, states: dict[str, State], certain_z: float
+    found: ProfileDifference, joined: _Joined, states: dict[str, State], certain_z: float
 ) -> PathChange:
     old, new = joined.old, joined.new
     base_self = old.self_samples if old is not None else 0

@@ -7,7 +7,6 @@ sorted, so that equal profiles are equal bytes, and reads back to the very same 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,14 @@ from pytest_flamegate.profile.frames import KERNEL
 from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 _COUNT_DIGITS = 15
 
 
 @lru_cache(maxsize=65536)
-def label(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return how a frame is written.
 
     Raises ``ToolError`` ``E_FRAME_NAME`` for a frame that was not normalised, and
@@ -41,15 +40,16 @@ def label(frame: Frame) -> str:
     )
 
 
-def fold(profile: Profile) -> str:
+def fold_profile(profile: Profile) -> str:
     """Return the profile's stacks as folded text, sorted, each line ending in a newline."""
     lines = sorted(
-        f"{';'.join(map(label, stack))} {samples}\n" for stack, samples in profile.stacks.items()
+        f"{';'.join(map(format_frame, stack))} {samples}\n"
+        for stack, samples in profile.stacks.items()
     )
     return "".join(lines)
 
 
-def unfold(text: str) -> Mapping[Stack, int]:
+def parse_folded(text: str) -> Mapping[Stack, int]:
     """Read folded text back. Raises ``ReceiptError`` ``E_FOLDED`` where it is malformed."""
     if text and not text.endswith("\n"):
         raise _malformed(text.count("\n") + 1, "the last line is cut off")
@@ -66,54 +66,6 @@ def unfold(text: str) -> Mapping[Stack, int]:
             raise _malformed(number, "its stack occurred before")
         stacks[stack] = int(count)
     return stacks
-
-
-_ALIKE = (
-    "profiler",
-    "profiler_version",
-    "event",
-    "rate_hz",
-    "call_graph",
-    "python",
-    "covers",
-    "unit",
-)
-
-
-def merge(profiles: Sequence[Profile]) -> Profile:
-    """Pool profiles that were taken in the same way.
-
-    Raises ``ToolError`` ``E_PROFILES_DIFFER`` where they were not, ``E_NO_PROFILE``
-    where there are none.
-    """
-    if not profiles:
-        raise ToolError("E_NO_PROFILE", "There is no profile to pool.", "Measure first.")
-    first = profiles[0]
-    stacks: dict[Stack, int] = {}
-    degraded: dict[str, None] = {}
-    for profile in profiles:
-        for name in _ALIKE:
-            ours, theirs = getattr(first, name), getattr(profile, name)
-            if ours != theirs:
-                raise ToolError(
-                    "E_PROFILES_DIFFER",
-                    f"Profiles with {name} {ours!r} and {theirs!r} cannot be pooled.",
-                    "Measure all of them again with the same profiler on the same machine.",
-                )
-        for stack, samples in profile.stacks.items():
-            stacks[stack] = stacks.get(stack, 0) + samples
-        degraded.update(dict.fromkeys(profile.degraded))
-    return replace(
-        first,
-        stacks=stacks,
-        errors=sum(profile.errors for profile in profiles),
-        lost=sum(profile.lost for profile in profiles),
-        complete=sum(profile.complete for profile in profiles),
-        duration_ns=sum(profile.duration_ns for profile in profiles),
-        pids=tuple(pid for profile in profiles for pid in profile.pids),
-        started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),
-        degraded=tuple(degraded),
-    )
 
 
 @lru_cache(maxsize=65536)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from pytest_flamegate.profile.model import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_flamegate.profile.model import Profile, Stack
 
 
 KERNEL = "kernel"
@@ -48,7 +45,7 @@ _QUALIFIERS = ("const", "volatile", "noexcept", "&")
 _BRACKETED = ("[clone ", "[abi:")
 
 
-def prefixes(project: Path | None) -> tuple[str, ...]:
+def path_prefixes(project: Path | None) -> tuple[str, ...]:
     """Return the directories below which paths are shown relative, longest first."""
     roots = [Path(pytest_flamegate.__file__).parents[1]]
     if project is not None:
@@ -57,23 +54,23 @@ def prefixes(project: Path | None) -> tuple[str, ...]:
     return tuple(sorted(names - {"/"}, key=lambda name: (-len(name), name)))
 
 
-def python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
+def make_python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
     """Return the frame of a Python function that stands in ``file``."""
     name = _OBJECT_ADDRESS.sub("", name)
-    return Frame(escape(name), _module(python_module(file, roots)), "python")
+    return Frame(escape(name), _module(shorten_python_path(file, roots)), "python")
 
 
-def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
+def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
     """Return the frame of a symbol as perf names it; None for a trampoline.
 
     ``py::name:file``, as CPython's jitdump has it, becomes a Python frame. A symbol that
     is only an address becomes ``[library]``.
     """
     if symbol.startswith("py::") and _JIT.search(library):
-        return python_frame(*_split_python(symbol[4:]), roots)
+        return make_python_frame(*_split_python(symbol[4:]), roots)
     if symbol in _TRAMPOLINES:
         return None
-    module = native_module(library)
+    module = shorten_library_path(library)
     symbol = _OFFSET.sub("", symbol)
     if not symbol or _ADDRESS.fullmatch(symbol):
         if module == "unknown":
@@ -82,13 +79,13 @@ def native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame 
     elif module in _MADE_AT_RUN_TIME:
         name = _made_at_run_time(symbol) or f"[{module}]"
     else:
-        name = native_name(symbol)
-    if is_kernel(library):
+        name = shorten_symbol(symbol)
+    if is_kernel_library(library):
         return Frame(escape(name), KERNEL, "system")
     return Frame(escape(name), _module(module), "native")
 
 
-def python_module(file: str, roots: Sequence[str]) -> str:
+def shorten_python_path(file: str, roots: Sequence[str]) -> str:
     """Return a path that is the same in every environment and checkout."""
     if file.startswith("<"):
         return _OBJECT_ADDRESS.sub("", file)
@@ -105,7 +102,7 @@ def python_module(file: str, roots: Sequence[str]) -> str:
     return path
 
 
-def native_module(library: str) -> str:
+def shorten_library_path(library: str) -> str:
     """Return the library's file name, ``kernel``, ``jit``, ``anon`` or ``unknown``."""
     library = library.removesuffix(" (deleted)")
     if library in ("", "[unknown]"):
@@ -116,19 +113,19 @@ def native_module(library: str) -> str:
         return "anon"
     if library in _USER_BRACKETS:
         return library[1:-1]
-    if is_kernel(library):
+    if is_kernel_library(library):
         return KERNEL
     return _WHEEL_HASH.sub("", posixpath.basename(library))
 
 
-def is_kernel(library: str) -> bool:
+def is_kernel_library(library: str) -> bool:
     """Whether perf names the kernel, one of its modules or a BPF program."""
     if library.startswith("["):
         return not (library in _USER_BRACKETS or _MEMORY.match(library) or _JIT.search(library))
     return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.match(library))
 
 
-def native_name(symbol: str) -> str:
+def shorten_symbol(symbol: str) -> str:
     """Return a symbol without version, clone suffix, Rust hash and C++ parameters."""
     name = _SYMBOL_VERSION.sub("", symbol) or symbol
     name = _without_clones(name) or name
@@ -168,7 +165,7 @@ def _without_qualifiers(name: str) -> str:
 
 def _made_at_run_time(symbol: str) -> str:
     """Return a name that a compiler gave while the program ran, without address and directory."""
-    return native_name(_DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol)))
+    return shorten_symbol(_DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol)))
 
 
 def _without_parameters(name: str) -> str:
@@ -200,91 +197,3 @@ def _module(module: str) -> str:
         return escaped_character("k") + text[1:]
     # A label is read back by its last " (" or " [": none may stand inside a module.
     return text.replace(" (", "\\x20(").replace(" [", "\\x20[")
-
-
-WORKLOAD = "measured_sequences"
-"""The function in ``pytest_flamegate/child/serve.py`` below which everything is measured."""
-
-_THREAD_ENTRIES = frozenset(
-    {
-        "start_thread",
-        "clone",
-        "clone3",
-        "__clone",
-        "__clone3",
-        "runtime.mstart",
-        "runtime.mstart.abi0",
-        "runtime.goexit",
-        "runtime.goexit.abi0",
-    }
-)
-_PROCESS_ENTRIES = frozenset(
-    {
-        "_start",
-        "__libc_start_main",
-        "__libc_start_call_main",
-        "main",
-        "runtime.rt0_go",
-        "runtime.rt0_go.abi0",
-    }
-)
-_C_LIBRARY = re.compile(
-    r"(?:libc|libpthread|ld)(?:-\d[\d.]*)?\.so(?:\.\d+)?|(?:ld-linux|ld-musl|libc\.musl)-.*"
-)
-"""Where threads and processes start. Distributions strip the names of the functions that do it."""
-
-
-def cut(profile: Profile, root: str | None = WORKLOAD) -> Profile:
-    """Start every stack at the Python function ``root`` and count the complete ones.
-
-    A stack is complete if it reaches ``root`` or the start of a thread of its own. A
-    stack that is not stays as it is: its leaf is still true. With ``root`` None nothing
-    is cut, and a stack with native frames is complete if it reaches the start of a
-    thread or of the process (a Python-only profiler never cuts a stack). A profile
-    without any Python frame holds no ``root`` to look for and is treated so too. A stack
-    that begins in a nameless function of the C library and goes on elsewhere began there:
-    what a cut stack begins with lies in no library, or in the program itself.
-    """
-    if not any(frame.kind == "python" for stack in profile.stacks for frame in stack):
-        root = None
-    stacks: dict[Stack, int] = {}
-    complete = 0
-    for stack, samples in profile.stacks.items():
-        start = None if root is None else _position(stack, root)
-        kept = stack if start is None else stack[start:]
-        stacks[kept] = stacks.get(kept, 0) + samples
-        if start is not None or _is_whole(stack, process=root is None):
-            complete += samples
-    return replace(profile, stacks=stacks, complete=complete)
-
-
-def _position(stack: Stack, root: str) -> int | None:
-    for index, frame in enumerate(stack):
-        if frame.name == root and frame.kind == "python":
-            return index
-    return None
-
-
-def _is_whole(stack: Stack, *, process: bool) -> bool:
-    if not stack:
-        return False
-    kinds = {frame.kind for frame in stack}
-    if any(map(_is_python_thread, stack)) or (process and kinds == {"python"}):
-        return True
-    if (process or "python" not in kinds) and _begins_in_c_library(stack):
-        return True
-    entries = _THREAD_ENTRIES | _PROCESS_ENTRIES if process else _THREAD_ENTRIES
-    return any(frame.kind == "native" and frame.name in entries for frame in stack)
-
-
-def _begins_in_c_library(stack: Stack) -> bool:
-    module = stack[0].module
-    return (
-        stack[0].name == f"[{module}]"
-        and _C_LIBRARY.fullmatch(module) is not None
-        and any(frame.kind != "system" and frame.module != module for frame in stack)
-    )
-
-
-def _is_python_thread(frame: Frame) -> bool:
-    return frame.kind == "python" and frame.module == "threading.py" and "_bootstrap" in frame.name

@@ -6,23 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.category import category
+from pytest_flamegate.profile.category import categorize_frame
 from pytest_flamegate.profile.model import Hotspot
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Frame, Profile
 
-_WIDER = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
-_LEAVES = '"none" samples functions without their callers.'
-_OUTSIDE = "Measure again; if it stays, the engine works outside the function that is measured."
-_TODO = {
-    "dwarf": f'{_WIDER}, or "fp" if it is built with -fno-omit-frame-pointer; {_LEAVES}',
-    "fp": f"{_WIDER}, or build it with -fno-omit-frame-pointer; {_LEAVES}",
-}
-"""What to do about cut stacks, by the call graph."""
 
-
-def hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tuple[Hotspot, ...]:
+def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tuple[Hotspot, ...]:
     """Return every function, the one with the largest self share first.
 
     Functions of one name are one hotspot; it shows the module, kind and category of
@@ -55,7 +46,7 @@ def require_samples(profile: Profile, floor: int) -> None:
     Raises ``UndecidedError``: ``E_NO_SAMPLES`` where there are none, else ``E_FEW_SAMPLES``.
     """
     if profile.samples == 0:
-        raise no_samples(profile.profiler, profile.errors, profile.lost)
+        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
     if profile.samples < floor:
         raise UndecidedError(
             "E_FEW_SAMPLES",
@@ -64,30 +55,12 @@ def require_samples(profile: Profile, floor: int) -> None:
         )
 
 
-def no_samples(profiler: str, errors: int, lost: int) -> UndecidedError:
+def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:
     """Return the refusal of a profile without a sample."""
     return UndecidedError(
         "E_NO_SAMPLES",
         f"{profiler} took no sample ({errors} errors, {lost} lost).",
         "Let the workload run longer: more tokens, or a larger --flamegate-budget.",
-    )
-
-
-def require_stacks(profile: Profile, floor: float) -> None:
-    """Refuse a profile whose completeness, 0 to 1, is below ``floor``.
-
-    Stacks by dwarf that do not fit into the copied bytes lose every caller at once: with
-    8 KB 20 % of the embedded engine's reached its start, with 32 KB all did. A profile
-    without a call graph has no stacks to complete. Raises ``UndecidedError``
-    ``E_STACKS_CUT``.
-    """
-    if profile.call_graph == "none" or profile.completeness >= floor:
-        return
-    raise UndecidedError(
-        "E_STACKS_CUT",
-        f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
-        f"workload, and {floor:.0%} are needed.",
-        _TODO.get(profile.call_graph.partition(",")[0], _OUTSIDE),
     )
 
 
@@ -99,7 +72,7 @@ def _hotspot(
         name=frame.name,
         module=frame.module,
         kind=frame.kind,
-        category=category(frame),
+        category=categorize_frame(frame),
         self_samples=own,
         inclusive_samples=inclusive,
         self_share=share,

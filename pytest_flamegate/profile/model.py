@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError, ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 FrameKind = Literal["python", "native", "system"]
@@ -95,7 +95,7 @@ class Hotspot:
 
 
 @dataclass(slots=True)
-class Node:
+class CallNode:
     """A frame as called through one path; ``samples`` is inclusive.
 
     The root stands for the whole profile: its ``self_samples`` have no stack at all.
@@ -103,12 +103,12 @@ class Node:
 
     samples: int = 0
     self_samples: int = 0
-    children: dict[Frame, Node] = field(default_factory=dict)
+    children: dict[Frame, CallNode] = field(default_factory=dict)
 
 
-def tree(stacks: Mapping[Stack, int]) -> Node:
+def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
     """Return the root. ``ReceiptError`` ``E_NEGATIVE_SAMPLES`` where a count is negative."""
-    root = Node()
+    root = CallNode()
     for stack, samples in stacks.items():
         if samples < 0:
             raise ReceiptError(
@@ -123,8 +123,56 @@ def tree(stacks: Mapping[Stack, int]) -> Node:
         for frame in stack:
             child = node.children.get(frame)
             if child is None:
-                child = node.children[frame] = Node()
+                child = node.children[frame] = CallNode()
             child.samples += samples
             node = child
         node.self_samples += samples
     return root
+
+
+_ALIKE = (
+    "profiler",
+    "profiler_version",
+    "event",
+    "rate_hz",
+    "call_graph",
+    "python",
+    "covers",
+    "unit",
+)
+
+
+def merge_profiles(profiles: Sequence[Profile]) -> Profile:
+    """Pool profiles that were taken in the same way.
+
+    Raises ``ToolError`` ``E_PROFILES_DIFFER`` where they were not, ``E_NO_PROFILE``
+    where there are none.
+    """
+    if not profiles:
+        raise ToolError("E_NO_PROFILE", "There is no profile to pool.", "Measure first.")
+    first = profiles[0]
+    stacks: dict[Stack, int] = {}
+    degraded: dict[str, None] = {}
+    for profile in profiles:
+        for name in _ALIKE:
+            ours, theirs = getattr(first, name), getattr(profile, name)
+            if ours != theirs:
+                raise ToolError(
+                    "E_PROFILES_DIFFER",
+                    f"Profiles with {name} {ours!r} and {theirs!r} cannot be pooled.",
+                    "Measure all of them again with the same profiler on the same machine.",
+                )
+        for stack, samples in profile.stacks.items():
+            stacks[stack] = stacks.get(stack, 0) + samples
+        degraded.update(dict.fromkeys(profile.degraded))
+    return replace(
+        first,
+        stacks=stacks,
+        errors=sum(profile.errors for profile in profiles),
+        lost=sum(profile.lost for profile in profiles),
+        complete=sum(profile.complete for profile in profiles),
+        duration_ns=sum(profile.duration_ns for profile in profiles),
+        pids=tuple(pid for profile in profiles for pid in profile.pids),
+        started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),
+        degraded=tuple(degraded),
+    )

@@ -11,8 +11,8 @@ from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import from_plain, to_plain
 from pytest_flamegate.observe.redact import redacted
-from pytest_flamegate.profile.folded import fold
-from pytest_flamegate.profile.hotspots import hotspots
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.receipt.metrics import (
     claimed_kernels,
     cost_of,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.build import Look
     from pytest_flamegate.observe.gpu import DevicesSeen
     from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile import Hotspot, Profile
+    from pytest_flamegate.profile.model import Hotspot, Profile
     from pytest_flamegate.receipt.types import Metric
 
 
@@ -170,7 +170,7 @@ def compose(
     record = None
     sightings: tuple[KernelSighting, ...] = ()
     if pooled is not None:
-        spots = hotspots(pooled, cost_of(pooled.covers, found))
+        spots = rank_hotspots(pooled, cost_of(pooled.covers, found))
         record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
         sightings = kernels(spots)
     told = engine_kernels(seen.runs, {sighting.name for sighting in sightings})
@@ -296,7 +296,7 @@ def _profile_record(
         completeness=pooled.completeness,
         overhead_pct=overhead_pct,
         degraded=pooled.degraded,
-        folded_sha256=hashlib.sha256(fold(pooled).encode()).hexdigest(),
+        folded_sha256=hashlib.sha256(fold_profile(pooled).encode()).hexdigest(),
         processes=tuple(process_profile(profile) for profile in profiles),
         hotspots=tuple(spots),
         nonce=nonce,
@@ -305,6 +305,8 @@ def _profile_record(
 
 def process_profile(profile: Profile) -> ProcessProfile:
     """Return what is kept of the profile of one process."""
-    own = {spot.name: spot.self_samples for spot in hotspots(profile, None) if spot.self_samples}
+    own = {
+        spot.name: spot.self_samples for spot in rank_hotspots(profile, None) if spot.self_samples
+    }
     started_ticks = profile.started_ticks[0] if profile.started_ticks else None
     return ProcessProfile(profile.pids[0], profile.samples, own, started_ticks)

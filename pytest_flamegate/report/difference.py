@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.difference import (
         Change,
-        Difference,
         FunctionChange,
         Measure,
-        Side,
+        ProfileDifference,
+        ProfileSide,
         State,
     )
 
@@ -98,7 +98,7 @@ class Scale:
     spaced: str = " "
 
     @classmethod
-    def of(cls, difference: Difference) -> Scale:
+    def of(cls, difference: ProfileDifference) -> Scale:
         """Return the scale that the whole profile reads best on."""
         if difference.measure == "share":
             return cls(f"% of the {unit_of(difference)}s", 100.0)
@@ -143,7 +143,7 @@ class Row:
     z: str
 
 
-def answer(difference: Difference) -> str:
+def answer(difference: ProfileDifference) -> str:
     """Return what changed in one sentence, the largest change first."""
     changed = difference.changed
     if not changed:
@@ -157,7 +157,7 @@ def answer(difference: Difference) -> str:
     return "; ".join([*told, rest])
 
 
-def _of_the_whole(difference: Difference) -> str:
+def _of_the_whole(difference: ProfileDifference) -> str:
     """Return what is to be said where no function certainly changed: the whole still may have."""
     total = difference.total
     if difference.measure == "share" or abs(total.z) < difference.certain_z:
@@ -167,7 +167,7 @@ def _of_the_whole(difference: Difference) -> str:
     return f"the whole {verb} {whole(difference)}, no function certainly; most likely {likeliest}"
 
 
-def whole(difference: Difference) -> str:
+def whole(difference: ProfileDifference) -> str:
     """Return what both sides are in all: ``2,800 → 2,867 µs/token (+66.6 ± 16)``."""
     if difference.measure == "share":
         base, head = difference.base.samples, difference.head.samples
@@ -185,18 +185,18 @@ def told_z(z: float) -> float:
     return round(max(-_MOST_Z, min(_MOST_Z, z)), 1)
 
 
-def unit_of(difference: Difference) -> str:
+def unit_of(difference: ProfileDifference) -> str:
     """Return one of what both profiles count: ``sample``, ``nanosecond``; ``count`` of neither."""
     base, head = (side.profile.unit for side in (difference.base, difference.head))
     return base.removesuffix("s") if base == head else "count"
 
 
-def state_words(difference: Difference, state: State) -> str:
+def state_words(difference: ProfileDifference, state: State) -> str:
     """Return a state in one word; a share is larger and not dearer."""
     return (_STATES_OF_SHARES if difference.measure == "share" else _STATES)[state]
 
 
-def _sentence(difference: Difference, function: FunctionChange, *, in_full: bool) -> str:
+def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_full: bool) -> str:
     scale, own = Scale.of(difference), function.own
     name, verb = visible(function.frame.name, 80), _VERBS[difference.measure]
     if function.state == "new":
@@ -208,7 +208,7 @@ def _sentence(difference: Difference, function: FunctionChange, *, in_full: bool
     return f"{name} {verb} {scale.told(own)}"
 
 
-def rows(difference: Difference, most: int = MOST_ROWS) -> list[Row]:
+def rows(difference: ProfileDifference, most: int = MOST_ROWS) -> list[Row]:
     """Return the ``most`` largest certain changes, and everything else as the last row."""
     changed = difference.changed
     shown = [
@@ -218,7 +218,7 @@ def rows(difference: Difference, most: int = MOST_ROWS) -> list[Row]:
     return [*shown, _rest(difference, changed[:most])]
 
 
-def _row(difference: Difference, rank: str, name: str, state: State, change: Change) -> Row:
+def _row(difference: ProfileDifference, rank: str, name: str, state: State, change: Change) -> Row:
     scale = Scale.of(difference)
     return Row(
         rank=rank,
@@ -234,7 +234,7 @@ def _row(difference: Difference, rank: str, name: str, state: State, change: Cha
     )
 
 
-def _rest(difference: Difference, shown: Sequence[FunctionChange]) -> Row:
+def _rest(difference: ProfileDifference, shown: Sequence[FunctionChange]) -> Row:
     total = difference.total
     old = total.base_samples - sum(each.own.base_samples for each in shown)
     new = total.head_samples - sum(each.own.head_samples for each in shown)
@@ -247,7 +247,7 @@ def _rest(difference: Difference, shown: Sequence[FunctionChange]) -> Row:
 _LONG = 2000
 
 
-def difference_text(difference: Difference, *, colour: bool = False) -> str:
+def difference_text(difference: ProfileDifference, *, colour: bool = False) -> str:
     """Return the answer, what warns of it, and a table, without a line break at the end."""
     said = visible(answer(difference), _LONG)
     lines = [paint(said, "yellow" if difference.changed else "green") if colour else said]
@@ -271,7 +271,7 @@ def difference_text(difference: Difference, *, colour: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _warnings(difference: Difference) -> Iterator[str]:
+def _warnings(difference: ProfileDifference) -> Iterator[str]:
     if difference.mismatches:
         told = "; ".join(visible(str(each)) for each in difference.mismatches)
         yield f"  NOT COMPARABLE  the two profiles were not taken alike: {told}"
@@ -279,7 +279,7 @@ def _warnings(difference: Difference) -> Iterator[str]:
         yield f"  shares only  {SHARES_ONLY}"
 
 
-def difference_document(difference: Difference) -> dict[str, object]:
+def difference_document(difference: ProfileDifference) -> dict[str, object]:
     """Return all of it as plain data; every function, the largest change first.
 
     Values are in ``unit``: seconds per token, shares of 0 to 1, or instructions. ``z`` is
@@ -312,7 +312,7 @@ def difference_document(difference: Difference) -> dict[str, object]:
     }
 
 
-def _side(side: Side) -> dict[str, object]:
+def _side(side: ProfileSide) -> dict[str, object]:
     profile = side.profile
     return {
         "name": side.name,

@@ -45,7 +45,7 @@ from pytest_flamegate.report.text import clip, visible, wrap
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_flamegate.profile.difference import Change, Difference, PathChange
+    from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
     from pytest_flamegate.report.difference import Row
 
 
@@ -65,7 +65,7 @@ class DifferenceLayout:
 
 
 def difference_layout(
-    difference: Difference, *, least_part: float, calm_part: float
+    difference: ProfileDifference, *, least_part: float, calm_part: float
 ) -> DifferenceLayout:
     """Lay the merged tree out; boxes below ``least_part`` of the whole are left out.
 
@@ -84,19 +84,19 @@ def difference_layout(
     return DifferenceLayout(boxes, width, depth, left_out)
 
 
-def own_change(difference: Difference, path: PathChange) -> Change:
+def own_change(difference: ProfileDifference, path: PathChange) -> Change:
     """Return what a path itself costs on both sides."""
     return difference.change(path.base_self, path.head_self)
 
 
-def _own_width(difference: Difference, path: PathChange) -> float:
+def _own_width(difference: ProfileDifference, path: PathChange) -> float:
     change = own_change(difference, path)
     if path.state == "unchanged":
         return (change.base + change.head) / 2
     return max(change.base, change.head)
 
 
-def _stackless_width(difference: Difference) -> float:
+def _stackless_width(difference: ProfileDifference) -> float:
     """Return the width of the samples of which no frame is known."""
     total = difference.total
     old = total.base_samples - sum(root.base_samples for root in difference.roots)
@@ -105,7 +105,7 @@ def _stackless_width(difference: Difference) -> float:
     return (change.base + change.head) / 2
 
 
-def _weights(difference: Difference) -> tuple[dict[int, float], set[int]]:
+def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]:
     """Return the width of every path, and the paths that changed or lead to one that did."""
     remedy = list(difference.roots)
     entered: list[PathChange] = []
@@ -141,7 +141,7 @@ _LEFT = 3
 _BOLD = (1, 5)
 
 
-def banner(sheet: Sheet, difference: Difference) -> None:
+def banner(sheet: Sheet, difference: ProfileDifference) -> None:
     """Say loudly how the sides were not taken alike; nothing where they were."""
     if not difference.mismatches:
         return
@@ -164,7 +164,7 @@ def banner(sheet: Sheet, difference: Difference) -> None:
     sheet.y += 18
 
 
-def side_bars(sheet: Sheet, difference: Difference, unit: float) -> None:
+def side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
     """Draw each side as one bar on the picture's scale: what did not change, then what did."""
     scale = Scale.of(difference)
     whole = max(difference.total.base, difference.total.head)
@@ -190,7 +190,7 @@ def side_bars(sheet: Sheet, difference: Difference, unit: float) -> None:
     sheet.y -= 6
 
 
-def legend(sheet: Sheet, difference: Difference) -> None:
+def legend(sheet: Sheet, difference: ProfileDifference) -> None:
     """Tell the colours: unchanged, dearer, cheaper, and the parts that came and went."""
     low, high = (f"{100 * step:.0f}" for step in STEPS)
     x = MARGIN
@@ -213,7 +213,7 @@ def legend(sheet: Sheet, difference: Difference) -> None:
     sheet.y += 14
 
 
-def summary_table(sheet: Sheet, difference: Difference) -> None:
+def summary_table(sheet: Sheet, difference: ProfileDifference) -> None:
     """Write the largest certain changes, and everything else in one row."""
     unit = Scale.of(difference).unit
     sheet.y += 14
@@ -269,7 +269,7 @@ _NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 class _Picture:
     """What every part of the picture draws from; ``unit`` is the width of one in the measure."""
 
-    difference: Difference
+    difference: ProfileDifference
     laid: DifferenceLayout
     scale: Scale
     unit: float
@@ -277,7 +277,7 @@ class _Picture:
     ranks: Mapping[str, int]
 
 
-def difference_svg(difference: Difference, *, title: str, subtitle: str) -> str:
+def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) -> str:
     """Draw ``difference`` as one self-contained SVG document, in the reader's light or dark.
 
     The sides are named by ``Side.name``. Equal arguments give equal bytes.
@@ -311,7 +311,7 @@ def difference_svg(difference: Difference, *, title: str, subtitle: str) -> str:
     return sheet.document(title, _description(difference), SHADES)
 
 
-def _answer(sheet: Sheet, difference: Difference) -> None:
+def _answer(sheet: Sheet, difference: ProfileDifference) -> None:
     fits = room(INNER, ANSWER, SANS_EM) - 1
     *begun, last = wrap(visible(answer(difference), 600).split("; "), fits, "; ")
     for text in [*(f"{each};" for each in begun), last]:
@@ -406,7 +406,7 @@ def _reading(picture: _Picture) -> Iterator[str]:
         yield f"{figures.plural(laid.left_out, 'branch', 'branches')} too small to draw or too deep"
 
 
-def _description(difference: Difference) -> str:
+def _description(difference: ProfileDifference) -> str:
     base, head = (visible(side.name, 80) for side in (difference.base, difference.head))
     warned = "".join(f" Not comparable: {each}." for each in difference.mismatches)
     return (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_flamegate.profile.category import category
-from pytest_flamegate.profile.hotspots import hotspots, no_samples
+from pytest_flamegate.profile.category import categorize_frame
+from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
@@ -31,7 +31,12 @@ from pytest_flamegate.report.text import require_cost, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_flamegate.profile.difference import Difference, FunctionChange, PathChange, State
+    from pytest_flamegate.profile.difference import (
+        FunctionChange,
+        PathChange,
+        ProfileDifference,
+        State,
+    )
     from pytest_flamegate.profile.model import Hotspot, Profile, Stack
     from pytest_flamegate.report.flame import Group
 
@@ -67,7 +72,7 @@ def flame_data(
     *,
     spots: Sequence[Hotspot],
     cpu_s_per_token: float | None,
-    difference: Difference | None,
+    difference: ProfileDifference | None,
     categorise: Callable[[Frame], str],
 ) -> dict[str, object]:
     """Return JSON-ready data: names once, frames by name, paths by frame.
@@ -141,7 +146,7 @@ def plain(profile: Profile) -> Iterator[Path]:
         enter(group.stacks, depth + 1)
 
 
-def changed(difference: Difference) -> Iterator[Path]:
+def changed(difference: ProfileDifference) -> Iterator[Path]:
     """Yield the paths of both sides together in preorder."""
     least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
     remedy: list[tuple[int, PathChange] | Path] = []
@@ -172,7 +177,9 @@ def changed(difference: Difference) -> Iterator[Path]:
         enter(path.children, depth + 1)
 
 
-def _difference(difference: Difference, paths: list[Path], names: list[str]) -> dict[str, Any]:
+def _difference(
+    difference: ProfileDifference, paths: list[Path], names: list[str]
+) -> dict[str, Any]:
     by_name = {each.frame.name: each for each in difference.functions}
     known = [by_name.get(name) for name in names]
     return {
@@ -276,7 +283,7 @@ _COLOURS: tuple[tuple[str, State], ...] = (
 )
 
 
-def warnings(difference: Difference) -> str:
+def warnings(difference: ProfileDifference) -> str:
     """Return, loudly, how the two sides were not taken alike."""
     told = [
         f"Not comparable: the two profiles were not taken alike ({each}), so this shows more "
@@ -286,7 +293,7 @@ def warnings(difference: Difference) -> str:
     return html.lines("p", told, class_="warning", role="alert")
 
 
-def change_legend(difference: Difference) -> str:
+def change_legend(difference: ProfileDifference) -> str:
     """Return the colours of a difference."""
     items = [
         html.element("li", swatch(f"change-{name}"), html.text(state_words(difference, state)))
@@ -297,7 +304,7 @@ def change_legend(difference: Difference) -> str:
     return html.element("ul", *items, said, class_="scale of-difference", aria_label="Colours")
 
 
-def changes(difference: Difference) -> str:
+def changes(difference: ProfileDifference) -> str:
     """Return what changed in one sentence, and the table of functions by their change."""
     scale = Scale.of(difference)
     rows = [_row(each, difference, scale) for each in difference.functions[:TABLE_ROWS]]
@@ -314,7 +321,7 @@ def changes(difference: Difference) -> str:
     return html.element("div", *parts, class_="of-difference")
 
 
-def _row(each: FunctionChange, difference: Difference, scale: Scale) -> list[str]:
+def _row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
     own, total = each.own, difference.total
     part = abs(own.change) / max(total.base, total.head)
     state = "" if each.state == "unchanged" else state_words(difference, each.state)
@@ -344,8 +351,8 @@ class Drawn:
     title: str
     profile: Profile
     cpu_s_per_token: float | None = None
-    difference: Difference | None = None
-    categorise: Callable[[Frame], str] = category
+    difference: ProfileDifference | None = None
+    categorise: Callable[[Frame], str] = categorize_frame
 
 
 def flamegraph_html(
@@ -354,8 +361,8 @@ def flamegraph_html(
     title: str,
     subtitle: str,
     cpu_s_per_token: float | None,
-    difference: Difference | None = None,
-    categorise: Callable[[Frame], str] = category,
+    difference: ProfileDifference | None = None,
+    categorise: Callable[[Frame], str] = categorize_frame,
 ) -> str:
     """Draw ``profile`` as one self-contained HTML page.
 
@@ -385,10 +392,10 @@ def flame(drawn: Drawn, name: str) -> str:
     profile, difference = drawn.profile, drawn.difference
     require_cost(drawn.cpu_s_per_token)
     if not profile.samples:
-        raise no_samples(profile.profiler, profile.errors, profile.lost)
+        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
     spots = [
         replace(spot, category=drawn.categorise(Frame(spot.name, spot.module, spot.kind)))
-        for spot in hotspots(profile, drawn.cpu_s_per_token)
+        for spot in rank_hotspots(profile, drawn.cpu_s_per_token)
     ]
     room = html.element("div", _without_script(), class_="room")
     picture = html.element(

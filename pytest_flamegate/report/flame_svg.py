@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.profile.category import category
+from pytest_flamegate.profile.category import categorize_frame
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import ROW, Boxes, Words, layout, self_shares, shades, tone
 from pytest_flamegate.report.sections import profile_notes
@@ -72,7 +72,7 @@ def flamegraph(
     title: str,
     subtitle: str,
     cpu_s_per_token: float | None,
-    categorise: Callable[[Frame], str] = category,
+    categorise: Callable[[Frame], str] = categorize_frame,
     direction: Direction = "flame",
 ) -> str:
     """Draw ``profile`` as one self-contained SVG document, in the reader's light or dark.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
     from pytest_flamegate.gate.shares import ShareSpread
-    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.measure import Progress
 
 

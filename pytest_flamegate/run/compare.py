@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Thresholds
     from pytest_flamegate.gate import ReportedRates, Verdict
     from pytest_flamegate.gate.hotspots import ShareDrift
-    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.receipt.types import Metric
     from pytest_flamegate.run.measure import Progress
     from pytest_flamegate.run.seal import Sealed

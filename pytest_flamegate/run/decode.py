@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, system_errors
 from pytest_flamegate.core.json import dumps, to_plain
 from pytest_flamegate.observe.one_token import retell
-from pytest_flamegate.profile.decode import FORMULA, DecodeProfile, Sequences, subtract
+from pytest_flamegate.profile.decode import (
+    FORMULA,
+    DecodeProfile,
+    SequenceProfile,
+    subtract_prefill,
+)
 from pytest_flamegate.receipt.metrics import spread_of
 from pytest_flamegate.run.measure import MIN_PROFILED, MOST_FOR_SAMPLES, Measuring
 
@@ -22,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile import Profile, Profiler
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.receipt.types import Evidence
 
 
@@ -90,7 +96,7 @@ def decode_alone(measuring: Measuring, evidence: Evidence) -> DecodeProfile:
     many = _same_beginning(evidence, long.observation, short.observation)
     taken = _sampled(short, profiler)
     long_s, short_s = _each_s(long.observation), _each_s(short.observation)
-    return subtract(
+    return subtract_prefill(
         _sequences(profile, many, long_s),
         _sequences(taken, FEW, short_s),
         phi=spread_of(evidence.profile.processes) ** 2,
@@ -203,6 +209,6 @@ def _each_s(seen: Observation) -> list[float]:
     ]
 
 
-def _sequences(profile: Profile, tokens: int, each_s: Sequence[float]) -> Sequences:
+def _sequences(profile: Profile, tokens: int, each_s: Sequence[float]) -> SequenceProfile:
     error_s = statistics.stdev(each_s) / math.sqrt(len(each_s))
-    return Sequences(profile, tokens, statistics.mean(each_s), error_s, len(each_s))
+    return SequenceProfile(profile, tokens, statistics.mean(each_s), error_s, len(each_s))

@@ -10,7 +10,12 @@ from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.gate.pairs import estimate_cpu_cost
-from pytest_flamegate.profile.difference import SPREAD, Difference, Side, difference
+from pytest_flamegate.profile.difference import (
+    SPREAD,
+    ProfileDifference,
+    ProfileSide,
+    compare_profiles,
+)
 from pytest_flamegate.receipt.artifacts import (
     BASE_EVIDENCE,
     BASE_FOLDED,
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.profile import Profile
+    from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.receipt.artifacts import Baseline
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.run.seal import Sealed
@@ -55,7 +60,7 @@ class Seen:
         return cls(" ".join([role, *revision(evidence), *more]), profile, evidence)
 
 
-def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
+def compared(base: Seen, head: Seen, *, paired: bool = False) -> ProfileDifference:
     """Compare two profiles, by the cost of a token where evidence of both sides tells it.
 
     ``paired`` says that they were measured in pairs with each other. ``UndecidedError``
@@ -73,9 +78,9 @@ def compared(base: Seen, head: Seen, *, paired: bool = False) -> Difference:
             if other_work(base, head) is not None:
                 # The machine's speed cannot be told from that of the work: each on its own clock.
                 costs = costs[0], cost_of(head.profile.covers, head.evidence.metrics)
-    return difference(
-        Side(base.name, base.profile, costs[0], 0.0, _spread(base)),
-        Side(head.name, head.profile, costs[1], error, _spread(head)),
+    return compare_profiles(
+        ProfileSide(base.name, base.profile, costs[0], 0.0, _spread(base)),
+        ProfileSide(head.name, head.profile, costs[1], error, _spread(head)),
     )
 
 
@@ -96,7 +101,7 @@ class Beside:
     """The files that stand beside a run that was compared, and what changed where it is known."""
 
     files: Mapping[str, bytes]
-    difference: Difference | None = None
+    difference: ProfileDifference | None = None
 
     def __or__(self, files: Mapping[str, bytes]) -> Beside:
         return replace(self, files={**self.files, **files})
@@ -141,7 +146,7 @@ def _of_base(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {names[name]: data for name, data in files.items() if name in names}
 
 
-def read_difference(directory: Path, *, paired: bool) -> Difference | None:
+def read_difference(directory: Path, *, paired: bool) -> ProfileDifference | None:
     """Compare a published run with what stands beside it; None where it was not compared.
 
     Raises what opening a profile raises.

@@ -14,15 +14,16 @@ from pytest_flamegate.engines.figures import report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.instructions import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
-from pytest_flamegate.profile import Setup, choose, passed_over
-from pytest_flamegate.profile.formats.reading import read_file, unpacked
+from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.profile.formats.traces import (
+    count_onnx_kernels,
+    count_torch_kernels,
     is_onnx_trace,
     is_torch_trace,
-    onnx_kernels,
-    torch_kernels,
 )
-from pytest_flamegate.profile.profilers.instructions import count
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
+from pytest_flamegate.profile.profilers.instructions import count_instructions
 from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report import preamble
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.base import Plan
     from pytest_flamegate.engines.figures import Report
     from pytest_flamegate.observe.observer import Observer
-    from pytest_flamegate.profile import Probe, Profiler
-    from pytest_flamegate.profile.formats.traces import Kernels
+    from pytest_flamegate.profile.formats.traces import KernelCounts
+    from pytest_flamegate.profile.profilers.base import Probe, Profiler
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
 
 
@@ -85,12 +86,12 @@ class Instruments:
             )
             name = "auto" if self.requested == COUNTER else self.requested
             probes = self._probes.setdefault(asked, {})
-            chosen = choose(name, setup, probes)
+            chosen = choose_profiler(name, setup, probes)
             # Native stacks are too dear to be read faster, and a rate asked for is that rate.
             free = asked.rate_hz is None and not asked.native
             if comparing and free and chosen.name in COMPARING_HZ:
                 faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
-                chosen = choose(chosen.name, faster, probes)
+                chosen = choose_profiler(chosen.name, faster, probes)
             self._profilers[key] = None if chosen.name == "none" else chosen
         found = self._profilers[key]
         if found is not None and isinstance(runs, Choosy):
@@ -107,7 +108,7 @@ class Instruments:
             return None
         try:
             with system_errors():
-                return count(plan, workload, environment.environment(workload))
+                return count_instructions(plan, workload, environment.environment(workload))
         except FlamegateError as error:
             if self.requested == COUNTER:
                 raise
@@ -132,7 +133,7 @@ class Instruments:
         return (
             []
             if profiler is None
-            else passed_over(profiler, setup, self._probes[workload.sampling])
+            else explain_fallbacks(profiler, setup, self._probes[workload.sampling])
         )
 
     def preamble(self, workloads: Iterable[Workload], machine: Mapping[str, str]) -> str:
@@ -205,7 +206,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     told: dict[str, dict[str, int]] = {}
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
     for path in files[:_MOST_FILES]:
-        for kernels in _kernels(unpacked(read_file(path))):
+        for kernels in _kernels(unpack(read_file(path))):
             known = told.setdefault(kernels.source, {})
             for name, calls in kernels.counts.items():
                 known[name] = known.get(name, 0) + calls
@@ -220,7 +221,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     return tuple(report(source, kernels=counts) for source, counts in told.items())
 
 
-def _kernels(data: bytes) -> tuple[Kernels, ...]:
+def _kernels(data: bytes) -> tuple[KernelCounts, ...]:
     if is_torch_trace(data):
-        return torch_kernels(data)
-    return onnx_kernels(data) if is_onnx_trace(data) else ()
+        return count_torch_kernels(data)
+    return count_onnx_kernels(data) if is_onnx_trace(data) else ()

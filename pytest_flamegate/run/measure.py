@@ -12,9 +12,10 @@ from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.observe.observer import NOTHING_CLOCKED, Observer, not_served
-from pytest_flamegate.profile import cut, merge, no_samples, require_samples
-from pytest_flamegate.profile.frames import WORKLOAD
+from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
+from pytest_flamegate.profile.model import merge_profiles
 from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.base import Plan
     from pytest_flamegate.gate import MoreProcesses
     from pytest_flamegate.observe.observation import Observation, Role
-    from pytest_flamegate.profile import Profile, Profiler
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.profilers.base import Profiler
 
 
 SAMPLE_FLOOR = workload.SAMPLE_FLOOR
@@ -112,8 +114,8 @@ class Measuring:
         if self.profiler is None:
             return None
         if not self.pool:
-            raise no_samples(self.profiler.name, 0, 0)
-        pooled = merge(self.pool)
+            raise no_samples_error(self.profiler.name, 0, 0)
+        pooled = merge_profiles(self.pool)
         require_samples(pooled, SAMPLE_FLOOR)
         return pooled
 
@@ -234,7 +236,7 @@ class Measuring:
     @property
     def _root(self) -> str | None:
         """The function that every profile begins with; none is known of somebody's server."""
-        return None if isinstance(self.plan, Endpoint) else WORKLOAD
+        return None if isinstance(self.plan, Endpoint) else WORKLOAD_ROOT
 
     @property
     def few_samples(self) -> bool:
@@ -253,16 +255,16 @@ class Measuring:
                     max(seconds, enough_s),
                     lambda pid: profiler.attach(pid, directory),
                 )
-                return cut(profiler.parse(raw), self._root)
+                return trim_stacks(profiler.parse(raw), self._root)
             finally:
                 # However it ended, even killed: what CPython told perf lies in /tmp.
                 if profiler.python_flags and self.observer.served_pid is not None:
-                    jitdump.clean(self.observer.served_pid)
+                    jitdump.remove_jit_files(self.observer.served_pid)
 
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
         seen = self.observer.wrapped(wrapped.argv, wrapped.clean)
-        profile = cut(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
+        profile = trim_stacks(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
         covers = "process" if profile.covers == "sequence" else profile.covers
         return replace(
             profile, covers=covers, pids=(seen.pid,), started_ticks=(seen.started_ticks,)

@@ -16,8 +16,8 @@ from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
 from pytest_flamegate.core.paths import is_file
-from pytest_flamegate.profile.folded import fold, unfold
-from pytest_flamegate.profile.formats.reading import parse_profile, read_file
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.formats.registry import parse_profile, read_file
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.artifacts import (
     BASE_EVIDENCE,
@@ -140,7 +140,7 @@ def _described(path: Path, data: bytes) -> Profile | None:
     if path.name != FOLDED or not is_file(beside):
         return None
     described = parse_profile(read_file(beside))
-    if fold(described).encode() != data:
+    if fold_profile(described).encode() != data:
         raise ReceiptError(
             "E_PROFILE_CHANGED",
             f"{str(path)!a} holds other stacks than {DESCRIBED} beside it.",
@@ -164,7 +164,7 @@ def _run(evidence: Evidence, data: bytes, path: Path) -> Opened:
 
 def _profile(record: ProfileRecord, text: str) -> Profile:
     """Return the profile as it was pooled; how long it took is not recorded, and so 0."""
-    stacks = unfold(text)
+    stacks = parse_folded(text)
     known = {each.name for each in fields(record)} & {each.name for each in fields(Profile)}
     return Profile(
         **{name: getattr(record, name) for name in known},

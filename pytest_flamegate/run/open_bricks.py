@@ -20,7 +20,7 @@ from pytest_flamegate.graph.document import from_document, is_document
 from pytest_flamegate.graph.graph import build_graph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
-from pytest_flamegate.profile.formats.reading import read_file, unpacked
+from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.receipt.artifacts import BRICKS, EVIDENCE
 from pytest_flamegate.receipt.compose import decode_evidence
 
@@ -62,7 +62,7 @@ def open_graph(path: Path) -> ExecutionGraph:
             )
         path = path / BRICKS
     data = read_file(path)
-    if is_trace(unpacked(data)):
+    if is_trace(unpack(data)):
         return _traced(data, path)
     document = json.loads(data, max_bytes=MAX_BYTES)
     for reader in READERS:

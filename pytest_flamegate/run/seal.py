@@ -20,7 +20,8 @@ from pytest_flamegate.engines.tokens import generated
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile import fold, require_stacks
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.artifacts import (
     BRICKS,
@@ -57,9 +58,9 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.figures import Report
     from pytest_flamegate.gate import Verdict
     from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile import Frame, Profile, Stack
     from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.profile.difference import Difference
+    from pytest_flamegate.profile.difference import ProfileDifference
+    from pytest_flamegate.profile.model import Frame, Profile, Stack
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.run.measure import Measuring
@@ -220,7 +221,7 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
         files[BRICKS] = _brick_document(recorded, evidence)
     verification = None
     if pooled is not None:
-        files[FOLDED] = fold(pooled).encode()
+        files[FOLDED] = fold_profile(pooled).encode()
     if receipt is not None:
         verification = verify_receipt(
             files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
@@ -248,7 +249,7 @@ def pictures(
     *,
     again: str,
     decode: DecodeProfile | None = None,
-    difference: Difference | None = None,
+    difference: ProfileDifference | None = None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and to explore, and its page; nothing without a profile.
 
@@ -283,7 +284,7 @@ def pictures(
     files = {PICTURE: picture.encode(), INTERACTIVE: explored.encode(), PAGE: page.encode()}
     if decode is not None:
         files[DECODE] = document(decode, sealed.evidence)
-        files[DECODE_FOLDED] = fold(decode.profile).encode()
+        files[DECODE_FOLDED] = fold_profile(decode.profile).encode()
         files[DECODE_PICTURE] = decode_picture(decode, workload.node_name).encode()
     return files
 
@@ -297,4 +298,7 @@ def counted_files(workload: Workload, sealed: Sealed, count: InstructionCount) -
         subtitle=f"{picture_subtitle(sealed.evidence, None)} · {per_token}",
         cpu_s_per_token=None,
     )
-    return {INSTRUCTIONS: fold(count.profile).encode(), INSTRUCTIONS_PICTURE: picture.encode()}
+    return {
+        INSTRUCTIONS: fold_profile(count.profile).encode(),
+        INSTRUCTIONS_PICTURE: picture.encode(),
+    }

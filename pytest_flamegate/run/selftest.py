@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate import Verdict, VerdictName
-    from pytest_flamegate.profile import Profiler
+    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.measure import Progress
     from pytest_flamegate.run.seal import Sealed
 

@@ -32,7 +32,7 @@ from pytest_flamegate.models.facts import model_facts
 from pytest_flamegate.models.files import stamps
 from pytest_flamegate.observe.build import build, look_at
 from pytest_flamegate.observe.machine import identity
-from pytest_flamegate.profile import fold
+from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.receipt.artifacts import (
     BASE_INSTRUCTIONS,
     RECEIPT,
@@ -277,7 +277,7 @@ class Session:
             verdict = with_reason(verdict, Reason("I_NOTE", note))
         beside = beside_base(workload, old, new, verdict)
         if base_count is not None and head_count is not None:
-            beside |= {BASE_INSTRUCTIONS: fold(base_count.profile).encode()}
+            beside |= {BASE_INSTRUCTIONS: fold_profile(base_count.profile).encode()}
             beside |= counted_files(workload, new, head_count)
         seen = {c: f"Of the base: {n}" for c, n in base.measuring.observer.notes.items()}
         verdict, told = noted(verdict, seen | head.measuring.observer.notes)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.overhead import SETTINGS, Cost, Setting, cost, quartiles, table
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.profile import Probe
+from pytest_flamegate.profile.profilers.base import Probe
 
 pytestmark = pytest.mark.measures
 

@@ -6,14 +6,14 @@ import pytest
 
 from benchmarks import folders
 from benchmarks.rendering import distinct_stacks, drawn, grown
-from pytest_flamegate.profile import unfold
+from pytest_flamegate.profile.folded import parse_folded
 from tests.profile.profiles import native, profile
 
 pytestmark = pytest.mark.measures
 
 
 def test_stacks_are_distinct_and_are_folded_text() -> None:
-    stacks = unfold(distinct_stacks(200))
+    stacks = parse_folded(distinct_stacks(200))
     assert len(stacks) == 200
     assert min(map(len, stacks)) >= 10
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.profile.difference import Side, difference
+from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.browser.watched import Watched, boxes, named
@@ -40,7 +40,9 @@ def profile(stacks: dict[Stack, int], **changes: Any) -> Profile:
 
 def write(directory: Path, old: Profile, new: Profile, cost: float | None = 1e-3) -> Path:
     head_cost = None if cost is None else cost * new.samples / old.samples
-    found = difference(Side("base 4f2c91a", old, cost), Side("now <b>", new, head_cost))
+    found = compare_profiles(
+        ProfileSide("base 4f2c91a", old, cost), ProfileSide("now <b>", new, head_cost)
+    )
     path = directory / "flamegraph.html"
     page = flamegraph_html(
         new, title="t", subtitle="s", cpu_s_per_token=cost, difference=found,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.profile.difference import Side, difference
+from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame_html import flamegraph_html
@@ -79,10 +79,10 @@ def diff(names: tuple[str, ...]) -> str:
         for counts in ((0, 3, 1, 3), (3, 0, 3, 1))
     )
     sides = [
-        Side(name, replace(factory.profile(counted), event=event), 1e-3)
+        ProfileSide(name, replace(factory.profile(counted), event=event), 1e-3)
         for name, counted, event in ((names[0], before, names[1]), (names[2], after, names[3]))
     ]
-    return difference_svg(difference(*sides), title=names[0], subtitle=names[1])
+    return difference_svg(compare_profiles(*sides), title=names[0], subtitle=names[1])
 
 
 DRAWN = {"flamegraph": svg, "diff": diff}

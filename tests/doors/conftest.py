@@ -19,6 +19,7 @@ from tests.tools import require
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 _FOREIGN = ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER")
 _OURS = ("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD")
 
@@ -54,7 +55,8 @@ def project(pytester: pytest.Pytester) -> Project:
 @pytest.fixture(scope="session")
 def py_spy() -> None:
     """Require a py-spy that works here."""
-    from pytest_flamegate.profile import Setup, profilers
+    from pytest_flamegate.profile.profilers.base import Setup
+    from pytest_flamegate.profile.profilers.choose import make_profilers
 
-    probe = profilers(Setup())["py-spy"].probe()
+    probe = make_profilers(Setup())["py-spy"].probe()
     require(probe.usable, f"py-spy cannot be used: {probe.code}: {probe.reason}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.profile import unfold
+from pytest_flamegate.profile.folded import parse_folded
 from tests.doors.project import TOY, workload
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.workload.repositories import git, write
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.doors.project import Project
+
 
 pytestmark = pytest.mark.measures
 
@@ -326,7 +327,7 @@ def test_counted_instructions_of_both_sides_stand_beside_it(
     history.run(*options, "--flamegate-against=HEAD~1")
     latest = history.artifacts / "latest" / "toy"
     base, head = (
-        unfold((latest / name).read_text())
+        parse_folded((latest / name).read_text())
         for name in ("base-instructions.folded", "instructions.folded")
     )
     assert {stack[-1].name: n for stack, n in base.items()} == {"decode": 700}

@@ -607,11 +607,11 @@ def test_doctor(tmp_path: Path) -> None:
 def test_doctor_tells_the_two_kinds_of_engine_apart(
     monkeypatch: pytest.MonkeyPatch, capsys: Told, python: bool, native: bool
 ) -> None:
-    from pytest_flamegate import profile
+    from pytest_flamegate.profile.profilers.base import Probe
 
     # In place of the table, not in it: put back one by one its entries would change their order.
     table = import_module("pytest_flamegate.profile.profilers.choose")
-    seen = profile.Probe("perf", "6.1", usable=True, sees_python=python, sees_native=native)
+    seen = Probe("perf", "6.1", usable=True, sees_python=python, sees_native=native)
     one = SimpleNamespace(name="perf", probe=lambda: seen)
     monkeypatch.setattr(table, "PROFILERS", {"perf": lambda _: one})
     assert ask("doctor") == 0

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_flamegate.profile import unfold
+from pytest_flamegate.profile.folded import parse_folded
 from tests.doors.project import JUDGED, workload
 from tests.profile.fake_valgrind import FakeValgrind
 
@@ -37,7 +37,7 @@ def test_instructions_are_shown_and_compared_with_those_accepted(
     assert (metric["value"], metric["samples"]) == (1_000_000, 3)
     assert (metric["clock"], metric["provenance"]) == ("instructions", "counted")
     latest = project.artifacts / "latest/toy"
-    stacks = unfold((latest / "instructions.folded").read_text())
+    stacks = parse_folded((latest / "instructions.folded").read_text())
     assert {stack[-1].name: count for stack, count in stacks.items()} == {"decode": 3_000_000}
     picture = (latest / "instructions.svg").read_text()
     ElementTree.fromstring(picture)

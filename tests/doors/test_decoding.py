@@ -14,7 +14,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import loads
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.profile import Probe, Profile, Recording, Stack, Wrapped
+from pytest_flamegate.profile.model import Profile, Stack
+from pytest_flamegate.profile.profilers.base import Probe, RunningProfiler, WrappedCommand
 from pytest_flamegate.run import decode
 from pytest_flamegate.run.decode import decode_alone, decoded, document
 from pytest_flamegate.run.measure import Measuring
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.profile.model import Covers
+
 
 pytestmark = pytest.mark.measures
 
@@ -56,12 +58,12 @@ class Pretend:
     def probe(self) -> Probe:
         return Probe(self.name, "1", True, True, True)
 
-    def attach(self, pid: int, directory: Path) -> Recording:
+    def attach(self, pid: int, directory: Path) -> RunningProfiler:
         raise NotImplementedError
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         self.ran.append(int(argv[-1]))
-        return Wrapped(tuple(argv), directory / "raw")
+        return WrappedCommand(tuple(argv), directory / "raw")
 
     def parse(
         self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None

@@ -16,7 +16,7 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.gate import Verdict, verdict_document
-from pytest_flamegate.profile import Profile
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.artifacts import Baseline, Shelves
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.run.difference import Seen, beside_base, beside_baseline, compared, other_work

@@ -16,9 +16,10 @@ from pytest_flamegate.graph import roofline
 from pytest_flamegate.graph.roofline import Bandwidth
 from pytest_flamegate.observe.gpu import DevicesSeen, Node
 from pytest_flamegate.observe.gpu_watch import Watch
-from pytest_flamegate.profile import Probe, Setup, choose
 from pytest_flamegate.profile.profilers import callgrind
-from pytest_flamegate.profile.profilers.errors import read
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.profile.profilers.choose import choose_profiler
+from pytest_flamegate.profile.profilers.errors import read_permissions
 from tests.receipt.gpu import gpu_run
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
@@ -63,7 +64,7 @@ def said(
     capsys: pytest.CaptureFixture[str],
 ) -> tuple[int, list[str]]:
     offer(monkeypatch, One(samples))
-    monkeypatch.setattr(callgrind, "probe", lambda: counts)
+    monkeypatch.setattr(callgrind, "probe_callgrind", lambda: counts)
     code = main(["doctor"])
     lines = capsys.readouterr().out.splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("callgrind"))
@@ -115,7 +116,7 @@ def doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *seen: Probe
 ) -> str:
     offer(monkeypatch, *map(One, seen))
-    monkeypatch.setattr(callgrind, "probe", lambda: COUNTS)
+    monkeypatch.setattr(callgrind, "probe_callgrind", lambda: COUNTS)
     main(["doctor"])
     return capsys.readouterr().out
 
@@ -136,7 +137,7 @@ def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
 ) -> None:
     text = doctor(monkeypatch, capsys, DENIED)
     with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
-        choose("auto", Setup(), {"py-spy": DENIED})
+        choose_profiler("auto", Setup(), {"py-spy": DENIED})
     assert refused.value.problem in text
 
 
@@ -173,7 +174,7 @@ def test_a_place_that_cannot_be_written_is_told(
     text = doctor(monkeypatch, capsys, SAMPLES)
     (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
     assert line.endswith("taken/here cannot be written: Not a directory")
-    assert read().words in text
+    assert read_permissions().words in text
 
 
 def test_a_place_that_has_an_impossible_name_is_told(

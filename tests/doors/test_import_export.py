@@ -16,8 +16,8 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.commands import import_file
 from pytest_flamegate.commands.import_file import Importer
 from pytest_flamegate.profile.formats.pprof import profile_message
-from pytest_flamegate.profile.formats.reading import parse_profile
-from pytest_flamegate.profile.profilers.trial import find
+from pytest_flamegate.profile.formats.registry import parse_profile
+from pytest_flamegate.profile.profilers.trial import find_program
 from pytest_flamegate.run.open import open_profile
 from tests.made import bundle
 
@@ -254,7 +254,7 @@ def test_what_py_spy_records_is_imported(here: Path, capsys: Told, py_spy: None,
     (here / "spin.py").write_text(PROGRAM.format(seconds=1.0))
     options = ["--rate", "100", "--format", form, "--output", "out"]
     subprocess.run(
-        [find("py-spy", ""), "record", *options, "--", sys.executable, "spin.py"],
+        [find_program("py-spy", ""), "record", *options, "--", sys.executable, "spin.py"],
         capture_output=True,
         timeout=120,
         check=False,  # py-spy's exit status tells nothing

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.workload import Sampling, Workload
-from pytest_flamegate.profile import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.run import instruments
 from pytest_flamegate.run.instruments import Instruments
 
-MADE = {"perf": perf.make, "py-spy": pyspy.make}
+MADE = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Setup]:
             probes[name] = Probe(name, shown, usable=True, sees_python=True, sees_native=True)
         return MADE[name](setup)
 
-    monkeypatch.setattr(instruments, "choose", choose)
+    monkeypatch.setattr(instruments, "choose_profiler", choose)
     return seen
 
 

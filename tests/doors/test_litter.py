@@ -15,7 +15,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.profile import Profile
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import jitdump
 from pytest_flamegate.run.measure import Measuring
 from tests.profile.profiles import profile, python

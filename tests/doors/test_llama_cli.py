@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.child.embedded import MODEL_PATH
-from pytest_flamegate.profile import Setup, profilers
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import make_profilers
 from tests.tools import require, smollm2
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 pytestmark = pytest.mark.measures
 
@@ -52,7 +54,7 @@ def gated(project: Project, model: Path, prompt: str, tokens: int, **more: Any) 
 
 @pytest.fixture(autouse=True)
 def perf() -> None:
-    probe = profilers(Setup())["perf"].probe()
+    probe = make_profilers(Setup())["perf"].probe()
     require(probe.usable, f"perf cannot be used: {probe.code}: {probe.reason}")
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.child.embedded import MODEL_PATH
-from pytest_flamegate.profile import Setup, profilers
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import make_profilers
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import JUDGED
 from tests.tools import require, smollm2
@@ -19,6 +20,7 @@ from tests.workload.repositories import git
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 pytestmark = pytest.mark.measures
 
@@ -52,7 +54,7 @@ def evidence(project: Project, name: str, file: str = "evidence.json") -> dict[s
 
 
 def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
-    probe = profilers(Setup())["perf"].probe()
+    probe = make_profilers(Setup())["perf"].probe()
     require(probe.usable, f"perf cannot be used: {probe.code}: {probe.reason}")
     project.declare(
         DECLARED.format(name="smol", model=smollm2(), prompt="Once upon a time", max_tokens=4)

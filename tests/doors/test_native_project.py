@@ -195,10 +195,10 @@ def test_output_that_differs_is_shown_token_by_token(native: Project) -> None:
 
 
 def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
-    from pytest_flamegate.profile import Setup
     from pytest_flamegate.profile.profilers import perf
+    from pytest_flamegate.profile.profilers.base import Setup
 
-    probe = perf.make(Setup(python_engine=False)).probe()
+    probe = perf.make_perf(Setup(python_engine=False)).probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     native.write(
         "flamegate.toml",

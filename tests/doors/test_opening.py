@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
-from pytest_flamegate.profile import fold
+from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.receipt.compose import encode_evidence
 from pytest_flamegate.run.difference import Seen, compared
 from pytest_flamegate.run.open import open_profile
@@ -31,7 +31,7 @@ def test_every_name_of_a_run_opens_it(made: tuple[Bundle, Path], name: str) -> N
     assert record is not None
     assert opened.evidence == triple.evidence
     assert opened.name == "4tok"
-    assert fold(opened.profile).encode() == triple.folded
+    assert fold_profile(opened.profile).encode() == triple.folded
     assert opened.profile.profiler == record.profiler
     assert opened.profile.rate_hz == record.rate_hz
     assert opened.profile.covers == record.covers
@@ -79,7 +79,7 @@ def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Bundle, P
     for path, name in ((directory, "run"), (directory / "profile.folded", "profile")):
         opened = open_profile(path)
         assert opened.name == name
-        assert fold(opened.profile).encode() == triple.folded
+        assert fold_profile(opened.profile).encode() == triple.folded
         assert (opened.evidence, opened.cpu_s_per_token) == (None, None)
         assert (opened.profile.profiler, opened.profile.rate_hz) == ("unknown", 0)
         assert opened.profile.degraded

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.profile import Setup, profilers
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.choose import make_profilers
 from tests.tools import require
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 pytestmark = pytest.mark.measures
 
@@ -56,7 +58,7 @@ def reports(document: dict[str, Any]) -> list[dict[str, dict[str, Any]]]:
 
 
 def test_a_program_is_profiled_and_its_reports_are_kept(compiled: Project) -> None:
-    probe = profilers(Setup())["perf"].probe()
+    probe = make_profilers(Setup())["perf"].probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     declare(compiled, TRACE, tokens=160)
     result = compiled.run("--flamegate", "--flamegate-budget=8", "--flamegate-profiler=perf")

@@ -16,7 +16,7 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile import Profile, Stack
+from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.profile.profilers.choose import NoProfiler
 from pytest_flamegate.run import seal as run_seal
 from pytest_flamegate.run.measure import Measuring

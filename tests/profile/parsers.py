@@ -8,19 +8,19 @@ import tempfile
 from pathlib import Path
 
 from pytest_flamegate.core.text import decode
-from pytest_flamegate.profile import unfold
-from pytest_flamegate.profile.formats.reading import parse_profile
+from pytest_flamegate.profile.folded import parse_folded
+from pytest_flamegate.profile.formats.registry import parse_profile
 from pytest_flamegate.profile.formats.traces import (
-    onnx_kernels,
+    count_onnx_kernels,
+    count_torch_kernels,
     read_onnx_trace,
     read_torch_trace,
-    torch_kernels,
 )
 from pytest_flamegate.profile.profilers import base, errors, jitdump, perf, pyspy
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
-from pytest_flamegate.profile.profilers.pyspy import parse_speedscope
+from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
 from pytest_flamegate.receipt.imports import FORMATS, format_of
 from tests.bricks.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
@@ -33,7 +33,7 @@ def _scrub(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=_SHM) as directory:
         path = Path(directory, "jit.dump")
         path.write_bytes(data)
-        jitdump.scrub(path)
+        jitdump.scrub_names(path)
         if len(path.read_bytes()) != len(data):
             raise AssertionError("scrubbing changed the length")
 
@@ -49,7 +49,7 @@ def _result(data: bytes) -> object:
 
 
 def _said(data: bytes) -> str:
-    return errors.failed("perf", data, 1, KNOWN).reason
+    return errors.failure_error("perf", data, 1, KNOWN).reason
 
 
 def _jitdump() -> bytes:
@@ -115,7 +115,7 @@ PARSERS: dict[str, Parser] = {
         (b"THROTTLE events:", b" ", b"UN", b"9" * 30, b"\n"),
     ),
     "speedscope": Parser(
-        parse_speedscope,
+        parse_pyspy_file,
         ((DATA / "py-spy-speedscope.json").read_bytes(),),
         (
             *JSON,
@@ -134,7 +134,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "py-spy's words": Parser(
-        lambda data: (pyspy.failures(data), pyspy.without_chatter(data)),
+        lambda data: (pyspy.count_failures(data), pyspy.remove_chatter(data)),
         (
             b"py-spy> Sampling process 100 times a second. Press Control-C to exit.\n\nout\n"
             b"\npy-spy> Stopped sampling because Control-C pressed\n"
@@ -187,7 +187,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "folded": Parser(
-        lambda data: unfold(decode(data)),
+        lambda data: parse_folded(decode(data)),
         (b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n",),
         (
             *_SYMBOLS,
@@ -246,7 +246,7 @@ PARSERS: dict[str, Parser] = {
         if path.suffix == ".csv" or path.stem in ("llama-bench", "vllm-serve", "aiperf")
     },
     "torch.profiler": Parser(
-        lambda data: (torch_kernels(data), read_torch_trace(data, ("/home/x/",))),
+        lambda data: (count_torch_kernels(data), read_torch_trace(data, ("/home/x/",))),
         (
             (DATA / "torch-trace.json").read_bytes(),
             (DATA / "torch-trace-stacks.json").read_bytes(),
@@ -259,7 +259,7 @@ PARSERS: dict[str, Parser] = {
         2 * LIMIT_S,  # two readings
     ),
     "onnxruntime": Parser(
-        lambda data: (onnx_kernels(data), read_onnx_trace(data)),
+        lambda data: (count_onnx_kernels(data), read_onnx_trace(data)),
         ((DATA / "onnx-trace.json").read_bytes(),),
         (*JSON, *EVENTS, NODE, b'"op_name":', b'"provider":'),
         ((b"[", NODE[:-1] + b"]"), (b'[{"name":"', b'",' + NODE[1:-1] + b"]")),
@@ -267,7 +267,7 @@ PARSERS: dict[str, Parser] = {
     ),
     **BRICK_PARSERS,
     "sidecar": Parser(
-        lambda data: base.parse(data, "perf"),
+        lambda data: base.parse_sidecar(data, "perf"),
         (
             b'{"pid": 7, "errors": 0, "degraded": ["x"], "started_ticks": 3, "nonblocking": false}',
             b'{"pid":null,"errors":1,"degraded":[],"started_ticks":null,"nonblocking":true}',

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pytest_flamegate.profile.frames import UNKNOWN, native_frame
+from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.model import Frame, Stack
 
 HEADER = re.compile(rb"\s*(-?\d+)/-?\d+\s+(\d+)\.(\d{6,9}):\s+[\w:.\-/]+:\s*([0-9a-f]+ .*)?")
@@ -89,5 +89,5 @@ def frame(line: bytes) -> Frame | None:
     at = max(text.rfind(" (/"), text.rfind(" (["))
     at = text.rfind(" (") if at < 0 else at
     if at < 0 or not text.endswith(")"):
-        return native_frame(text, "")
-    return native_frame(text[:at], text[at + 2 : -1])
+        return make_native_frame(text, "")
+    return make_native_frame(text[:at], text[at + 2 : -1])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.profile import Frame, Profile, Stack
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 DATA = Path(__file__).parent / "data"
 

@@ -13,10 +13,15 @@ import pytest
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.profile import hotspots
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.profilers import callgrind
-from pytest_flamegate.profile.profilers.callgrind import CALLERS, Counted, count_program, probe
-from pytest_flamegate.profile.profilers.instructions import instruction_profile
+from pytest_flamegate.profile.profilers.callgrind import (
+    CALLERS,
+    Counted,
+    count_program,
+    probe_callgrind,
+)
+from pytest_flamegate.profile.profilers.instructions import build_instruction_profile
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
@@ -133,7 +138,7 @@ def test_every_failure_has_a_code(name: str, tools: Tools) -> None:
         python("pass")
     assert words in refused.value.problem
     assert refused.value.remedy
-    assert probe().code == code
+    assert probe_callgrind().code == code
 
 
 def test_a_program_that_hangs(tools: Tools) -> None:
@@ -160,14 +165,14 @@ def test_no_valgrind_says_what_to_type(tools: Tools) -> None:
     with pytest.raises(ToolError, match="E_NO_VALGRIND") as refused:
         python("pass")
     assert "apt install valgrind" in refused.value.remedy
-    seen = probe()
+    seen = probe_callgrind()
     assert (seen.usable, seen.code) == (False, "E_NO_VALGRIND")
     assert "no program valgrind" in seen.reason
 
 
 def test_the_probe_of_one_that_works(tools: Tools) -> None:
     FakeValgrind(tools)
-    seen = probe()
+    seen = probe_callgrind()
     assert (seen.usable, seen.version, seen.event) == (True, "3.19.0", "Ir")
     assert (seen.sees_python, seen.sees_native) == (False, True)
 
@@ -222,12 +227,12 @@ def test_a_real_split_is_read_by_function_and_by_caller(tmp_path: Path) -> None:
         count_program(["./split", tokens], env=os.environ, cwd=tmp_path, timeout_s=60.0)
         for tokens in ("1", "9")
     )
-    profile = instruction_profile(many, few, python="", notes=())
+    profile = build_instruction_profile(many, few, python="", notes=())
     assert profile.samples == many.instructions - few.instructions
-    share = {spot.name: spot.self_share for spot in hotspots(profile)}
+    share = {spot.name: spot.self_share for spot in rank_hotspots(profile)}
     assert share["gemv"] == pytest.approx(0.9, abs=0.001)
     assert share["norm"] == pytest.approx(0.1, abs=0.001)
-    inclusive = {spot.name: spot.inclusive_share for spot in hotspots(profile)}
+    inclusive = {spot.name: spot.inclusive_share for spot in rank_hotspots(profile)}
     assert inclusive["attention"] == pytest.approx(0.6, abs=0.001)
     assert inclusive["walk"] == pytest.approx(0.3, abs=0.001)
     assert profile.completeness > 0.999

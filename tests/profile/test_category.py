@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.profile import Frame, category
-from pytest_flamegate.profile.category import rules
+from pytest_flamegate.profile.category import categorize_frame, load_category_rules
+from pytest_flamegate.profile.model import Frame
 from tests.profile.profiles import native, python, system
 
 
@@ -50,11 +50,11 @@ from tests.profile.profiles import native, python, system
     ],
 )
 def test_frames_fall_into_the_category_of_their_work(frame: Frame, expected: str) -> None:
-    assert category(frame) == expected
+    assert categorize_frame(frame) == expected
 
 
 def test_every_rule_is_well_formed() -> None:
-    assert {rule.category for rule in rules()} == {
+    assert {rule.category for rule in load_category_rules()} == {
         "system",
         "attention",
         "norm",
@@ -64,5 +64,5 @@ def test_every_rule_is_well_formed() -> None:
         "python",
         "native",
     }
-    assert all(rule.names or rule.modules for rule in rules())
-    assert rules()[-1].fits(native("anything", "at all"))
+    assert all(rule.names or rule.modules for rule in load_category_rules())
+    assert load_category_rules()[-1].fits(native("anything", "at all"))

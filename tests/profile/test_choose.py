@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile import PROFILERS, Probe, Setup, choose, profilers
-from pytest_flamegate.profile.profilers.perf import python_flags
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.profile.profilers.choose import PROFILERS, choose_profiler, make_profilers
+from pytest_flamegate.profile.profilers.perf import perf_python_flags
 
 pytestmark = pytest.mark.measures
 
@@ -50,7 +51,7 @@ def test_the_profiler_that_sees_the_engine_is_chosen(
     requested: str, python_engine: bool, probes: tuple[Probe, ...], chosen: str
 ) -> None:
     known = {probe.profiler: probe for probe in probes}
-    assert choose(requested, Setup(python_engine=python_engine), known).name == chosen
+    assert choose_profiler(requested, Setup(python_engine=python_engine), known).name == chosen
 
 
 @pytest.mark.parametrize(
@@ -66,32 +67,32 @@ def test_where_none_can_every_reason_is_named(
 ) -> None:
     known = {probe.profiler: probe for probe in probes}
     with pytest.raises(ToolError, match="E_NO_PROFILER") as refused:
-        choose("auto", Setup(python_engine=python_engine), known)
+        choose_profiler("auto", Setup(python_engine=python_engine), known)
     for expected in (*words, "--flamegate-profiler=none"):
         assert expected in str(refused.value)
 
 
 def test_the_one_asked_for_fails_in_its_own_words() -> None:
     with pytest.raises(ToolError, match="E_PROFILER_DENIED") as refused:
-        choose("py-spy", Setup(), {"py-spy": NO_SPY})
+        choose_profiler("py-spy", Setup(), {"py-spy": NO_SPY})
     assert refused.value.problem == "py-spy cannot be used: Permission Denied: Try again."
     assert refused.value.remedy == NO_SPY.remedy
 
 
 def test_an_unknown_name_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="E_UNKNOWN_PROFILER") as refused:
-        choose("gprof", Setup())
+        choose_profiler("gprof", Setup())
     assert "auto, py-spy, perf, none" in refused.value.remedy
 
 
 def test_only_what_is_needed_is_tried() -> None:
     probes = {"py-spy": SPY}
-    choose("auto", Setup(), probes)
+    choose_profiler("auto", Setup(), probes)
     assert set(probes) == {"py-spy"}
 
 
 def test_none_says_that_profiling_was_turned_off() -> None:
-    profiler = profilers(Setup())["none"]
+    profiler = make_profilers(Setup())["none"]
     probe = profiler.probe()
     assert (probe.usable, probe.reason) == (False, "profiling was turned off")
     with pytest.raises(ToolError, match="E_NO_PROFILER"):
@@ -99,7 +100,7 @@ def test_none_says_that_profiling_was_turned_off() -> None:
 
 
 def test_names_are_those_of_the_registry() -> None:
-    assert {name: made.name for name, made in profilers(Setup()).items()} == {
+    assert {name: made.name for name, made in make_profilers(Setup()).items()} == {
         name: name for name in PROFILERS
     }
 
@@ -111,6 +112,6 @@ def test_names_are_those_of_the_registry() -> None:
 def test_python_tells_perf_its_names_from_3_13_on(
     version: tuple[int, int, int], flags: tuple[str, ...]
 ) -> None:
-    assert python_flags(version) == flags
-    assert profilers(Setup(python=version))["perf"].python_flags == flags
-    assert profilers(Setup(python_engine=False, python=version))["perf"].python_flags == ()
+    assert perf_python_flags(version) == flags
+    assert make_profilers(Setup(python=version))["perf"].python_flags == flags
+    assert make_profilers(Setup(python_engine=False, python=version))["perf"].python_flags == ()

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.folded import fold, unfold
-from pytest_flamegate.profile.hotspots import hotspots
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers.callgrind import CALLERS, Counted
-from pytest_flamegate.profile.profilers.instructions import EVAL_LOOP, SMALLEST, instruction_profile
+from pytest_flamegate.profile.profilers.instructions import (
+    EVAL_LOOP,
+    SMALLEST,
+    build_instruction_profile,
+)
 
 
 def stack(path: str) -> Stack:
@@ -26,7 +30,7 @@ def run(counts: dict[str, int]) -> Counted:
 
 def taken(long: dict[str, int], short: dict[str, int] | None = None) -> Profile:
     before = None if short is None else run(short)
-    return instruction_profile(run(long), before, python="", notes=("noted",))
+    return build_instruction_profile(run(long), before, python="", notes=("noted",))
 
 
 def paths(profile: Profile) -> dict[str, int]:
@@ -39,7 +43,7 @@ def test_the_difference_says_how_it_was_taken() -> None:
     assert (profile.unit, profile.covers, profile.rate_hz) == ("instructions", "decode", 0)
     assert profile.call_graph == f"callers,{CALLERS}"
     assert profile.degraded == ("noted",)
-    assert unfold(fold(profile)) == profile.stacks
+    assert parse_folded(fold_profile(profile)) == profile.stacks
 
 
 def test_without_a_shorter_run_it_is_the_whole_process() -> None:
@@ -99,7 +103,9 @@ def test_what_each_function_took_is_exact(long: dict[str, int], short: dict[str,
             own[path.rpartition(">")[2]] += sign * cost
     profile = taken(long, short)
     assert all(count > 0 for count in profile.stacks.values())
-    found = {spot.name: spot.self_samples for spot in hotspots(profile)} if profile.samples else {}
+    found = (
+        {spot.name: spot.self_samples for spot in rank_hotspots(profile)} if profile.samples else {}
+    )
     for name, cost in own.items():
         assert found.get(name, 0) == max(cost, 0)
     left_out = -sum(cost for cost in own.values() if cost < 0)

@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.difference import Difference, PathChange, Side, difference, mismatches
+from pytest_flamegate.profile.difference import (
+    PathChange,
+    ProfileDifference,
+    ProfileSide,
+    compare_profiles,
+    find_mismatches,
+)
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from tests.profile.profiles import profile as profile_of
 
@@ -25,18 +31,19 @@ def profile(stacks: dict[str, int]) -> Profile:
 
 def diff(
     base: dict[str, int], head: dict[str, int], *costs_us: float, cpu_error: float = 0.0
-) -> Difference:
+) -> ProfileDifference:
     old, new = (cost * 1e-6 for cost in costs_us) if costs_us else (None, None)
-    return difference(
-        Side("base", profile(base), old, cpu_error), Side("head", profile(head), new, cpu_error)
+    return compare_profiles(
+        ProfileSide("base", profile(base), old, cpu_error),
+        ProfileSide("head", profile(head), new, cpu_error),
     )
 
 
-def function(found: Difference, name: str):  # type: ignore[no-untyped-def]
+def function(found: ProfileDifference, name: str):  # type: ignore[no-untyped-def]
     return next(each for each in found.functions if each.frame.name == name)
 
 
-def paths(found: Difference) -> dict[str, PathChange]:
+def paths(found: ProfileDifference) -> dict[str, PathChange]:
     named: dict[str, PathChange] = {}
     remedy = [(path.frame.name, path) for path in found.roots]
     while remedy:
@@ -119,7 +126,7 @@ def test_exact_counts_are_compared_by_themselves() -> None:
     counted = {"unit": "instructions"}
     base = replace(profile({"a": 1_000_000, "b": 1_000_000}), **counted)  # type: ignore[arg-type]
     head = replace(profile({"a": 1_050_000, "b": 1_002_000}), **counted)  # type: ignore[arg-type]
-    found = difference(Side("base", base), Side("head", head))
+    found = compare_profiles(ProfileSide("base", base), ProfileSide("head", head))
     assert found.measure == "count"
     assert [(each.frame.name, each.own.change) for each in found.changed] == [("a", 50_000.0)]
 
@@ -171,16 +178,16 @@ def test_the_samples_are_added_up_once_and_not_for_every_path() -> None:
             return super().values()
 
     stacks = Watched({(frame("run"), frame(f"f{i}")): 9 for i in range(200)})
-    side = Side("base", profile_of(stacks), 1e-3)
+    side = ProfileSide("base", profile_of(stacks), 1e-3)
     Watched.asked = 0
-    assert len(difference(side, side).roots[0].children) == 200
+    assert len(compare_profiles(side, side).roots[0].children) == 200
     assert Watched.asked < 5
 
 
 def test_a_stack_deeper_than_pythons_own() -> None:
     deep: Stack = tuple(frame(f"f{i}") for i in range(5000))
     side = profile_of({deep: 10})
-    found = difference(Side("base", side), Side("head", side))
+    found = compare_profiles(ProfileSide("base", side), ProfileSide("head", side))
     assert len(found.roots) == 1
 
 
@@ -199,16 +206,16 @@ def test_a_stack_deeper_than_pythons_own() -> None:
 def test_what_was_not_taken_alike_is_named(name: str, value: object, told: str) -> None:
     one = replace(profile({"a": 1}), python="3.11.7")
     other = replace(one, **{name: value})  # type: ignore[arg-type]
-    assert [each.what for each in mismatches(one, other)] == [told]
+    assert [each.what for each in find_mismatches(one, other)] == [told]
 
 
 def test_a_patch_release_of_python_is_no_mismatch() -> None:
     one = replace(profile({"a": 1}), python="3.11.7")
-    assert mismatches(one, replace(one, python="3.11.9")) == ()
+    assert find_mismatches(one, replace(one, python="3.11.9")) == ()
 
 
 def test_of_counts_of_time_nobody_knows_the_noise() -> None:
     one = replace(profile({"a": 1000}), unit="nanoseconds")
-    assert [str(each) for each in mismatches(one, one)] == [
+    assert [str(each) for each in find_mismatches(one, one)] == [
         "noise: unknown of nanoseconds and unknown of nanoseconds"
     ]

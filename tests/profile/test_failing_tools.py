@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
-from pytest_flamegate.profile import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers import base, jitdump, perf, pyspy, trial
-from pytest_flamegate.profile.profilers.errors import failed
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
+from pytest_flamegate.profile.profilers.errors import failure_error
 from tests.profile.fakes import EVLIST, PERF, PYSPY, SCRIPT, SPEEDSCOPE, Tools
 from tests.profile.profiles import DATA
 
@@ -178,7 +178,7 @@ def test_perf_fails_with_a_code_and_its_own_words(
         be_impatient(monkeypatch)
     changes, code, words = PERF_CASES[name]
     tools.add("perf", PERF, **changes)
-    probed(perf.make(Setup(python=(3, 11, 7))), code, words)
+    probed(perf.make_perf(Setup(python=(3, 11, 7))), code, words)
 
 
 @pytest.mark.parametrize("name", SPY_CASES)
@@ -189,19 +189,22 @@ def test_py_spy_fails_with_a_code_and_its_own_words(
         be_impatient(monkeypatch)
     changes, code, words = SPY_CASES[name]
     tools.add("py-spy", PYSPY, **changes)
-    probed(pyspy.make(Setup()), code, words)
+    probed(pyspy.make_pyspy(Setup()), code, words)
 
 
 @pytest.mark.parametrize(
     ("profiler", "remedy"),
-    [(perf.make(Setup()), "apt install linux-perf"), (pyspy.make(Setup()), "pip install py-spy")],
+    [
+        (perf.make_perf(Setup()), "apt install linux-perf"),
+        (pyspy.make_pyspy(Setup()), "pip install py-spy"),
+    ],
 )
 def test_an_absent_tool_says_how_to_get_it(profiler: Profiler, remedy: str, tools: Tools) -> None:
     probe = probed(profiler, "E_PROFILER_ABSENT", f"no program {profiler.name}")
     assert remedy in probe.remedy
 
 
-@pytest.mark.parametrize("profiler", [perf.make(Setup()), pyspy.make(Setup())])
+@pytest.mark.parametrize("profiler", [perf.make_perf(Setup()), pyspy.make_pyspy(Setup())])
 def test_a_tool_for_another_machine_cannot_start(profiler: Profiler, tools: Tools) -> None:
     program = tools.directory / profiler.name
     program.write_bytes(b"\x7fELF of another kind")
@@ -212,10 +215,10 @@ def test_a_tool_for_another_machine_cannot_start(profiler: Profiler, tools: Tool
 def test_the_fakes_that_do_not_fail_are_usable(tools: Tools) -> None:
     tools.add("perf", PERF)
     tools.add("py-spy", PYSPY)
-    native = perf.make(Setup(python=(3, 11, 7))).probe()
+    native = perf.make_perf(Setup(python=(3, 11, 7))).probe()
     assert (native.usable, native.sees_native, native.sees_python) == (True, True, False)
     assert (native.version, native.event) == ("6.1.187", "cpu-clock")
-    python = pyspy.make(Setup()).probe()
+    python = pyspy.make_pyspy(Setup()).probe()
     assert (python.usable, python.version, python.event) == (True, "0.4.3", "wall-clock")
 
 
@@ -223,7 +226,7 @@ def test_py_spy_samples_without_pausing_where_pausing_is_forbidden(
     tools: Tools, tmp_path: Path
 ) -> None:
     tools.add("py-spy", PYSPY, **failing(SPY_SECCOMP, 1), nonblocking=PYSPY["record"])
-    profiler = pyspy.make(Setup())
+    profiler = pyspy.make_pyspy(Setup())
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
     assert len(profile.degraded) == 1
     assert profile.degraded[0].startswith("sampled without pausing: Error: Failed to suspend")
@@ -233,7 +236,7 @@ def test_py_spy_samples_without_pausing_where_pausing_is_forbidden(
 def test_py_spy_counts_the_samples_that_failed(tools: Tools, tmp_path: Path) -> None:
     closing = {**PYSPY["record"], "closing": "Samples: 95 Errors: 5"}
     tools.add("py-spy", PYSPY, record=closing)
-    profiler = pyspy.make(Setup())
+    profiler = pyspy.make_pyspy(Setup())
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
     assert (profile.errors, profile.pids) == (5, (os.getpid(),))
 
@@ -245,7 +248,7 @@ def test_perf_says_what_it_really_sampled(tools: Tools, tmp_path: Path) -> None:
         evlist={"out": (DATA / "evlist-user.txt").read_text()},
         report={"out": "  THROTTLE events:  2  ( 0.1%)\n  UNTHROTTLE events:  7\n"},
     )
-    profiler = perf.make(Setup(python=(3, 11, 7), rate_hz=100))
+    profiler = perf.make_perf(Setup(python=(3, 11, 7), rate_hz=100))
     recording = profiler.attach(os.getpid(), tmp_path)
     profile = profiler.parse(recording.stop())
     assert (profile.event, profile.rate_hz, profile.call_graph) == ("cpu-clock:u", 999, "fp")
@@ -262,8 +265,10 @@ def test_perf_keeps_the_window_where_python_tells_it_names(
 ) -> None:
     tools.add("perf", PERF)
     monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
-    jitdump.dump_of(os.getpid()).write_bytes(b"no jitdump, and long enough for the header of one")
-    profiler = perf.make(Setup(python=(3, 13, 0)))
+    jitdump.jitdump_path(os.getpid()).write_bytes(
+        b"no jitdump, and long enough for the header of one"
+    )
+    profiler = perf.make_perf(Setup(python=(3, 13, 0)))
     raw = profiler.attach(os.getpid(), tmp_path).stop()
     first_ns = 3_955_049_540_000
     (whole, one) = (profiler.parse(raw, window_ns=window) for window in (None, (0, first_ns)))
@@ -271,7 +276,7 @@ def test_perf_keeps_the_window_where_python_tells_it_names(
     assert (one.samples, one.covers) == (1, "decode")
 
 
-@pytest.mark.parametrize("make", [perf.make, pyspy.make])
+@pytest.mark.parametrize("make", [perf.make_perf, pyspy.make_pyspy])
 def test_a_recording_may_be_stopped_and_closed_twice(
     make: Any, tools: Tools, tmp_path: Path
 ) -> None:
@@ -283,7 +288,7 @@ def test_a_recording_may_be_stopped_and_closed_twice(
     recording.close()
 
 
-@pytest.mark.parametrize("make", [perf.make, pyspy.make])
+@pytest.mark.parametrize("make", [perf.make_perf, pyspy.make_pyspy])
 def test_an_abandoned_recording_leaves_nothing_running(
     make: Any, tools: Tools, tmp_path: Path
 ) -> None:
@@ -299,11 +304,11 @@ def test_an_abandoned_recording_leaves_nothing_running(
 @pytest.mark.parametrize(
     ("make", "said", "code", "words"),
     [
-        (perf.make, PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
-        (pyspy.make, SPY_NO_PYTHON, "E_NOT_PYTHON", "Failed to find python version"),
-        (perf.make, "", "E_PROFILER_OUTPUT", "wrote no file."),
-        (perf.make, "It is Monday.", "E_PROFILER_OUTPUT", 'says: "It is Monday."'),
-        (pyspy.make, "the engine's own words", "E_PROFILER_OUTPUT", "the engine's own words"),
+        (perf.make_perf, PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
+        (pyspy.make_pyspy, SPY_NO_PYTHON, "E_NOT_PYTHON", "Failed to find python version"),
+        (perf.make_perf, "", "E_PROFILER_OUTPUT", "wrote no file."),
+        (perf.make_perf, "It is Monday.", "E_PROFILER_OUTPUT", 'says: "It is Monday."'),
+        (pyspy.make_pyspy, "the engine's own words", "E_PROFILER_OUTPUT", "the engine's own words"),
     ],
 )
 def test_a_wrapped_command_that_left_nothing_is_explained(
@@ -321,7 +326,10 @@ def test_a_wrapped_command_that_left_nothing_is_explained(
 
 @pytest.mark.parametrize(
     ("make", "content"),
-    [(perf.make, "PERFILE2"), (pyspy.make, '{"profiles": [], "shared": {"frames": []}}')],
+    [
+        (perf.make_perf, "PERFILE2"),
+        (pyspy.make_pyspy, '{"profiles": [], "shared": {"frames": []}}'),
+    ],
 )
 def test_a_wrapped_command_without_a_sample(
     make: Any, content: str, tools: Tools, tmp_path: Path
@@ -337,7 +345,7 @@ def test_a_wrapped_command_without_a_sample(
 
 
 def test_words_of_tools_are_shown_on_one_line_and_escaped() -> None:
-    error = failed("perf", b"a\x1b[31m\n  b\xff" + b"x" * 999, 1, ())
+    error = failure_error("perf", b"a\x1b[31m\n  b\xff" + b"x" * 999, 1, ())
     assert error.reason.startswith("a\\x1b[31m b\\udcffxxx")
     assert error.reason.endswith("xxx …")
     assert len(error.reason) < 400
@@ -346,7 +354,7 @@ def test_words_of_tools_are_shown_on_one_line_and_escaped() -> None:
 @pytest.mark.parametrize("call_graph", ["lbr", "dwarf", "dwarf,", "dwarf,1e9", "fp;rm"])
 def test_a_call_graph_that_perf_does_not_know_is_a_usage_error(call_graph: str) -> None:
     with pytest.raises(FlamegateError, match="E_CALL_GRAPH") as refused:
-        perf.make(Setup(call_graph=call_graph))
+        perf.make_perf(Setup(call_graph=call_graph))
     assert refused.value.exit_code == 2
 
 

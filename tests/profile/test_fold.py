@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.profile import Frame, Stack, fold, label, merge, unfold
-from pytest_flamegate.profile.frames import native_frame, python_frame
+from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
+from pytest_flamegate.profile.frames import make_native_frame, make_python_frame
+from pytest_flamegate.profile.model import Frame, Stack, merge_profiles
 from tests.profile.profiles import native, profile, python, system
 
 HOSTILE = st.text(st.sampled_from(list("ab ;()[]\n\r\t\\x3b\u202e\u2028\x00ü")) | st.characters())
 FRAMES = st.one_of(
-    st.builds(python_frame, HOSTILE, HOSTILE),
-    st.builds(native_frame, HOSTILE, HOSTILE | st.just("[kernel.kallsyms]")).filter(bool),
+    st.builds(make_python_frame, HOSTILE, HOSTILE),
+    st.builds(make_native_frame, HOSTILE, HOSTILE | st.just("[kernel.kallsyms]")).filter(bool),
 )
 STACKS = st.dictionaries(
     st.lists(FRAMES, max_size=5).map(tuple), st.integers(1, 10**15 - 1), max_size=6
@@ -30,7 +31,7 @@ def test_the_text_is_sorted_and_says_what_each_frame_is() -> None:
             (python("run"),): 12,
         }
     )
-    assert fold(taken) == (
+    assert fold_profile(taken) == (
         "run (engine.py) 12\n"
         "run (engine.py);read [libc.so.6];vfs_read [kernel] 1\n"
         "run (engine.py);sgemv [libblas.so] 3\n"
@@ -39,11 +40,11 @@ def test_the_text_is_sorted_and_says_what_each_frame_is() -> None:
 
 @given(STACKS)
 def test_folding_reads_back_exactly(stacks: dict[Stack, int]) -> None:
-    text = fold(profile(stacks))
-    assert unfold(text) == stacks
+    text = fold_profile(profile(stacks))
+    assert parse_folded(text) == stacks
     backwards = dict(reversed(stacks.items()))
-    assert fold(profile(backwards)) == text
-    assert fold(profile(dict(unfold(text)))) == text
+    assert fold_profile(profile(backwards)) == text
+    assert fold_profile(profile(dict(parse_folded(text)))) == text
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_folding_reads_back_exactly(stacks: dict[Stack, int]) -> None:
 )
 def test_a_frame_that_would_not_read_back_is_refused(frame: Frame) -> None:
     with pytest.raises(FlamegateError, match="E_FRAME_NAME"):
-        label(frame)
+        format_frame(frame)
 
 
 @pytest.mark.parametrize(
@@ -84,18 +85,18 @@ def test_a_frame_that_would_not_read_back_is_refused(frame: Frame) -> None:
 )
 def test_malformed_text_is_refused(text: str) -> None:
     with pytest.raises(FlamegateError, match="E_FOLDED"):
-        unfold(text)
+        parse_folded(text)
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(ReceiptError):
-        stacks = unfold(text)
-        assert unfold(fold(profile(dict(stacks)))) == stacks
+        stacks = parse_folded(text)
+        assert parse_folded(fold_profile(profile(dict(stacks)))) == stacks
 
 
 def test_no_text_is_no_stacks() -> None:
-    assert unfold("") == {}
+    assert parse_folded("") == {}
 
 
 def test_merging_adds_up() -> None:
@@ -103,7 +104,7 @@ def test_merging_adds_up() -> None:
     right = profile(
         {(python("f"),): 3, (python("g"),): 1}, pids=(2,), lost=4, complete=3, degraded=("a", "b")
     )
-    whole = merge([left, right])
+    whole = merge_profiles([left, right])
     assert whole.stacks == {(python("f"),): 5, (python("g"),): 1}
     assert (whole.samples, whole.complete, whole.errors, whole.lost) == (6, 5, 1, 4)
     assert whole.pids == (1, 2)
@@ -126,9 +127,9 @@ def test_profiles_taken_differently_do_not_merge(change: dict[str, object]) -> N
     one = profile({(python("f"),): 2})
     other = replace(one, **change)  # type: ignore[arg-type]
     with pytest.raises(FlamegateError, match="E_PROFILES_DIFFER"):
-        merge([one, other])
+        merge_profiles([one, other])
 
 
 def test_nothing_does_not_merge() -> None:
     with pytest.raises(FlamegateError, match="E_NO_PROFILE"):
-        merge([])
+        merge_profiles([])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile import fold, unfold
-from pytest_flamegate.profile.frames import native_frame, python_frame
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.frames import make_native_frame, make_python_frame
 from tests.profile.fuzz import INPUT_BYTES, allowed_bytes, cpu_s, fuzz, peak_bytes, read
 from tests.profile.parser import Parser
 from tests.profile.parsers import PARSERS
@@ -115,7 +115,10 @@ def test_the_fuzzer_sees_what_breaks() -> None:
     st.text(alphabet="/lib.so[] ()kernel;\n", max_size=20),
 )
 def test_any_frame_folds_and_reads_back(name: str, module: str) -> None:
-    stack = (python_frame(name, module), native_frame(name, module) or python_frame("f", "m"))
-    text = fold(profile({stack: 3}))
+    stack = (
+        make_python_frame(name, module),
+        make_native_frame(name, module) or make_python_frame("f", "m"),
+    )
+    text = fold_profile(profile({stack: 3}))
     assert text.count("\n") == 1
-    assert unfold(text) == {stack: 3}
+    assert parse_folded(text) == {stack: 3}

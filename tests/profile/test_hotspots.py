@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile import Stack, hotspots, require_samples, require_stacks
+from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
+from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.profile.stacks import require_stacks
 from tests.profile.profiles import native, profile, python, system
 
 ROOT = python("measured_sequences", "child.py")
@@ -16,7 +18,7 @@ LINEAR = python("linear", "a.py")
 
 
 def test_functions_are_ranked_by_what_they_cost_themselves() -> None:
-    spots = hotspots(profile({(ROOT, NORM): 20, (ROOT, GEMV): 70, (ROOT,): 10}), 0.002)
+    spots = rank_hotspots(profile({(ROOT, NORM): 20, (ROOT, GEMV): 70, (ROOT,): 10}), 0.002)
     shown: list[Any] = [(s.name, s.self_share, s.inclusive_share, s.cpu_s_per_token) for s in spots]
     assert shown == [
         ("ternary_gemv", 0.7, 0.7, pytest.approx(0.0014)),
@@ -28,7 +30,7 @@ def test_functions_are_ranked_by_what_they_cost_themselves() -> None:
 
 
 def test_recursion_counts_once_in_a_stack() -> None:
-    spots = hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
+    spots = rank_hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
     assert [(s.name, s.self_samples, s.inclusive_samples) for s in spots] == [
         ("rms_norm", 4, 4),
         ("measured_sequences", 0, 4),
@@ -40,7 +42,7 @@ def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None
     callers: dict[Stack, int] = {(LINEAR, python(f"caller{index}")): 9 for index in range(5)}
     (spot,) = [
         found
-        for found in hotspots(
+        for found in rank_hotspots(
             profile({(LINEAR,): 3, (ROOT, twin): 8, (twin, LINEAR): 1, **callers})
         )
         if found.name == "linear"
@@ -53,16 +55,20 @@ def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None
 def test_order_is_the_same_whatever_the_order_of_the_stacks() -> None:
     stacks: dict[Stack, int] = {(ROOT, NORM): 5, (ROOT, GEMV): 5, (ROOT, system("read")): 5}
     backwards = dict(reversed(stacks.items()))
-    assert hotspots(profile(stacks)) == hotspots(profile(backwards))
-    assert [s.name for s in hotspots(profile(stacks))][:3] == ["read", "rms_norm", "ternary_gemv"]
+    assert rank_hotspots(profile(stacks)) == rank_hotspots(profile(backwards))
+    assert [s.name for s in rank_hotspots(profile(stacks))][:3] == [
+        "read",
+        "rms_norm",
+        "ternary_gemv",
+    ]
 
 
 def test_without_cpu_time_there_is_no_cost() -> None:
-    assert hotspots(profile({(ROOT,): 1}))[0].cpu_s_per_token is None
+    assert rank_hotspots(profile({(ROOT,): 1}))[0].cpu_s_per_token is None
 
 
 def test_nothing_has_no_hotspots() -> None:
-    assert hotspots(profile({})) == ()
+    assert rank_hotspots(profile({})) == ()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UndecidedError
 from pytest_flamegate.core.text import NAME_BYTES
-from pytest_flamegate.profile import Frame, Stack, fold
-from pytest_flamegate.profile.formats import imported, reading
-from pytest_flamegate.profile.formats.reading import parse_profile, read_profile
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.formats import imported, registry
+from pytest_flamegate.profile.formats.registry import parse_profile, read_profile
+from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_fold import STACKS
 
@@ -32,7 +33,7 @@ def stacks(text: str, *roots: str) -> dict[Stack, int]:
 
 @given(STACKS.filter(bool))
 def test_our_own_text_reads_back_to_the_very_same_frames(written: dict[Stack, int]) -> None:
-    text = fold(profile(written))
+    text = fold_profile(profile(written))
     with suppress(ReceiptError):
         read = parse_profile(text.encode())
         assert read.samples == sum(written.values())
@@ -42,7 +43,7 @@ def test_our_own_text_reads_back_to_the_very_same_frames(written: dict[Stack, in
 
 def test_names_that_were_escaped_once_are_not_escaped_again() -> None:
     written = {(python("a\\x3bb"), native("g\\x0ah")): 3, (system("read"),): 1}
-    assert parse_profile(fold(profile(written)).encode()).stacks == written
+    assert parse_profile(fold_profile(profile(written)).encode()).stacks == written
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_sample_without_a_frame_counts() -> None:
 
 def test_line_numbers_are_merged_into_the_function() -> None:
     read = parse_profile((DATA / "py-spy-raw.txt").read_bytes())
-    assert fold(read).splitlines() == [
+    assert fold_profile(read).splitlines() == [
         "<module> (spin.py);rec (spin.py);work (spin.py) 3",
         "<module> (spin.py);rec (spin.py);work (spin.py);leaf (spin.py) 106",
     ]
@@ -203,7 +204,7 @@ def test_a_frame_in_braces_is_no_json() -> None:
 def test_a_file_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: type[bytes]
 ) -> None:
-    monkeypatch.setattr(reading, "MAX_BYTES", 1000)
+    monkeypatch.setattr(registry, "MAX_BYTES", 1000)
     path = tmp_path / "large"
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
@@ -234,7 +235,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         read = parse_profile(data)
         # What is read can be written, and reads back.
         assert read.samples > 0
-        assert parse_profile(fold(read).encode()).samples == read.samples
+        assert parse_profile(fold_profile(read).encode()).samples == read.samples
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,14 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.observe import environment
-from pytest_flamegate.profile import fold, hotspots, unfold
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.profilers import instructions
-from pytest_flamegate.profile.profilers.instructions import C_FUNCTIONS, EVAL_LOOP, count
+from pytest_flamegate.profile.profilers.instructions import (
+    C_FUNCTIONS,
+    EVAL_LOOP,
+    count_instructions,
+)
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools
 from tests.tools import require
@@ -99,11 +104,13 @@ TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
 
 def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
     plan, workload = of
-    return count(plan, workload, environment.environment(workload))
+    return count_instructions(plan, workload, environment.environment(workload))
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
-    return {spot.name: spot.self_samples for spot in hotspots(found.profile) if spot.self_samples}
+    return {
+        spot.name: spot.self_samples for spot in rank_hotspots(found.profile) if spot.self_samples
+    }
 
 
 @pytest.mark.parametrize("function", ["work", "words"])
@@ -125,7 +132,9 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     other.symlink_to(sys.executable)
     plan, workload = served(tmp_path, "work")
     assert isinstance(plan, Served)
-    found = count(replace(plan, python=str(other)), workload, environment.environment(workload))
+    found = count_instructions(
+        replace(plan, python=str(other)), workload, environment.environment(workload)
+    )
     assert found.per_token == 100.0
     assert found.profile.python == platform.python_version()
     arguments, _ = fake.seen
@@ -223,7 +232,7 @@ def test_a_callable_of_this_process_is_refused(tmp_path: Path) -> None:
     _, workload = served(tmp_path, "work")
     plan = Served({}, call=lambda _prompt, tokens: range(tokens))
     with pytest.raises(UsageError, match="E_CANNOT_COUNT_CALLABLE"):
-        count(plan, workload, os.environ)
+        count_instructions(plan, workload, os.environ)
 
 
 LOOP = "i=0; while [ $i -lt $1 ]; do {} printf x; i=$((i+1)); done"
@@ -261,4 +270,4 @@ def test_real_counts_of_a_python_engine(tmp_path: Path) -> None:
     loops = [stack for stack in found.profile.stacks if stack[0].name == EVAL_LOOP]
     # sum() over range() is called by the loop that runs the generator.
     assert any("sum" in stack[-1].name or "range" in stack[-1].name for stack in loops)
-    assert unfold(fold(found.profile)) == found.profile.stacks
+    assert parse_folded(fold_profile(found.profile)) == found.profile.stacks

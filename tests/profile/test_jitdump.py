@@ -22,7 +22,7 @@ def loaded(name: bytes) -> bytes:
 
 def scrubbed(path: Path, content: bytes) -> bytes:
     path.write_bytes(content)
-    jitdump.scrub(path)
+    jitdump.scrub_names(path)
     return path.read_bytes()
 
 
@@ -60,7 +60,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target.write_bytes(HEADER + loaded(b"a\nb"))
     (tmp_path / "jit.dump").symlink_to(target)
     with pytest.raises(OSError, match="symbolic"):
-        jitdump.scrub(tmp_path / "jit.dump")
+        jitdump.scrub_names(tmp_path / "jit.dump")
     assert b"a\nb" in target.read_bytes()
 
 
@@ -70,5 +70,5 @@ def test_only_the_files_of_one_process_are_removed(
     monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
     for name in ("jit-7.dump", "jitted-7-1.so", "jitted-7-22.so", "jit-77.dump", "jitted-77-1.so"):
         (tmp_path / name).touch()
-    jitdump.clean(7)
+    jitdump.remove_jit_files(7)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jit-77.dump", "jitted-77-1.so"]

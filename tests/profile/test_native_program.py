@@ -9,8 +9,11 @@ import pytest
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile import Profile, Setup, cut, hotspots, require_stacks
+from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
 from pytest_flamegate.run.seal import STACK_FLOOR
 from tests.tools import require
 
@@ -30,7 +33,7 @@ int main(void) { double s = 0; for (int i = 0; i < 300; i++) s += token(500000 +
 
 @pytest.fixture(scope="module", params=["-fomit-frame-pointer", "-fno-omit-frame-pointer"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    probe = perf.make(Setup(python_engine=False)).probe()
+    probe = perf.make_perf(Setup(python_engine=False)).probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     compiler = shutil.which("cc")
     require(compiler is not None, "there is no C compiler")
@@ -45,14 +48,14 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def profiled(program: Path, call_graph: str, directory: Path) -> Profile:
-    profiler = perf.make(Setup(python_engine=False, rate_hz=199, call_graph=call_graph))
+    profiler = perf.make_perf(Setup(python_engine=False, rate_hz=199, call_graph=call_graph))
     wrapped = profiler.wrap([str(program)], directory)
     result = process.run(wrapped.argv, timeout_s=120)
     assert result.returncode == 0, result.stderr
-    profile = cut(profiler.parse(wrapped.raw, result.stderr), None)
+    profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
     assert profile.call_graph == call_graph
     assert profile.samples >= 20
-    assert hotspots(profile)[0].name == "gemv"
+    assert rank_hotspots(profile)[0].name == "gemv"
     return profile
 
 
@@ -64,7 +67,7 @@ def test_stacks_that_reach_the_start_are_taken_and_cut_ones_refused(
     whole = {"fp": program.name == "kept", "dwarf,8192": False, "none": False}
     if whole.get(call_graph, True):
         assert profile.completeness >= 0.9
-        inclusive = {spot.name: spot.inclusive_share for spot in hotspots(profile)}
+        inclusive = {spot.name: spot.inclusive_share for spot in rank_hotspots(profile)}
         assert inclusive["layer"] >= 0.9
         require_stacks(profile, STACK_FLOOR)
     else:

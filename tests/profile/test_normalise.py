@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile import Frame, label
-from pytest_flamegate.profile.frames import native_frame, prefixes, python_frame
+from pytest_flamegate.profile.folded import format_frame
+from pytest_flamegate.profile.frames import make_native_frame, make_python_frame, path_prefixes
+from pytest_flamegate.profile.model import Frame
 
 ROOTS = ("/home/me/project/", "/home/me/")
 ELSEWHERE = "/proc/4711/" + "root"
@@ -45,11 +46,11 @@ SO = "/usr/lib/libx.so.1"
     ],
 )
 def test_python_files_are_the_same_on_every_machine(file: str, module: str) -> None:
-    assert python_frame("f", file, ROOTS) == Frame("f", module, "python")
+    assert make_python_frame("f", file, ROOTS) == Frame("f", module, "python")
 
 
 def test_addresses_leave_python_names() -> None:
-    assert python_frame("<a.B object at 0x7f1>", "x.py").name == "<a.B object>"
+    assert make_python_frame("<a.B object at 0x7f1>", "x.py").name == "<a.B object>"
 
 
 @pytest.mark.parametrize(
@@ -147,18 +148,18 @@ def test_addresses_leave_python_names() -> None:
 def test_symbols_are_the_same_in_every_run(
     symbol: str, library: str, expected: Frame | None
 ) -> None:
-    assert native_frame(symbol, library, ROOTS) == expected
+    assert make_native_frame(symbol, library, ROOTS) == expected
 
 
 def test_prefixes_are_longest_first_and_never_the_whole_disk(tmp_path: Path) -> None:
-    found = prefixes(tmp_path / "deep" / "down")
+    found = path_prefixes(tmp_path / "deep" / "down")
     assert f"{tmp_path}/deep/down/" in found
     assert list(found) == sorted(found, key=len, reverse=True)
-    assert "/" not in prefixes(Path("/"))
+    assert "/" not in path_prefixes(Path("/"))
 
 
 @given(st.text(), st.text())
 def test_every_frame_can_be_written_down(name: str, place: str) -> None:
-    for frame in (python_frame(name, place, ROOTS), native_frame(name, place, ROOTS)):
+    for frame in (make_python_frame(name, place, ROOTS), make_native_frame(name, place, ROOTS)):
         if frame is not None:
-            assert label(frame)
+            assert format_frame(frame)

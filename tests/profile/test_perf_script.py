@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile import Frame, cut
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers.errors import ProfilerError
 from pytest_flamegate.profile.profilers.perf_script import parse_script
+from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
 
 HEADER = b"16592/16592  3955.045222: cpu-clock: \n"
@@ -53,7 +54,7 @@ def test_python_frames_come_from_the_jitdump_and_trampolines_go() -> None:
         hostile,
     }
     assert not any(f.name == "py_trampoline_evaluator" for stack in script.stacks for f in stack)
-    whole = cut(profile(script.stacks))
+    whole = trim_stacks(profile(script.stacks))
     assert whole.completeness == 1.0
     assert {stack[0] for stack in whole.stacks} == {python("measured_sequences", "purespin.py")}
 

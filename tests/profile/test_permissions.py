@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.profile.profilers.errors import failed, read
+from pytest_flamegate.profile.profilers.errors import failure_error, read_permissions
 from pytest_flamegate.profile.profilers.perf import KNOWN
-from pytest_flamegate.profile.profilers.trial import COMMANDS, install
+from pytest_flamegate.profile.profilers.trial import COMMANDS, install_hint
 
 
 def proc(root: Path, status: str, **sysctls: str) -> Path:
@@ -20,7 +20,7 @@ def proc(root: Path, status: str, **sysctls: str) -> Path:
 
 
 def test_a_container_is_told_from_a_machine(tmp_path: Path) -> None:
-    found = read(
+    found = read_permissions(
         proc(
             tmp_path,
             "CapInh:\t0\nCapEff:\t0000004000080000\nSeccomp:\t2\n",
@@ -36,14 +36,19 @@ def test_a_container_is_told_from_a_machine(tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_does_not_say_is_not_made_up(tmp_path: Path) -> None:
-    assert read(tmp_path).words == "the kernel does not say"
-    assert read(proc(tmp_path, "Seccomp:\tx\nCapEff:\tzz\n")).words == "the kernel does not say"
+    assert read_permissions(tmp_path).words == "the kernel does not say"
+    assert (
+        read_permissions(proc(tmp_path, "Seccomp:\tx\nCapEff:\tzz\n")).words
+        == "the kernel does not say"
+    )
 
 
 def test_a_refusal_says_what_is_allowed_here() -> None:
     said = b"Access to performance monitoring and observability operations is limited."
-    assert failed("perf", said, 255, KNOWN).remedy.endswith(f" Here {read().words}.")
-    assert "Here " not in failed("perf", b"No space left on device", 255, KNOWN).remedy
+    assert failure_error("perf", said, 255, KNOWN).remedy.endswith(
+        f" Here {read_permissions().words}."
+    )
+    assert "Here " not in failure_error("perf", b"No space left on device", 255, KNOWN).remedy
 
 
 @pytest.mark.parametrize(
@@ -58,12 +63,12 @@ def test_the_command_is_that_of_the_distribution(
     release: str, command: str, tmp_path: Path
 ) -> None:
     (tmp_path / "os-release").write_text(release)
-    assert install("perf", tmp_path / "os-release") == f"Install it: {command}."
+    assert install_hint("perf", tmp_path / "os-release") == f"Install it: {command}."
 
 
 @pytest.mark.parametrize("release", ["ID=other\n", "ID='open\n", "", None])
 def test_an_unknown_system_is_told_them_all(release: str | None, tmp_path: Path) -> None:
     if release is not None:
         (tmp_path / "os-release").write_text(release)
-    told = install("valgrind", tmp_path / "os-release")
+    told = install_hint("valgrind", tmp_path / "os-release")
     assert all(command in told for command in COMMANDS["valgrind"].values())

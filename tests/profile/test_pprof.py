@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile import Profile, Stack, fold, unfold
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.formats.pprof import profile_message, write_pprof
-from pytest_flamegate.profile.formats.writing import export_profile
+from pytest_flamegate.profile.formats.registry import export_profile
+from pytest_flamegate.profile.model import Profile, Stack
 from tests.profile.profiles import native, profile, python, system
 from tests.profile.test_fold import STACKS
 
@@ -43,7 +44,7 @@ def stacks_of(message: Any) -> dict[Stack, int]:
         f"{';'.join(places[number] for number in reversed(each.location_id))} {each.value[0]}\n"
         for each in message.sample
     ]
-    return dict(unfold("".join(lines)))
+    return dict(parse_folded("".join(lines)))
 
 
 @given(STACKS)
@@ -147,7 +148,7 @@ def test_every_format_writes_the_same_bytes_for_the_same_profile() -> None:
     again = Profile(**{name: getattr(TAKEN, name) for name in TAKEN.__slots__})
     for form in ("folded", "speedscope", "pprof"):
         assert export_profile(TAKEN, form, "10tok") == export_profile(again, form, "10tok")
-    assert export_profile(TAKEN, "folded", "10tok") == fold(TAKEN).encode()
+    assert export_profile(TAKEN, "folded", "10tok") == fold_profile(TAKEN).encode()
 
 
 def test_a_format_that_there_is_not_is_refused() -> None:

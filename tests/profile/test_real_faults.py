@@ -14,8 +14,8 @@ import pytest
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.profile import Setup
 from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.profile.profilers.base import Setup
 from tests.tools import require
 
 pytestmark = pytest.mark.measures
@@ -37,7 +37,7 @@ def leave_no_room(pid: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
 
-@pytest.mark.parametrize("make", [perf.make, pyspy.make])
+@pytest.mark.parametrize("make", [perf.make_perf, pyspy.make_pyspy])
 @pytest.mark.parametrize("spoil", [kill, leave_no_room])
 def test_a_recording_that_is_cut_short_is_an_error(
     make: Any, spoil: Callable[[int], None], tmp_path: Path

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.profile import Stack, cut
+from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import native, profile, python, system
 
 START = native("_start", "python3.11")
@@ -52,12 +53,12 @@ LOST = native("[unknown]", "unknown")
 def test_a_stack_begins_at_the_root_and_says_whether_it_got_there(
     stack: Stack, root: str | None, kept: Stack | None, complete: bool
 ) -> None:
-    taken = cut(profile({stack: 3}, complete=0), root)
+    taken = trim_stacks(profile({stack: 3}, complete=0), root)
     assert taken.stacks == {stack if kept is None else kept: 3}
     assert taken.complete == (3 if complete else 0)
 
 
 def test_stacks_that_become_equal_add_up() -> None:
-    taken = cut(profile({(START, ROOT, WORK): 1, (LOST, ROOT, WORK): 2, (START, MAIN): 4}))
+    taken = trim_stacks(profile({(START, ROOT, WORK): 1, (LOST, ROOT, WORK): 2, (START, MAIN): 4}))
     assert taken.stacks == {(ROOT, WORK): 3, (START, MAIN): 4}
     assert taken.completeness == pytest.approx(3 / 7)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core import process
-from pytest_flamegate.profile import Frame, Profile, Profiler, Setup, cut, label
+from pytest_flamegate.profile.folded import format_frame
+from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.profile.profilers.base import Profiler, Setup
+from pytest_flamegate.profile.stacks import trim_stacks
 from tests.tools import require
 
 pytestmark = pytest.mark.measures
@@ -48,9 +51,9 @@ for _ in range(130):
 PLENTY = 14
 """A frame expected so often is missed altogether once in a million runs."""
 MAKE: dict[str, Callable[[Path], Profiler]] = {
-    "perf": lambda root: perf.make(Setup(python_engine=False, project=root, rate_hz=199)),
-    "py-spy": lambda root: pyspy.make(Setup(project=root)),
-    "py-spy with native frames": lambda root: pyspy.make(Setup(project=root, native=True)),
+    "perf": lambda root: perf.make_perf(Setup(python_engine=False, project=root, rate_hz=199)),
+    "py-spy": lambda root: pyspy.make_pyspy(Setup(project=root)),
+    "py-spy with native frames": lambda root: pyspy.make_pyspy(Setup(project=root, native=True)),
 }
 
 
@@ -61,7 +64,7 @@ def profiled(profiler: Profiler, directory: Path) -> Profile:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PLACE": str(directory)}
     result = process.run(wrapped.argv, timeout_s=120, env=environment, cwd=directory)
     assert result.returncode == 0, result.stderr
-    return cut(profiler.parse(wrapped.raw, result.stderr), None)
+    return trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
 
 
 def frames(profile: Profile) -> Counter[Frame]:
@@ -95,7 +98,7 @@ def test_two_runs_in_two_places_show_the_same_frames(name: str, tmp_path: Path) 
         }
         assert len(often) >= 3
         assert {frame for frame in often if frame not in seen} == set()
-    texts = "\n".join(label(frame) for profile in found for frame in frames(profile))
+    texts = "\n".join(format_frame(frame) for profile in found for frame in frames(profile))
     assert "0x" not in texts
     assert not any(word in texts for word in (str(tmp_path), "deep down", sys.prefix))
     for profile in found:

@@ -13,12 +13,12 @@ from pytest_flamegate.profile.profilers.base import Sidecar
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     noted = Sidecar(7, 4711, nonblocking=True, errors=2, degraded=("not paused",))
-    base.write(tmp_path / "raw", noted)
-    assert base.read(tmp_path / "raw", "perf") == noted
+    base.write_sidecar(tmp_path / "raw", noted)
+    assert base.read_sidecar(tmp_path / "raw", "perf") == noted
 
 
 def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
-    assert base.read(tmp_path / "raw", "perf") == Sidecar()
+    assert base.read_sidecar(tmp_path / "raw", "perf") == Sidecar()
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:
-    base.path_beside(tmp_path / "raw").write_bytes(content)
+    base.sidecar_path(tmp_path / "raw").write_bytes(content)
     with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
-        base.read(tmp_path / "raw", "perf")
+        base.read_sidecar(tmp_path / "raw", "perf")
 
 
 def test_no_recording_takes_the_place_of_another(tmp_path: Path) -> None:
-    first = base.fresh(tmp_path / "new", "perf", ".data")
+    first = base.unused_path(tmp_path / "new", "perf", ".data")
     first.touch()
-    second = base.fresh(tmp_path / "new", "perf", ".data")
+    second = base.unused_path(tmp_path / "new", "perf", ".data")
     assert first != second
     assert not second.exists()

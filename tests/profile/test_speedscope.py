@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile import fold
+from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.profilers.errors import ProfilerError
-from pytest_flamegate.profile.profilers.pyspy import parse_speedscope
+from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
 from tests.profile.profiles import DATA, native, profile, python
 
 ROOTS = ("/home/me/project/",)
@@ -23,8 +23,8 @@ def document(*frames: dict[str, Any], samples: Any = ((0,),), weights: Any = (0.
 
 
 def test_what_py_spy_wrote_is_read() -> None:
-    sampled = parse_speedscope((DATA / "py-spy-speedscope.json").read_bytes(), ROOTS)
-    assert fold(profile(dict(sampled.stacks))).splitlines() == [
+    sampled = parse_pyspy_file((DATA / "py-spy-speedscope.json").read_bytes(), ROOTS)
+    assert fold_profile(profile(dict(sampled.stacks))).splitlines() == [
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py) 3",
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);matvec (spin.py) 3",
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);soft (spin.py) 3",
@@ -47,16 +47,16 @@ def test_what_py_spy_wrote_is_read() -> None:
     ],
 )
 def test_a_hostile_name_stays_one_frame(name: str, escaped: str) -> None:
-    sampled = parse_speedscope(document({"name": name, "file": "x.py"}))
+    sampled = parse_pyspy_file(document({"name": name, "file": "x.py"}))
     assert sampled.stacks == {(python(escaped, "x.py"),): 1}
 
 
 def test_an_empty_stack_is_a_sample_all_the_same() -> None:
-    assert parse_speedscope(document(samples=[[]])).stacks == {(native("[unknown]", "unknown"),): 1}
+    assert parse_pyspy_file(document(samples=[[]])).stacks == {(native("[unknown]", "unknown"),): 1}
 
 
 def test_no_samples_are_no_error_here() -> None:
-    assert parse_speedscope(b'{"profiles": [], "shared": {"frames": []}}').stacks == {}
+    assert parse_pyspy_file(b'{"profiles": [], "shared": {"frames": []}}').stacks == {}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_no_samples_are_no_error_here() -> None:
 )
 def test_what_py_spy_does_not_write_is_refused(raw: bytes) -> None:
     with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
-        parse_speedscope(raw)
+        parse_pyspy_file(raw)
 
 
 JSON = st.recursive(
@@ -100,5 +100,5 @@ JSON = st.recursive(
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_parsed_or_refused(raw: bytes) -> None:
     with suppress(ProfilerError):
-        sampled = parse_speedscope(raw)
+        sampled = parse_pyspy_file(raw)
         assert all(stack and count > 0 for stack, count in sampled.stacks.items())

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError
-from pytest_flamegate.profile import Frame, Stack
 from pytest_flamegate.profile.formats import speedscope
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH
-from pytest_flamegate.profile.formats.reading import parse_profile
+from pytest_flamegate.profile.formats.registry import parse_profile
 from pytest_flamegate.profile.formats.speedscope_profile import write_speedscope
+from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_fold import STACKS
 from tests.profile.test_speedscope import JSON

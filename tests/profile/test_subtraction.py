@@ -10,15 +10,16 @@ from statistics import mean, stdev
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile import Frame, Stack, fold, unfold
 from pytest_flamegate.profile.decode import (
     NO_STACK,
     PHI,
     DecodeCost,
     DecodeProfile,
-    Sequences,
-    subtract,
+    SequenceProfile,
+    subtract_prefill,
 )
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import profile, python
 
 MAIN, PREFILL, DECODE, GEMV = (python(name) for name in ("main", "prefill", "decode", "gemv"))
@@ -29,8 +30,8 @@ ITSELF: Stack = (MAIN, DECODE)
 
 def sequences(
     stacks: dict[Stack, int], tokens: int, cpu_s: float, error_s: float = 0.0
-) -> Sequences:
-    return Sequences(profile(stacks), tokens, cpu_s, error_s, 5)
+) -> SequenceProfile:
+    return SequenceProfile(profile(stacks), tokens, cpu_s, error_s, 5)
 
 
 # A prefill of 0.6 s, and 11 tokens of 0.04 s, a quarter of them outside of gemv.
@@ -44,7 +45,7 @@ def row(of: DecodeProfile, name: str) -> DecodeCost:
 
 
 def test_what_both_begin_with_is_gone() -> None:
-    found = subtract(LONG, SHORT)
+    found = subtract_prefill(LONG, SHORT)
     assert found.cpu_s_per_token == pytest.approx(0.04)
     assert row(found, "gemv").self_s == pytest.approx(0.03)
     assert row(found, "decode").self_s == pytest.approx(0.01)
@@ -57,7 +58,7 @@ def test_what_both_begin_with_is_gone() -> None:
 
 
 def test_shares_before_and_after() -> None:
-    gemv = row(subtract(LONG, SHORT), "gemv")
+    gemv = row(subtract_prefill(LONG, SHORT), "gemv")
     assert gemv.sampled_share == pytest.approx(9300 / 10_400)
     assert gemv.decode_share == pytest.approx(0.75)
 
@@ -76,7 +77,7 @@ def test_rows_add_up_to_decode_whatever_was_sampled() -> None:
             }
             for _ in range(2)
         ]
-        found = subtract(sequences(stacks[0], 9, 2.0), sequences(stacks[1], 2, 0.5))
+        found = subtract_prefill(sequences(stacks[0], 9, 2.0), sequences(stacks[1], 2, 0.5))
         assert sum(each.self_s for each in found.rows) == pytest.approx(1.5 / 7, rel=1e-12)
         assert sum(each.decode_share for each in found.rows) == pytest.approx(1.0)
 
@@ -84,7 +85,7 @@ def test_rows_add_up_to_decode_whatever_was_sampled() -> None:
 def test_the_picture_has_no_negative_width_and_says_what_it_left_out() -> None:
     new = (MAIN, Frame("late", "engine.py", "python"))
     long = sequences({**LONG.profile.stacks, IN_PREFILL: 5900, new: 100}, 11, 1.04)
-    found = subtract(long, SHORT)
+    found = subtract_prefill(long, SHORT)
     stacks = found.profile.stacks
     # Prefill came out a little too small: 0.59 - 0.6 s over 10 tokens.
     assert IN_PREFILL not in stacks
@@ -95,15 +96,15 @@ def test_the_picture_has_no_negative_width_and_says_what_it_left_out() -> None:
     assert drawn_s == pytest.approx(found.cpu_s_per_token + found.clipped_s_per_token, abs=1e-8)
     assert (found.profile.unit, found.profile.covers) == ("nanoseconds", "decode")
     assert found.profile.completeness == pytest.approx(long.profile.completeness)
-    assert unfold(fold(found.profile)) == stacks
+    assert parse_folded(fold_profile(found.profile)) == stacks
 
 
 def test_samples_without_a_stack_are_a_row() -> None:
     long = sequences({**LONG.profile.stacks, (): 100}, 11, 1.05)
-    assert row(subtract(long, SHORT), NO_STACK).self_s == pytest.approx(0.001)
+    assert row(subtract_prefill(long, SHORT), NO_STACK).self_s == pytest.approx(0.001)
 
 
-def sampled(random: Random, of: Sequences, error_s: float) -> Sequences:
+def sampled(random: Random, of: SequenceProfile, error_s: float) -> SequenceProfile:
     """The same sequences, sampled and timed again."""
     stacks = list(of.profile.stacks)
     drawn = random.choices(stacks, list(of.profile.stacks.values()), k=of.profile.samples)
@@ -116,7 +117,7 @@ def sampled(random: Random, of: Sequences, error_s: float) -> Sequences:
 def test_the_standard_errors_are_what_repetition_shows() -> None:
     random = Random(7)
     found = [
-        subtract(sampled(random, LONG, 0.01), sampled(random, SHORT, 0.008), phi=1.0)
+        subtract_prefill(sampled(random, LONG, 0.01), sampled(random, SHORT, 0.008), phi=1.0)
         for _ in range(150)
     ]
     for name in ("gemv", "decode", "prefill"):
@@ -131,17 +132,17 @@ def test_the_standard_errors_are_what_repetition_shows() -> None:
 
 
 def test_errors_grow_with_what_processes_differ_by() -> None:
-    plain, spread = subtract(LONG, SHORT, phi=1.0), subtract(LONG, SHORT, phi=4.0)
+    plain, spread = subtract_prefill(LONG, SHORT, phi=1.0), subtract_prefill(LONG, SHORT, phi=4.0)
     assert row(spread, "gemv").self_error_s == pytest.approx(2 * row(plain, "gemv").self_error_s)
-    assert subtract(LONG, SHORT).phi == PHI > 1
-    assert subtract(LONG, SHORT, phi=0.2) == plain
+    assert subtract_prefill(LONG, SHORT).phi == PHI > 1
+    assert subtract_prefill(LONG, SHORT, phi=0.2) == plain
 
 
 def test_what_slows_both_is_no_error_of_the_difference() -> None:
     long, short = replace(LONG, cpu_error_s=0.05), replace(SHORT, cpu_error_s=0.05)
-    apart = subtract(long, short)
+    apart = subtract_prefill(long, short)
     assert apart.cpu_error_s_per_token == pytest.approx(math.hypot(0.05, 0.05) / 10)
-    together = subtract(long, short, covariance_s2=0.05**2)
+    together = subtract_prefill(long, short, covariance_s2=0.05**2)
     assert together.cpu_error_s_per_token == 0.0
     assert row(together, "gemv").self_error_s < row(apart, "gemv").self_error_s
 
@@ -168,12 +169,14 @@ def test_what_slows_both_is_no_error_of_the_difference() -> None:
         ),
     ],
 )
-def test_what_cannot_be_subtracted(long: Sequences, short: Sequences, code: str) -> None:
+def test_what_cannot_be_subtracted(
+    long: SequenceProfile, short: SequenceProfile, code: str
+) -> None:
     with pytest.raises(FlamegateError) as refused:
-        subtract(long, short)
+        subtract_prefill(long, short)
     assert refused.value.code == code
 
 
 def test_the_longer_one_comes_first() -> None:
     with pytest.raises(ValueError, match="1 tokens are no more than 11"):
-        subtract(SHORT, LONG)
+        subtract_prefill(SHORT, LONG)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.profile import Profile, fold
-from pytest_flamegate.profile.formats.reading import format_of, parse_profile
-from pytest_flamegate.profile.formats.traces import onnx_kernels, torch_kernels
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.formats.registry import detect_format, parse_profile
+from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_torch_kernels
+from pytest_flamegate.profile.model import Profile
 from tests.profile.profiles import DATA
 
 pytestmark = pytest.mark.measures
@@ -52,16 +53,16 @@ def test_self_times_are_those_that_torch_itself_computes() -> None:
 
 
 def test_operators_are_counted_as_torch_itself_counts_them() -> None:
-    (told,) = torch_kernels(TORCH)
+    (told,) = count_torch_kernels(TORCH)
     assert told.source == "torch.profiler"
     assert told.counts["aten::as_strided"] == 12
     assert told.counts["aten::addmm"] == 6
     assert set(told.counts) == set(SELF_US)
-    assert torch_kernels(STACKS)[0].counts == told.counts
+    assert count_torch_kernels(STACKS)[0].counts == told.counts
 
 
 def test_python_functions_stand_above_the_operators_they_call() -> None:
-    text = fold(parse_profile(STACKS))
+    text = fold_profile(parse_profile(STACKS))
     assert (
         "forward (torch/nn/modules/linear.py);<built-in function linear> (built-in);"
         "aten::linear [torch];aten::addmm [torch]" in text
@@ -75,7 +76,7 @@ def test_a_compressed_trace_is_read() -> None:
 
 def test_nodes_of_onnxruntime_stand_below_their_operator() -> None:
     read = parse_profile(ONNX)
-    text = fold(read)
+    text = fold_profile(read)
     assert "SequentialExecutor::Execute [onnxruntime];MatMul [CPU];/proj/MatMul [node] " in text
     assert self_us(read)["/proj/MatMul"] == 104
     # What all sessions took, nothing twice.
@@ -90,7 +91,9 @@ def test_operators_of_onnxruntime_are_counted_by_provider() -> None:
     events = json.loads(ONNX)
     moved = next(each for each in events if each["name"] == "/act/Relu_kernel_time")
     moved["args"]["provider"] = "CUDAExecutionProvider"
-    told = {each.source: dict(each.counts) for each in onnx_kernels(json.dumps(events).encode())}
+    told = {
+        each.source: dict(each.counts) for each in count_onnx_kernels(json.dumps(events).encode())
+    }
     assert told == {
         "onnxruntime:CPU": {"MatMul": 6, "Relu": 2, "Softmax": 3},
         "onnxruntime:CUDA": {"Relu": 1},
@@ -103,13 +106,13 @@ def test_kernels_of_the_gpu_are_kept_apart_from_operators() -> None:
         event("sgemm_128x64<float>(float*, int)", 4, 30, cat="kernel", pid=0, tid=7),
         event("Memcpy HtoD", 40, 2, cat="gpu_memcpy", pid=0, tid=7),
     )
-    told = {each.source: set(each.counts) for each in torch_kernels(data)}
+    told = {each.source: set(each.counts) for each in count_torch_kernels(data)}
     assert told == {
         "torch.profiler": {"aten::mm"},
         "torch.profiler:gpu": {"sgemm_128x64<float>", "Memcpy HtoD"},
     }
     read = parse_profile(data)
-    assert fold(read).splitlines()[:2] == [
+    assert fold_profile(read).splitlines()[:2] == [
         "[GPU] [gpu];Memcpy HtoD [gpu] 2000",
         "[GPU] [gpu];sgemm_128x64<float> [gpu] 30000",
     ]
@@ -161,4 +164,4 @@ def test_a_trace_in_which_nothing_took_time_is_refused() -> None:
 
 
 def test_a_trace_of_another_tool_is_none_of_these() -> None:
-    assert format_of(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}') is None
+    assert detect_format(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}') is None

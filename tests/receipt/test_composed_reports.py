@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.profile import Profile
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.types import Evidence, Receipt

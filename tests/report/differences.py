@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.profile.difference import Difference, Side, difference
+from pytest_flamegate.profile.difference import ProfileDifference, ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Stack
 from tests.report import factory
 
@@ -29,15 +29,15 @@ def slowed(name: str, factor: float, stacks: dict[Stack, int] = STACKS) -> dict[
 
 def compared(
     head: dict[Stack, int], base: dict[Stack, int] = STACKS, *, costs: bool = True
-) -> Difference:
+) -> ProfileDifference:
     """Compare: the CPU time of a token is that of its samples."""
     whole = sum(STACKS.values())
     sides = [
-        Side(
+        ProfileSide(
             name,
             factory.profile(stacks),
             CPU_S * sum(stacks.values()) / whole if costs else None,
         )
         for name, stacks in ((BASE, base), (HEAD, head))
     ]
-    return difference(*sides)
+    return compare_profiles(*sides)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from pytest_flamegate.profile import Stack
-from pytest_flamegate.profile.decode import Sequences, subtract
+from pytest_flamegate.profile.decode import SequenceProfile, subtract_prefill
+from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report import flamegraph_markdown
 from pytest_flamegate.report.markdown import TITLE, decode_picture, decode_section
 from tests.report import factory
@@ -14,12 +14,12 @@ PREFILL = (factory.python("main"), factory.python("prefill"))
 DECODE = (factory.python("main"), factory.python("rms_norm|<b>"))
 
 
-def sequences(prefill: int, decode: int, tokens: int, cpu_s: float) -> Sequences:
+def sequences(prefill: int, decode: int, tokens: int, cpu_s: float) -> SequenceProfile:
     stacks: dict[Stack, int] = {PREFILL: prefill, DECODE: decode}
-    return Sequences(factory.profile(stacks), tokens, cpu_s, 0.001 * cpu_s, 4)
+    return SequenceProfile(factory.profile(stacks), tokens, cpu_s, 0.001 * cpu_s, 4)
 
 
-FOUND = subtract(sequences(600, 440, 11, 1.04), sequences(620, 40, 1, 0.64))
+FOUND = subtract_prefill(sequences(600, 440, 11, 1.04), sequences(620, 40, 1, 0.64))
 PAGE = decode_section(FOUND, "decode.svg")
 
 
@@ -63,7 +63,7 @@ def test_the_picture_says_that_it_is_derived() -> None:
 
 
 def test_what_was_clipped_is_told() -> None:
-    less = subtract(sequences(560, 480, 11, 1.04), sequences(620, 40, 1, 0.64))
+    less = subtract_prefill(sequences(560, 480, 11, 1.04), sequences(620, 40, 1, 0.64))
     told = f"{less.clipped_s_per_token * 1e6:,.0f} µs/token too much"
     assert less.clipped_s_per_token > 0.001
     assert told in decode_picture(less, "w")

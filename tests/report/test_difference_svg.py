@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 
-from pytest_flamegate.profile.difference import Difference, difference
+from pytest_flamegate.profile.difference import ProfileDifference, compare_profiles
 from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.difference_svg import difference_layout, difference_svg
@@ -17,7 +17,7 @@ from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
 from tests.report.test_flamegraph_svg import NAMES, assert_well_formed, parse, texts
 
 
-def draw(found: Difference) -> ET.Element:
+def draw(found: ProfileDifference) -> ET.Element:
     return parse(difference_svg(found, title="decode: what changed", subtitle="embedded engine"))
 
 
@@ -146,7 +146,7 @@ def test_sides_that_were_not_taken_alike_are_marked_loudly() -> None:
     found = compared(slowed("rms_norm", 2.0))
     assert "NOT COMPARABLE" not in " ".join(texts(draw(found)))
     head = dataclasses.replace(found.head.profile, profiler="perf", rate_hz=999)
-    root = draw(difference(found.base, dataclasses.replace(found.head, profile=head)))
+    root = draw(compare_profiles(found.base, dataclasses.replace(found.head, profile=head)))
     shown = " ".join(texts(root))
     assert "NOT COMPARABLE" in shown
     assert "profiler: py-spy and perf" in shown

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from pytest_flamegate.profile.difference import Side, difference
+from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.report.difference import difference_document, difference_text
 from tests.report import factory
 from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
@@ -27,7 +27,7 @@ def test_the_table_holds_what_changed_and_the_rest() -> None:
 def test_shares_alone_and_sides_not_taken_alike_are_said_before_the_table() -> None:
     found = compared(slowed("rms_norm", 3.0), costs=False)
     head = dataclasses.replace(found.head.profile, profiler="perf")
-    found = difference(found.base, dataclasses.replace(found.head, profile=head))
+    found = compare_profiles(found.base, dataclasses.replace(found.head, profile=head))
     lines = difference_text(found).splitlines()
     assert lines[1].startswith("  NOT COMPARABLE")
     assert "profiler: py-spy and perf" in lines[1]
@@ -41,9 +41,9 @@ def test_colour_is_asked_for() -> None:
 
 
 def test_hostile_names_reach_no_terminal() -> None:
-    found = difference(
-        Side("a\x1b[31m", factory.profile(STACKS), 1e-3),
-        Side("b\u202e", factory.profile(STACKS), 1e-3),
+    found = compare_profiles(
+        ProfileSide("a\x1b[31m", factory.profile(STACKS), 1e-3),
+        ProfileSide("b\u202e", factory.profile(STACKS), 1e-3),
     )
     text = difference_text(found)
     assert "\x1b" not in text
@@ -66,8 +66,8 @@ def test_the_document_holds_every_function_and_is_plain_json() -> None:
 
 def test_exact_counts_that_are_equal_have_a_z_of_zero() -> None:
     stacks = dict.fromkeys(STACKS, 0) | {(factory.python("f"),): 1}
-    one = Side("a", dataclasses.replace(factory.profile(stacks), unit="instructions"))
-    both = difference(one, one)
+    one = ProfileSide("a", dataclasses.replace(factory.profile(stacks), unit="instructions"))
+    both = compare_profiles(one, one)
     document = json.loads(json.dumps(difference_document(both), allow_nan=False))
     assert all(each["own"]["z"] == 0.0 for each in document["functions"])
     assert document["unit"] == "instructions"

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from pytest_flamegate.profile.difference import Side, difference
+from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
@@ -44,10 +44,12 @@ def test_nothing_is_said_to_be_nothing() -> None:
 
 def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> None:
     base, head = (
-        Side(name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost)
+        ProfileSide(
+            name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost
+        )
         for name, stacks, cost in (("a", STACKS, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
     )
-    found = difference(base, head)
+    found = compare_profiles(base, head)
     assert found.changed == ()
     assert answer(found).startswith("the whole costs 2,000 → 2,200 µs/token (+200 ± ")
     assert f"most likely {found.functions[0].frame.name} costs" in answer(found)
@@ -77,20 +79,20 @@ def test_shares_are_larger_and_not_dearer() -> None:
 
 def test_exact_counts_are_told_as_instructions() -> None:
     base, head = (
-        Side(name, dataclasses.replace(factory.profile(stacks), unit="instructions"))
+        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="instructions"))
         for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 2.0)))
     )
-    assert answer(difference(base, head)).startswith(
+    assert answer(compare_profiles(base, head)).startswith(
         "rms_norm executes 1,000 → 2,000 instructions (+1,000 ± "
     )
 
 
 def test_shares_are_of_what_the_profiles_count() -> None:
     base, head = (
-        Side(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
+        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
         for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 3.0)))
     )
-    found = difference(base, head)
+    found = compare_profiles(base, head)
     assert "% of the nanoseconds" in answer(found)
     assert whole(found) == "20,000 and 22,000 nanoseconds"
     picture = difference_svg(found, title="t", subtitle="s")
@@ -98,7 +100,8 @@ def test_shares_are_of_what_the_profiles_count() -> None:
     assert "width: share of nanoseconds" in picture
     assert "samples" not in SHARES_ONLY
     assert (
-        unit_of(difference(dataclasses.replace(base, profile=factory.profile()), head)) == "count"
+        unit_of(compare_profiles(dataclasses.replace(base, profile=factory.profile()), head))
+        == "count"
     )
 
 
@@ -137,6 +140,6 @@ def test_what_was_not_there_has_no_figure() -> None:
     ("seconds", "unit", "shown"), [(2e-3, "µs/token", "2,000"), (0.25, "ms/token", "250")]
 )
 def test_the_unit_follows_the_whole(seconds: float, unit: str, shown: str) -> None:
-    side = Side("a", factory.profile(STACKS), seconds)
-    scale = Scale.of(difference(side, side))
+    side = ProfileSide("a", factory.profile(STACKS), seconds)
+    scale = Scale.of(compare_profiles(side, side))
     assert (scale.unit, scale.bare(seconds)) == (unit, shown)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.profile.hotspots import hotspots
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.flame_html import PARTS, REST, flame_data
 from pytest_flamegate.report.text import require_cost
@@ -24,7 +24,7 @@ STACKS = st.dictionaries(
 def made(profile: Profile) -> Any:
     return flame_data(
         profile,
-        spots=hotspots(profile),
+        spots=rank_hotspots(profile),
         cpu_s_per_token=None,
         difference=None,
         categorise=factory.categorise,

@@ -10,8 +10,8 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.gate import Reason, Verdict
-from pytest_flamegate.profile import Setup
-from pytest_flamegate.profile.profilers.pyspy import make
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.run.seal import Sealed
 from pytest_flamegate.run.selftest import Asked, Bench, Compared
@@ -58,7 +58,7 @@ def bench(directory: Path, asked: Asked | None = None, **measured: Compared) -> 
         Settings(directory, directory / ".flamegate"),
         NoProgress(),
         directory,
-        make(Setup()),
+        make_pyspy(Setup()),
         "Profiling is off.",
     )
     vars(made).update(measured)

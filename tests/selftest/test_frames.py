@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.profile import Frame
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.run.selftest import below, means, share_of
 
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-from pytest_flamegate.profile import Frame
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.run import selftest, selftest_cases
 from pytest_flamegate.run.selftest import (
     CASES,

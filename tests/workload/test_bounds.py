@@ -17,8 +17,8 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.observe.observer import Observer
-from pytest_flamegate.profile.formats import reading
-from pytest_flamegate.profile.formats.reading import unpacked
+from pytest_flamegate.profile.formats import registry
+from pytest_flamegate.profile.formats.registry import unpack
 
 pytestmark = pytest.mark.measures
 
@@ -39,30 +39,30 @@ def test_a_bomb_is_refused_early(tmp_path: Path) -> None:
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
-        unpacked(data)
+        unpack(data)
     assert time.process_time() - began < 1.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib < 100 * 1024
 
 
 def test_what_is_packed_as_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_SURELY_BYTES", 1 * MIB)
+    monkeypatch.setattr(registry, "_SURELY_BYTES", 1 * MIB)
     lines = b"".join(b"main;step_%d;kernel_%d %d\n" % (i, i % 97, i) for i in range(60_000))
-    assert len(lines) > reading._SURELY_BYTES
-    assert unpacked(gzip.compress(lines)) == lines
-    assert unpacked(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
+    assert len(lines) > registry._SURELY_BYTES
+    assert unpack(gzip.compress(lines)) == lines
+    assert unpack(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
 
 
 def test_many_empty_members_take_no_longer_than_they_are() -> None:
     data = gzip.compress(b"") * 20_000
     began = time.process_time()
-    assert unpacked(data) == b""
+    assert unpack(data) == b""
     assert time.process_time() - began < 5.0
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
 def test_a_file_that_was_cut_off(cut: int) -> None:
     with pytest.raises(ReceiptError, match="E_UNKNOWN_FORMAT"):
-        unpacked(gzip.compress(b"main;step 1\n")[:-cut])
+        unpack(gzip.compress(b"main;step 1\n")[:-cut])
 
 
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:

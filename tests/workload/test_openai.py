@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.observe.one_token import retell
-from pytest_flamegate.profile.profilers.instructions import count
+from pytest_flamegate.profile.profilers.instructions import count_instructions
 from tests.workload.endpoints import SERVER, observer, running, workload
 
 pytestmark = pytest.mark.measures
@@ -193,7 +193,7 @@ def test_fewer_tokens_are_asked_of_the_same_server() -> None:
 
 def test_a_server_is_not_counted() -> None:
     with pytest.raises(UsageError) as caught:
-        count(Endpoint(("server",)), workload(), {})
+        count_instructions(Endpoint(("server",)), workload(), {})
     assert caught.value.code == "E_CANNOT_COUNT_SERVER"
 
 

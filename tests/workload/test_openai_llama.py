@@ -16,8 +16,8 @@ import pytest
 import pytest_flamegate
 from pytest_flamegate.core import process
 from pytest_flamegate.observe.http import free_port
-from pytest_flamegate.profile import Setup
 from pytest_flamegate.profile.profilers import perf
+from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.run.lock import DIRECTORY
 from tests.tools import require, smollm2
 
@@ -32,7 +32,7 @@ KERNEL = "ggml_vec_dot_"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
-    probe = perf.make(Setup(python_engine=False)).probe()
+    probe = perf.make_perf(Setup(python_engine=False)).probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     yield tmp_path
     left = [pid for pid in process.descendants(os.getpid()) if str(SCRIPT).encode() in command(pid)]

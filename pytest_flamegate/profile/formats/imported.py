@@ -27,7 +27,7 @@ _ROUNDING_REFUSED = 0.01
 
 
 @dataclass(slots=True)
-class Gathered:
+class WeightedStacks:
     """Weights by stack, as they come out of a file; ``code`` is that of its refusals."""
 
     code: str

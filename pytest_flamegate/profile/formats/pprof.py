@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import escape
-from pytest_flamegate.profile.folded import label
+from pytest_flamegate.profile.folded import format_frame
 from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def write_pprof(profile: Profile, name: str) -> bytes:
             id=number,
             name=text(frame.name),
             # Another one than the name: pprof takes "<module>" for C++ to be shortened else.
-            system_name=text(label(frame)),
+            system_name=text(format_frame(frame)),
             filename=text(frame.module) if python else 0,
         )
     program = escape(name)  # that of a file may hold bytes that are no text

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import escape, is_clean
-from pytest_flamegate.profile.folded import label
-from pytest_flamegate.profile.formats.folded import frame_reader, placed_frame
-from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT, Gathered, foreign_profile
+from pytest_flamegate.profile.folded import format_frame
+from pytest_flamegate.profile.formats.collapsed import frame_reader, placed_frame
+from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT, WeightedStacks, foreign_profile
 from pytest_flamegate.profile.formats.speedscope import (
     CODE,
     SCHEMA,
@@ -19,7 +19,7 @@ from pytest_flamegate.profile.formats.speedscope import (
 )
 from pytest_flamegate.profile.frames import UNKNOWN
 from pytest_flamegate.profile.model import Covers, Frame, FrameKind, Profile, Unit
-from pytest_flamegate.profile.profilers.pyspy import NAME, count_samples
+from pytest_flamegate.profile.profilers.pyspy import NAME, count_pyspy_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def own_frames(file: SpeedscopeFile) -> list[Frame]:
             raise _malformed("kinds")
         frame = Frame(text.name, text.file, kind)
         try:
-            label(frame)
+            format_frame(frame)
         except ToolError:
             raise SpeedscopeError("it holds a frame that flamegate does not write") from None
         frames.append(frame)
@@ -168,7 +168,7 @@ def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
     units = {_unit(track)[0] for track in tracks}
     if len(units) > 1:
         raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
-    gathered = Gathered(CODE)
+    gathered = WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
             gathered.add(_stack(path, frames), weight * _unit(track)[1])
@@ -182,7 +182,7 @@ def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
 
 
 def _own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
-    frames, gathered = own_frames(file), Gathered(CODE)
+    frames, gathered = own_frames(file), WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
             gathered.add(tuple(frames[index] for index in path), weight)
@@ -191,7 +191,7 @@ def _own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
 
 def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
     """Return the profile of a sampler: how often each stack was seen."""
-    sampled, gathered = count_samples(file, roots, native=True), Gathered(CODE)
+    sampled, gathered = count_pyspy_samples(file, roots, native=True), WeightedStacks(CODE)
     for stack, count in sampled.stacks.items():
         gathered.add(stack, count)
     profiler, _, version = file.exporter.partition("@")

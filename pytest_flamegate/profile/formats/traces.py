@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape
-from pytest_flamegate.profile.formats.imported import MAX_DEPTH, Gathered, foreign_profile
-from pytest_flamegate.profile.frames import native_name, python_frame
+from pytest_flamegate.profile.formats.imported import MAX_DEPTH, WeightedStacks, foreign_profile
+from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TraceError(ReceiptError):
         super().__init__(CODE, f"The trace is malformed: {escape(why, _SHOWN)}.", _TODO)
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """One complete event: times in microseconds of the trace's own clock, ``args`` as written."""
 
     name: str
@@ -50,14 +50,14 @@ class Event(NamedTuple):
     args: Mapping[str, Any]
 
 
-class Kernels(NamedTuple):
+class KernelCounts(NamedTuple):
     """How often each kernel ran by what ``source`` wrote down."""
 
     source: str
     counts: Mapping[str, int]
 
 
-def loads(data: bytes) -> Any:
+def parse_trace_json(data: bytes) -> Any:
     """Return the JSON that ``data`` holds. Raises ``TraceError`` ``E_TRACE``."""
     try:
         return json.loads(data, parse_constant=_refused)
@@ -67,7 +67,7 @@ def loads(data: bytes) -> Any:
         raise TraceError(f"no JSON ({error}); the tool may have been ended too early") from None
 
 
-def complete_events(values: Any) -> list[Event]:
+def parse_events(values: Any) -> list[TraceEvent]:
     """Return the complete events among ``values``, a trace's list, in the order written."""
     if not isinstance(values, list):
         raise TraceError("its events are no list")
@@ -87,9 +87,9 @@ def counts(names: Iterable[str]) -> dict[str, int]:
 
 
 def nested_profile(
-    events: Sequence[Event],
-    stack_of: Callable[[Event], tuple[Frame, ...]],
-    roots: Callable[[Event], tuple[Frame, ...]],
+    events: Sequence[TraceEvent],
+    stack_of: Callable[[TraceEvent], tuple[Frame, ...]],
+    roots: Callable[[TraceEvent], tuple[Frame, ...]],
     profiler: str,
     notes: Sequence[str],
 ) -> Profile:
@@ -98,10 +98,10 @@ def nested_profile(
     ``stack_of`` gives the frames of one event, ``roots`` those below which its track stands.
     ``UndecidedError`` ``E_NO_SAMPLES`` where no event took any time.
     """
-    tracks: dict[tuple[str, str], list[Event]] = {}
+    tracks: dict[tuple[str, str], list[TraceEvent]] = {}
     for event in events:
         tracks.setdefault(event.track, []).append(event)
-    gathered, cut = Gathered(CODE), 0
+    gathered, cut = WeightedStacks(CODE), 0
     for track in tracks.values():
         nest = _Nest()
         for event in sorted(track, key=lambda each: (each.start_us, -each.length_us)):
@@ -135,7 +135,7 @@ class _Nest:
     _opened: list[tuple[float, int]] = field(default_factory=list)  # end, node
     _now_us: float = 0.0
 
-    def open(self, event: Event, frames: tuple[Frame, ...]) -> None:
+    def open(self, event: TraceEvent, frames: tuple[Frame, ...]) -> None:
         self.close_until(event.start_us)
         end_us = event.start_us + event.length_us
         if self._opened and end_us > self._opened[-1][0]:
@@ -160,7 +160,7 @@ class _Nest:
             self._spend(self._opened[-1][1], start_us)
         self._now_us = max(self._now_us, start_us)
 
-    def gather(self, roots: tuple[Frame, ...], gathered: Gathered) -> None:
+    def gather(self, roots: tuple[Frame, ...], gathered: WeightedStacks) -> None:
         for node, spent_us in enumerate(self._spent_us):
             if spent_us > 0:
                 gathered.add((*roots, *self._path(node)), spent_us * _NS)
@@ -178,12 +178,12 @@ class _Nest:
         return tuple(frame for part in reversed(parts) for frame in part)
 
 
-def _event(fields: dict[str, Any]) -> Event:
+def _event(fields: dict[str, Any]) -> TraceEvent:
     name, category = fields.get("name"), fields.get("cat", "")
     if not isinstance(name, str) or not isinstance(category, str):
         raise TraceError("an event has no name, or a category that is no text")
     args = fields.get("args", {})
-    return Event(
+    return TraceEvent(
         name,
         category,
         (_identity(fields.get("pid")), _identity(fields.get("tid"))),
@@ -232,7 +232,7 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
     A node stands below its operator. Raises ``ReceiptError`` ``E_TRACE`` where it is
     malformed, ``UndecidedError`` ``E_NO_SAMPLES`` where nothing in it took any time.
     """
-    events = onnx_events(data)
+    events = read_onnx_events(data)
     return nested_profile(
         events,
         _frames,
@@ -242,57 +242,57 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
     )
 
 
-def onnx_kernels(data: bytes) -> tuple[Kernels, ...]:
+def count_onnx_kernels(data: bytes) -> tuple[KernelCounts, ...]:
     """Return how often each operator ran, those of each execution provider apart.
 
     Raises ``ReceiptError`` ``E_TRACE``.
     """
     by_provider: dict[str, list[str]] = {}
-    for event in onnx_events(data):
+    for event in read_onnx_events(data):
         if event.category == _NODE:
-            by_provider.setdefault(_provider(event), []).append(onnx_operator(event))
+            by_provider.setdefault(_provider(event), []).append(operator_name(event))
     return tuple(
-        Kernels(
+        KernelCounts(
             f"{ONNX_TRACE_SOURCE}:{provider}" if provider else ONNX_TRACE_SOURCE, counts(operators)
         )
         for provider, operators in sorted(by_provider.items())
     )
 
 
-def onnx_events(data: bytes) -> list[Event]:
+def read_onnx_events(data: bytes) -> list[TraceEvent]:
     """Return the parts of sessions, and the kernels. Raises ``ReceiptError`` ``E_TRACE``."""
     return [
         each
-        for each in complete_events(loads(data))
+        for each in parse_events(parse_trace_json(data))
         if each.category == _SESSION or (each.category == _NODE and each.name.endswith(_KERNEL))
     ]
 
 
-def _frames(event: Event) -> tuple[Frame, ...]:
+def _frames(event: TraceEvent) -> tuple[Frame, ...]:
     if event.category == _SESSION:
         return (Frame(escape(event.name), ONNX_TRACE_SOURCE, "native"),)
     node = event.name.removesuffix(_KERNEL)
     return (
-        Frame(escape(onnx_operator(event)), _provider(event) or ONNX_TRACE_SOURCE, "native"),
+        Frame(escape(operator_name(event)), _provider(event) or ONNX_TRACE_SOURCE, "native"),
         Frame(escape(node), "node", "native"),
     )
 
 
-def onnx_operator(event: Event) -> str:
+def operator_name(event: TraceEvent) -> str:
     """Return the operator of a kernel, or what a part of a session is called."""
     named = event.args.get("op_name")
     return named if isinstance(named, str) and named else event.name.removesuffix(_KERNEL)
 
 
-def _provider(event: Event) -> str:
+def _provider(event: TraceEvent) -> str:
     """Return the provider without the words that all of them end in; empty where none is told."""
     named = event.args.get("provider")
     found = _PROVIDER.fullmatch(named) if isinstance(named, str) else None
     return found[1] if found is not None else ""
 
 
-SOURCE = "torch.profiler"
-GPU_SOURCE = f"{SOURCE}:gpu"
+TORCH_TRACE_SOURCE = "torch.profiler"
+GPU_SOURCE = f"{TORCH_TRACE_SOURCE}:gpu"
 _OPERATOR, _PYTHON = "cpu_op", "python_function"
 ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _ON_CPU = frozenset(
@@ -318,53 +318,58 @@ def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
     Raises ``ReceiptError`` ``E_TRACE`` where it is malformed, ``UndecidedError``
     ``E_NO_SAMPLES`` where nothing in it took any time.
     """
-    events = torch_events(data)
+    events = read_torch_events(data)
     below = tuple(roots)
-    notes = [f"imported from a trace of {SOURCE}: each event costs time that the model does not"]
+    source = f"imported from a trace of {TORCH_TRACE_SOURCE}"
+    notes = [f"{source}: each event costs time that the model does not"]
     if any(each.category in ON_GPU for each in events):
         notes.append("time on the GPU stands beside time on the CPU: shares are of both together")
     return nested_profile(
         events,
-        lambda event: (torch_frame(event, below),),
+        lambda event: (make_torch_frame(event, below),),
         lambda event: (_GPU_ROOT,) if event.category in ON_GPU else (),
-        SOURCE,
+        TORCH_TRACE_SOURCE,
         notes,
     )
 
 
-def torch_kernels(data: bytes) -> tuple[Kernels, ...]:
+def count_torch_kernels(data: bytes) -> tuple[KernelCounts, ...]:
     """Return how often each operator ran, and apart from them each kernel of the GPU.
 
     Raises ``ReceiptError`` ``E_TRACE``.
     """
-    events = torch_events(data)
+    events = read_torch_events(data)
     found = (
-        Kernels(SOURCE, counts(each.name for each in events if each.category == _OPERATOR)),
-        Kernels(
+        KernelCounts(
+            TORCH_TRACE_SOURCE, counts(each.name for each in events if each.category == _OPERATOR)
+        ),
+        KernelCounts(
             GPU_SOURCE,
-            counts(native_name(each.name) for each in events if each.category in ON_GPU),
+            counts(shorten_symbol(each.name) for each in events if each.category in ON_GPU),
         ),
     )
     return tuple(each for each in found if each.counts)
 
 
-def torch_events(data: bytes) -> list[Event]:
+def read_torch_events(data: bytes) -> list[TraceEvent]:
     """Return what took time on the CPU or the GPU. Raises ``ReceiptError`` ``E_TRACE``."""
-    document = loads(data)
+    document = parse_trace_json(data)
     if not isinstance(document, dict):
         raise TraceError("it is no object")
-    events = complete_events(document.get("traceEvents"))
+    events = parse_events(document.get("traceEvents"))
     return [each for each in events if each.category in _ON_CPU | ON_GPU]
 
 
-def torch_frame(event: Event, roots: Sequence[str] = ()) -> Frame:
+def make_torch_frame(event: TraceEvent, roots: Sequence[str] = ()) -> Frame:
     """Return the frame of an event, the same for each of its calls."""
     if event.category == _PYTHON:
         found = _PLACE.fullmatch(event.name)
         if found is not None:
-            return python_frame(found["name"], found["file"], roots)
-        return python_frame(event.name, "torch" if event.name.startswith("nn.") else "built-in")
+            return make_python_frame(found["name"], found["file"], roots)
+        return make_python_frame(
+            event.name, "torch" if event.name.startswith("nn.") else "built-in"
+        )
     if event.category in ON_GPU:
-        return Frame(escape(native_name(event.name)), _GPU_ROOT.module, "native")
+        return Frame(escape(shorten_symbol(event.name)), _GPU_ROOT.module, "native")
     module = "torch" if event.category in (_OPERATOR, "user_annotation") else "cuda"
     return Frame(escape(_STEP.sub("", event.name)), module, "native")

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.profile.profilers.errors import RATE, ProfilerError, failed, hangs, unreadable
+from pytest_flamegate.profile.profilers.errors import (
+    RATE,
+    ProfilerError,
+    failure_error,
+    output_error,
+    timeout_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.core.process import Child
     from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.errors import Known
+    from pytest_flamegate.profile.profilers.errors import KnownMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class WrappedCommand:
     """A command that profiles another from its start to its end, and the file it writes.
 
     ``clean`` takes the profiler's own words out of the standard output of both (None
@@ -80,7 +86,7 @@ class Wrapped:
     clean: Callable[[bytes], bytes] | None = None
 
 
-class Recording(Protocol):
+class RunningProfiler(Protocol):
     """A profiler that is sampling a process. Every method may be called again."""
 
     def stop(self) -> Path:
@@ -108,10 +114,10 @@ class Profiler(Protocol):
     def probe(self) -> Probe:
         """Try it for real on a small process; never raises."""
 
-    def attach(self, pid: int, directory: Path) -> Recording:
+    def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid``; return once sampling is on. Raises ``ToolError``."""
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Return the command that runs ``argv`` under the profiler. Raises ``ToolError``."""
 
     def parse(
@@ -142,33 +148,33 @@ class Sidecar:
     degraded: tuple[str, ...] = ()
 
 
-def path_beside(raw: Path) -> Path:
+def sidecar_path(raw: Path) -> Path:
     """Return where the sidecar of ``raw`` stands."""
     return raw.with_name(raw.name + ".meta.json")
 
 
-def write(raw: Path, sidecar: Sidecar) -> None:
+def write_sidecar(raw: Path, sidecar: Sidecar) -> None:
     """Put the sidecar beside ``raw``."""
-    path_beside(raw).write_text(json.dumps(asdict(sidecar)), encoding="utf-8")
+    sidecar_path(raw).write_text(json.dumps(asdict(sidecar)), encoding="utf-8")
 
 
-def read(raw: Path, profiler: str) -> Sidecar:
+def read_sidecar(raw: Path, profiler: str) -> Sidecar:
     """Read the sidecar of ``raw``; an empty one where there is none (a wrapped command)."""
     try:
-        content = path_beside(raw).read_bytes()
+        content = sidecar_path(raw).read_bytes()
     except FileNotFoundError:
         return Sidecar()
     except OSError as error:
-        raise unreadable(profiler, f"{path_beside(raw).name}: {error}") from None
-    return parse(content, profiler)
+        raise output_error(profiler, f"{sidecar_path(raw).name}: {error}") from None
+    return parse_sidecar(content, profiler)
 
 
-def parse(content: bytes, profiler: str) -> Sidecar:
+def parse_sidecar(content: bytes, profiler: str) -> Sidecar:
     """Read what ``write`` wrote. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
     try:
         data: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise unreadable(profiler, f"the notes beside it are no JSON ({error})") from None
+        raise output_error(profiler, f"the notes beside it are no JSON ({error})") from None
     match data:
         case {
             "pid": int() | None as pid,
@@ -178,10 +184,10 @@ def parse(content: bytes, profiler: str) -> Sidecar:
             "degraded": list(degraded),
         } if all(isinstance(entry, str) for entry in degraded):
             return Sidecar(pid, started_ticks, nonblocking, errors, tuple(degraded))
-    raise unreadable(profiler, "the notes beside it hold something else")
+    raise output_error(profiler, "the notes beside it hold something else")
 
 
-def fresh(directory: Path, stem: str, suffix: str) -> Path:
+def unused_path(directory: Path, stem: str, suffix: str) -> Path:
     """Return a path in ``directory`` (made if absent) at which nothing stands yet."""
     directory.mkdir(parents=True, exist_ok=True)
     number = 0
@@ -204,7 +210,7 @@ class Tool:
 
     name: str
     begun: bytes
-    known: Sequence[Known]
+    known: Sequence[KnownMessage]
     failures: Callable[[bytes], int | None]
 
     def begin(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
@@ -215,9 +221,9 @@ class Tool:
             while self.begun not in child.stdout_bytes():
                 status = child.poll()
                 if status is not None:
-                    raise failed(self.name, child.stderr_bytes(), status, self.known)
+                    raise failure_error(self.name, child.stderr_bytes(), status, self.known)
                 if time.monotonic() > deadline:
-                    raise hangs(self.name, _ANSWER_TIMEOUT_S, "told to begin")
+                    raise timeout_error(self.name, _ANSWER_TIMEOUT_S, "told to begin")
                 time.sleep(_POLL_S)
         except BaseException:
             child.end()
@@ -229,7 +235,7 @@ class Tool:
         try:
             return raw.read_bytes()
         except OSError as error:
-            raise unreadable(self.name, error.strerror or str(error)) from None
+            raise output_error(self.name, error.strerror or str(error)) from None
 
 
 @dataclass(slots=True)
@@ -250,7 +256,7 @@ class Interruptible:
         try:
             self.child.interrupt()
             if self.child.wait(_STOP_TIMEOUT_S) is None:
-                raise hangs(self.tool.name, _STOP_TIMEOUT_S, "told to stop")
+                raise timeout_error(self.tool.name, _STOP_TIMEOUT_S, "told to stop")
             said = self.child.stdout_bytes()
             failures = self.tool.failures(said)
             if failures is not None and self.nothing is not None and self.nothing in said:
@@ -259,7 +265,7 @@ class Interruptible:
                 raise self._failed()
         finally:
             self.child.end()
-        write(self.raw, replace(self.seen, errors=failures))
+        write_sidecar(self.raw, replace(self.seen, errors=failures))
         self.stopped = True
         return self.raw
 
@@ -268,10 +274,12 @@ class Interruptible:
         self.child.end()
 
     def _failed(self) -> ProfilerError:
-        return failed(self.tool.name, self.child.stderr_bytes(), self.child.poll(), self.tool.known)
+        return failure_error(
+            self.tool.name, self.child.stderr_bytes(), self.child.poll(), self.tool.known
+        )
 
 
-def rate_of(name: str, setup: Setup, default_hz: int, most_hz: int) -> int:
+def check_rate(name: str, setup: Setup, default_hz: int, most_hz: int) -> int:
     """Return the rate that is asked for, else the default, in Hz.
 
     Raises ``UsageError``: ``E_CALL_GRAPH`` where a call graph is asked for, which only perf

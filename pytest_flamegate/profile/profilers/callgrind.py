@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
-from pytest_flamegate.profile.frames import UNKNOWN, native_frame
+from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.profilers import trial
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.profile.profilers.errors import (
     SECCOMP,
     VERSION,
-    Known,
+    KnownMessage,
     ProfilerError,
-    failed,
-    quoted,
-    unreadable,
+    failure_error,
+    output_error,
+    quote_output,
 )
-from pytest_flamegate.profile.profilers.trial import install, unusable
+from pytest_flamegate.profile.profilers.trial import install_hint, unusable_probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ def parse_callgrind(lines: Iterable[str]) -> Instructions:
         try:
             reader.take(line.rstrip("\r\n"))
         except ValueError as error:
-            raise unreadable(NAME, f"line {number}: {error}") from None
+            raise output_error(NAME, f"line {number}: {error}") from None
     return reader.finish()
 
 
@@ -142,9 +142,9 @@ class _Reader:
     def finish(self) -> Instructions:
         """Return what the parts hold together."""
         if not self.begun or not self.totalled or self.part:
-            raise unreadable(NAME, "it ends before its totals")
+            raise output_error(NAME, "it ends before its totals")
         if not self.costs:
-            raise unreadable(NAME, "it counted nothing")
+            raise output_error(NAME, "it counted nothing")
         return Instructions(self.total, MappingProxyType(_stacks(self.costs)))
 
     def _begin(self, line: str) -> None:
@@ -213,7 +213,7 @@ class _Reader:
             raise ValueError("its totals are no figures")
         stated = int(figures[self.column]) if self.column < len(figures) else 0
         if stated != self.part:
-            raise contradicts(
+            raise contradiction_error(
                 f"its functions add up to {self.part} instructions and its total says {stated}"
             )
         self.total += stated
@@ -228,7 +228,7 @@ def _columns(text: str) -> list[str]:
     return words
 
 
-def contradicts(why: str) -> ProfilerError:
+def contradiction_error(why: str) -> ProfilerError:
     """Return the refusal of counts that cannot all be true."""
     remedy = "Measure again; if it stays, report it with the version of valgrind."
     return ProfilerError(CONTRADICTS, f"What {NAME} wrote contradicts itself: {why}.", remedy, why)
@@ -244,7 +244,7 @@ def _stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
         key = (name, library)
         if key not in frames:
             symbol, told = name.replace(_UNKNOWN, ""), library.replace(_UNKNOWN, "")
-            frames[key] = native_frame(symbol, told) or native_frame("", told) or UNKNOWN
+            frames[key] = make_native_frame(symbol, told) or make_native_frame("", told) or UNKNOWN
         return frames[key]
 
     stacks: dict[Stack, int] = {}
@@ -277,7 +277,7 @@ def _libraries(
 
 ABSENT = "E_NO_VALGRIND"
 DIED = "E_ENGINE_DIED"
-INSTALL = install("valgrind")
+INSTALL = install_hint("valgrind")
 NO_AVX512 = (
     "valgrind shows the program a CPU without AVX-512: a library that chooses its kernels by "
     "the CPU runs others than it does outside"
@@ -296,29 +296,29 @@ _OPTIONS = (
     f"--separate-callers={CALLERS}",
 )
 _KNOWN = (
-    Known(
+    KnownMessage(
         "Unrecognised instruction",
         "E_VALGRIND_INSTRUCTION",
         "Build the engine for a CPU without what valgrind lacks (AVX-512 above all), or choose "
         "another profiler.",
     ),
-    Known(
+    KnownMessage(
         "cannot be set up",
         "E_PROFILER_FAILED",
         "Install the C library's debug symbols: apt install libc6-dbg.",
     ),
-    Known("failed to start tool", "E_PROFILER_FAILED", INSTALL),
+    KnownMessage("failed to start tool", "E_PROFILER_FAILED", INSTALL),
 )
 _REFUSED = (
-    Known("Unknown option", VERSION, f"A newer valgrind is needed. {INSTALL}"),
-    Known(
+    KnownMessage("Unknown option", VERSION, f"A newer valgrind is needed. {INSTALL}"),
+    KnownMessage(
         "Operation not permitted",
         SECCOMP,
         "Start the container with a seccomp profile that allows what valgrind needs (docker: "
         "--security-opt seccomp=unconfined).",
     ),
 )
-_NOT_STARTED = Known(
+_NOT_STARTED = KnownMessage(
     "valgrind: ",
     "E_CANNOT_START",
     "Check that the program exists, may be executed, and that its directory is right.",
@@ -380,7 +380,7 @@ def count_program(
     )
 
 
-def probe() -> Probe:
+def probe_callgrind() -> Probe:
     """Count a program that does nothing; never raises."""
     version = ""
     nothing = shutil.which("true")
@@ -390,7 +390,7 @@ def probe() -> Probe:
             version = trial.tool_version(_program())
             counted = count_program(argv, env=os.environ, cwd=None, timeout_s=PROBE_TIMEOUT_S)
     except FlamegateError as error:
-        return unusable(NAME, version, error)
+        return unusable_probe(NAME, version, error)
     return Probe(
         profiler=NAME,
         version=version,
@@ -404,7 +404,7 @@ def probe() -> Probe:
 
 def _program() -> str:
     try:
-        return trial.find("valgrind", INSTALL)
+        return trial.find_program("valgrind", INSTALL)
     except ProfilerError as error:
         raise ProfilerError(ABSENT, error.problem, error.remedy, error.reason) from None
 
@@ -426,7 +426,7 @@ def _require_success(result: Result, program: str, directory: Path, timeout_s: f
     said = b"".join(path.read_bytes() for path in sorted(directory.glob("log.*")))
     if not _COMMAND.search(said):
         words = said + result.stderr
-        raise failed(NAME, words, result.returncode, (*_KNOWN, *_REFUSED, _NOT_STARTED))
+        raise failure_error(NAME, words, result.returncode, (*_KNOWN, *_REFUSED, _NOT_STARTED))
     # The command line may hold any words.
     raise _death(program, result, _COMMAND.sub(b"", said))
 
@@ -441,7 +441,7 @@ def _death(program: str, result: Result, said: bytes) -> ToolError:
             return ProfilerError(entry.code, what, entry.remedy, reason)
     status = result.returncode
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    words = quoted(result.stderr.strip().rpartition(b"\n")[2])
+    words = quote_output(result.stderr.strip().rpartition(b"\n")[2])
     last = f" Its last words: {words}" if words else ""
     return ToolError(
         DIED,
@@ -455,7 +455,7 @@ def _read(directory: Path) -> dict[int, Instructions]:
     begun = {path.suffix for path in directory.glob("log.*")}
     paths = {path.suffix: path for path in sorted(directory.glob("count.*"))}
     if not paths:
-        raise unreadable(NAME, "it wrote no file")
+        raise output_error(NAME, "it wrote no file")
     if missing := begun - paths.keys():
         raise ToolError(
             "E_COUNT_INCOMPLETE",

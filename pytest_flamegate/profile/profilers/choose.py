@@ -62,7 +62,7 @@ class NoProfiler:
         raise _refusal()
 
 
-def make(setup: Setup) -> Profiler:  # noqa: ARG001
+def make_no_profiler(setup: Setup) -> Profiler:  # noqa: ARG001
     """Return the profiler that samples nothing."""
     return NoProfiler()
 
@@ -73,20 +73,20 @@ def _refusal() -> ToolError:
 
 AUTO = "auto"
 PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
-    "py-spy": pyspy.make,
-    "perf": perf.make,
-    "none": make,
+    "py-spy": pyspy.make_pyspy,
+    "perf": perf.make_perf,
+    "none": make_no_profiler,
 }
 """A new profiler is a file and a line here. ``auto`` tries them in this order for Python
 engines, and from the last to the first for native ones."""
 
 
-def profilers(setup: Setup) -> dict[str, Profiler]:
+def make_profilers(setup: Setup) -> dict[str, Profiler]:
     """Return every profiler, made for ``setup``."""
     return {name: make(setup) for name, make in PROFILERS.items()}
 
 
-def choose(
+def choose_profiler(
     requested: str, setup: Setup, probes: MutableMapping[str, Probe] | None = None
 ) -> Profiler:
     """Return the profiler to use.
@@ -120,7 +120,9 @@ def choose(
     return profiler
 
 
-def passed_over(chosen: Profiler, setup: Setup, probes: MutableMapping[str, Probe]) -> list[str]:
+def explain_fallbacks(
+    chosen: Profiler, setup: Setup, probes: MutableMapping[str, Probe]
+) -> list[str]:
     """Return why ``auto`` took ``chosen``: one sentence for each that failed before it."""
     told = []
     for name in _in_order(setup):

@@ -53,7 +53,7 @@ class Permissions:
         return ", ".join(told) or "the kernel does not say"
 
 
-def read(proc: Path = PROC) -> Permissions:
+def read_permissions(proc: Path = PROC) -> Permissions:
     """Read what ``proc`` tells of this process; never raises."""
     status = _text(proc / "self/status") or ""
     effective, mode = _EFFECTIVE.search(status), _MODE.search(status)
@@ -94,7 +94,7 @@ _CHATTER = re.compile(
 )
 
 
-class Known(NamedTuple):
+class KnownMessage(NamedTuple):
     """Words that a tool is known to say, the code they mean and what to do."""
 
     words: str
@@ -102,7 +102,7 @@ class Known(NamedTuple):
     remedy: str
 
 
-DISK_FULL = Known(
+DISK_FULL = KnownMessage(
     "No space left on device",
     OUTPUT,
     "Make room on the disk (TMPDIR says where recordings go), or lower the rate.",
@@ -117,47 +117,49 @@ class ProfilerError(ToolError):
         self.reason = reason
 
 
-def quoted(output: bytes) -> str:
+def quote_output(output: bytes) -> str:
     """Return what a tool said on one line: no progress, no backtrace, escaped, bounded."""
     said = _plain(output)
     shown = escape(said[:_WORDS], _READ_BYTES).replace("\\x3b", ";")
     return shown if len(said) <= _WORDS else shown.rstrip() + " …"
 
 
-def failed(
-    profiler: str, output: bytes, returncode: int | None, known: Sequence[Known]
+def failure_error(
+    profiler: str, output: bytes, returncode: int | None, known: Sequence[KnownMessage]
 ) -> ProfilerError:
     """Return the error for a tool that ended with ``returncode`` and said ``output``."""
-    if (error := in_its_words(profiler, output, known)) is not None:
+    if (error := find_known_error(profiler, output, known)) is not None:
         return error
-    reason = quoted(output) or f"exit status {returncode}, no words"
+    reason = quote_output(output) or f"exit status {returncode}, no words"
     remedy = "Run the profiler by hand on any process to see more, or choose another one."
     return ProfilerError(FAILED, f'{profiler} failed: "{reason}".', remedy, reason)
 
 
-def in_its_words(profiler: str, output: bytes, known: Sequence[Known]) -> ProfilerError | None:
+def find_known_error(
+    profiler: str, output: bytes, known: Sequence[KnownMessage]
+) -> ProfilerError | None:
     """Return the error that words in ``output`` stand for; None where none is known."""
     said = _plain(output)
     for entry in known:
         if entry.words in said:
-            reason = quoted(output)
+            reason = quote_output(output)
             remedy = entry.remedy
             if entry.code in (DENIED, SECCOMP):
-                remedy = f"{remedy} Here {read().words}."
+                remedy = f"{remedy} Here {read_permissions().words}."
             return ProfilerError(entry.code, f'{profiler} failed: "{reason}".', remedy, reason)
     return None
 
 
-def explained(
-    profiler: str, said: bytes, known: Sequence[Known], error: FlamegateError
+def explain_error(
+    profiler: str, said: bytes, known: Sequence[KnownMessage], error: FlamegateError
 ) -> FlamegateError:
     """Return what explains ``error`` in reading a wrapped command's profile.
 
     ``said`` is the command's standard error: the profiler's words and the program's own.
     """
-    if (cause := in_its_words(profiler, said, known)) is not None:
+    if (cause := find_known_error(profiler, said, known)) is not None:
         return cause
-    words = quoted(said)
+    words = quote_output(said)
     if not words or not isinstance(error, ProfilerError):
         return error
     return ProfilerError(
@@ -168,14 +170,14 @@ def explained(
     )
 
 
-def hangs(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
+def timeout_error(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
     """Return the error for a tool that did not finish ``doing`` in time."""
     reason = f"no answer within {timeout_s:g} s while {doing}"
     remedy = "Try again on an idle machine, or choose another profiler."
     return ProfilerError(HANGS, f"{profiler} hangs: {reason}.", remedy, reason)
 
 
-def unreadable(profiler: str, why: str) -> ProfilerError:
+def output_error(profiler: str, why: str) -> ProfilerError:
     """Return the error for output that cannot be read."""
     why = escape(why, _WORDS)
     remedy = "Measure again; if it stays, report it with the version of the profiler."

@@ -22,7 +22,6 @@ from pytest_flamegate.observe import served
 from pytest_flamegate.observe.lasting import check_count, told
 from pytest_flamegate.observe.one_token import retold
 from pytest_flamegate.observe.streamed import Cutter
-from pytest_flamegate.profile.frames import cut
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import trial
 from pytest_flamegate.profile.profilers.callgrind import (
@@ -31,10 +30,11 @@ from pytest_flamegate.profile.profilers.callgrind import (
     EVENT,
     NAME,
     Counted,
-    contradicts,
+    contradiction_error,
     count_program,
 )
-from pytest_flamegate.profile.profilers.errors import unreadable
+from pytest_flamegate.profile.profilers.errors import output_error
+from pytest_flamegate.profile.stacks import trim_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ SMALLEST = 1e-4
 """A stack with a smaller share of the whole is put down to its function, without its callers."""
 
 
-def instruction_profile(
+def build_instruction_profile(
     long: Counted, short: Counted | None, *, python: str, notes: tuple[str, ...]
 ) -> Profile:
     """Return what ``long`` executed more than ``short``; all of it where there is no ``short``.
@@ -94,7 +94,7 @@ def instruction_profile(
         unit="instructions",
     )
     reaching = sum(count for stack, count in stacks.items() if stack and stack[0].name == EVAL_LOOP)
-    whole = cut(profile, None)
+    whole = trim_stacks(profile, None)
     return replace(whole, complete=whole.complete + reaching)
 
 
@@ -164,7 +164,7 @@ class InstructionCount:
     profile: Profile
 
 
-def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
+def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
     """Count the workload in the environment ``env``, which is that of the engine.
 
     Raises what ``count_program`` raises; ``UsageError`` ``E_CANNOT_COUNT_CALLABLE`` for
@@ -216,7 +216,7 @@ def count(plan: Plan, workload: Workload, env: Mapping[str, str]) -> Instruction
 def _whole(plan: Plan, workload: Workload, env: Mapping[str, str], note: str) -> InstructionCount:
     counted, tokens = _run(plan, workload, env, workload.max_tokens)
     check_count(workload, len(tokens))
-    profile = instruction_profile(
+    profile = build_instruction_profile(
         counted,
         None,
         python=_python(plan),
@@ -230,12 +230,12 @@ def _difference(
 ) -> InstructionCount:
     per_token = (long.instructions - short.instructions) / (tokens[1] - tokens[0])
     if per_token <= 0.0:
-        raise contradicts(
+        raise contradiction_error(
             f"{tokens[1]} tokens took no more instructions ({long.instructions}) than "
             f"{tokens[0]} ({short.instructions})"
         )
     notes = tuple(dict.fromkeys((*_notes(workload), *short.notes, *long.notes)))
-    profile = instruction_profile(long, short, python=_python(plan), notes=notes)
+    profile = build_instruction_profile(long, short, python=_python(plan), notes=notes)
     return InstructionCount(per_token, tokens, profile)
 
 
@@ -301,7 +301,7 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
             raise
         records = _records(answer)
     if not records or records[-1][0] != wire.DONE:
-        raise unreadable("the counted process", "its answer has no end")
+        raise output_error("the counted process", "its answer has no end")
     made = [str(value) if kind == wire.TOKEN else text for kind, value, text in records[:-1]]
     return counted, tuple(made)
 

@@ -17,12 +17,12 @@ _CODE_LOAD_FIXED = 16 + 40
 _SAFE = bytes(0x3F if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 
 
-def dump_of(pid: int) -> Path:
+def jitdump_path(pid: int) -> Path:
     """Return where CPython writes the jitdump of ``pid``."""
     return DIRECTORY / f"jit-{pid}.dump"
 
 
-def scrub(path: Path) -> None:
+def scrub_names(path: Path) -> None:
     """Overwrite control characters in the function names of a jitdump with ``?``.
 
     perf prints names as they are: with a line break in it, the name of a Python
@@ -41,9 +41,9 @@ def scrub(path: Path) -> None:
         os.close(fd)
 
 
-def clean(pid: int) -> None:
+def remove_jit_files(pid: int) -> None:
     """Remove everything that was written for ``pid``."""
-    for path in (dump_of(pid), *DIRECTORY.glob(f"jitted-{pid}-*.so")):
+    for path in (jitdump_path(pid), *DIRECTORY.glob(f"jitted-{pid}-*.so")):
         with contextlib.suppress(OSError):
             path.unlink()
 

@@ -26,12 +26,17 @@ from pytest_flamegate.config.thresholds import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.process import readable
-from pytest_flamegate.profile.frames import prefixes
-from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.profile.frames import path_prefixes
+from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import base, jitdump
-from pytest_flamegate.profile.profilers import trial as profilers_trial
-from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording, Setup, Wrapped
+from pytest_flamegate.profile.profilers import base, jitdump, trial
+from pytest_flamegate.profile.profilers.base import (
+    Probe,
+    Profiler,
+    RunningProfiler,
+    Setup,
+    WrappedCommand,
+)
 from pytest_flamegate.profile.profilers.errors import (
     DENIED,
     DISK_FULL,
@@ -40,12 +45,12 @@ from pytest_flamegate.profile.profilers.errors import (
     RATE,
     SECCOMP,
     VERSION,
-    Known,
+    KnownMessage,
     ProfilerError,
-    explained,
-    failed,
-    hangs,
-    unreadable,
+    explain_error,
+    failure_error,
+    output_error,
+    timeout_error,
 )
 from pytest_flamegate.profile.profilers.perf_script import (
     BLOCK_BYTES,
@@ -54,7 +59,7 @@ from pytest_flamegate.profile.profilers.perf_script import (
     Script,
     parse_script,
 )
-from pytest_flamegate.profile.profilers.trial import install, trial
+from pytest_flamegate.profile.profilers.trial import install_hint, try_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,41 +118,41 @@ class Control:
             os.close(self._open.pop())
 
 
-INSTALL = install("perf")
+INSTALL = install_hint("perf")
 _CONTAINER = (
     "Start the container with --cap-add=PERFMON and a seccomp profile that allows "
     "perf_event_open (docker: --security-opt seccomp=unconfined)."
 )
 KNOWN = (
-    Known("No permission to enable", SECCOMP, _CONTAINER),
-    Known("Function not implemented", SECCOMP, _CONTAINER),
-    Known(
+    KnownMessage("No permission to enable", SECCOMP, _CONTAINER),
+    KnownMessage("Function not implemented", SECCOMP, _CONTAINER),
+    KnownMessage(
         "Access to performance monitoring",
         DENIED,
         "Type: sudo sysctl kernel.perf_event_paranoid=1 (in a container: --cap-add=PERFMON); "
         "py-spy needs no such setting.",
     ),
-    Known(
+    KnownMessage(
         "Permission denied",
         DENIED,
         "Sample a process of your own user, and write to a directory of your own.",
     ),
-    Known("not found for kernel", VERSION, INSTALL),
-    Known("nknown option", VERSION, f"perf 5.10 or newer is needed. {INSTALL}"),
-    Known("unknown switch", VERSION, f"perf 5.10 or newer is needed. {INSTALL}"),
-    Known(
+    KnownMessage("not found for kernel", VERSION, INSTALL),
+    KnownMessage("nknown option", VERSION, f"perf 5.10 or newer is needed. {INSTALL}"),
+    KnownMessage("unknown switch", VERSION, f"perf 5.10 or newer is needed. {INSTALL}"),
+    KnownMessage(
         "Maximum frequency rate",
         RATE,
         "Ask for fewer samples a second, or raise kernel.perf_event_max_sample_rate.",
     ),
-    Known("No such process", GONE, "The process ended before it could be sampled."),
-    Known(
+    KnownMessage("No such process", GONE, "The process ended before it could be sampled."),
+    KnownMessage(
         "No such file or directory",
         "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
     DISK_FULL,
-    Known(
+    KnownMessage(
         "incompatible file format",
         OUTPUT,
         "Measure again; the recording is damaged or of another perf.",
@@ -162,26 +167,26 @@ _STACK_BYTES = re.compile(r"sample_stack_user: (\d{1,9})")
 _THROTTLE = re.compile(rb"(?<!UN)THROTTLE events:\s+(\d{1,18})")
 
 
-def environment() -> dict[str, str]:
+def perf_environment() -> dict[str, str]:
     """Return an environment in which perf reads no user's settings and asks no server."""
     return {**os.environ, "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
 
 
-def read(argv: Sequence[str]) -> Result:
+def run_reader(argv: Sequence[str]) -> Result:
     """Run one of perf's reading commands; raise ``ProfilerError`` where it fails."""
-    result = process.run(argv, timeout_s=READ_TIMEOUT_S, env=environment())
+    result = process.run(argv, timeout_s=READ_TIMEOUT_S, env=perf_environment())
     if result.timed_out:
-        raise hangs(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
+        raise timeout_error(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
     if result.returncode != 0:
-        raise failed(NAME, result.stderr or result.stdout, result.returncode, KNOWN)
+        raise failure_error(NAME, result.stderr or result.stdout, result.returncode, KNOWN)
     if _NOT_CLOSED in result.stderr:
-        raise unreadable(NAME, "perf record did not finish writing it")
+        raise output_error(NAME, "perf record did not finish writing it")
     return result
 
 
-def event_of(program: str, raw: Path) -> tuple[str, int, str]:
+def read_event(program: str, raw: Path) -> tuple[str, int, str]:
     """Return the event that was really sampled, its rate in Hz, and the call graph mode."""
-    return parse_evlist(read([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout)
+    return parse_evlist(run_reader([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout)
 
 
 def parse_evlist(listed: bytes) -> tuple[str, int, str]:
@@ -196,12 +201,12 @@ def parse_evlist(listed: bytes) -> tuple[str, int, str]:
         kept = _STACK_BYTES.search(line)
         graph = f"dwarf,{kept[1]}" if kept else "fp" if "CALLCHAIN" in found[3] else "none"
         return found[1], int(found[2]), graph
-    raise unreadable(NAME, "perf evlist names no sampled event")
+    raise output_error(NAME, "perf evlist names no sampled event")
 
 
-def throttled(program: str, raw: Path) -> int:
+def count_throttles(program: str, raw: Path) -> int:
     """Return how often the kernel throttled the sampling."""
-    return parse_stats(read([program, "report", "-f", "--stats", "-i", str(raw)]).stdout)
+    return parse_stats(run_reader([program, "report", "-f", "--stats", "-i", str(raw)]).stdout)
 
 
 def parse_stats(stats: bytes) -> int:
@@ -210,7 +215,7 @@ def parse_stats(stats: bytes) -> int:
     return int(found[1]) if found else 0
 
 
-def script(
+def read_script(
     program: str, raw: Path, roots: Sequence[str], window_ns: tuple[int, int] | None = None
 ) -> Script:
     """Read every sample of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``.
@@ -221,7 +226,7 @@ def script(
     deadline = time.monotonic() + READ_TIMEOUT_S
     with _pipe() as (ours, theirs):
         child = process.start(
-            [*argv, "-F", FIELDS, "-i", str(raw)], env=environment(), stdout_fd=theirs.fileno()
+            [*argv, "-F", FIELDS, "-i", str(raw)], env=perf_environment(), stdout_fd=theirs.fileno()
         )
         try:
             theirs.close()
@@ -237,7 +242,7 @@ def script(
     if refusal is None and status is None:
         raise _script_hangs()
     if status:  # it explains what is missing in what was read
-        raise failed(NAME, stderr, status, KNOWN)
+        raise failure_error(NAME, stderr, status, KNOWN)
     if refusal is not None:
         raise refusal
     return found
@@ -260,13 +265,13 @@ def _printed(ours: FileIO, deadline: float) -> Iterator[bytes]:
 
 
 def _script_hangs() -> ProfilerError:
-    return hangs(NAME, READ_TIMEOUT_S, "running perf script")
+    return timeout_error(NAME, READ_TIMEOUT_S, "running perf script")
 
 
 def inject_jit(program: str, raw: Path) -> Path:
     """Return a copy of ``raw`` in which Python's functions have names."""
     injected = raw.with_name(raw.name + ".jit")
-    read([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
+    run_reader([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
     return injected
 
 
@@ -286,7 +291,7 @@ _MONOTONIC = "1"
 """The clock of the observer and of CPython's jitdump, by its number."""
 
 
-def python_flags(version: tuple[int, int, int]) -> tuple[str, ...]:
+def perf_python_flags(version: tuple[int, int, int]) -> tuple[str, ...]:
     """Return the flags with which that CPython tells perf the names of its functions."""
     return ("-X", "perf_jit") if version >= _FIRST_WITH_JITDUMP else ()
 
@@ -304,17 +309,17 @@ class Perf:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        return trial(self, _program)
+        return try_profiler(self, _program)
 
-    def attach(self, pid: int, directory: Path) -> Recording:
+    def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
         program = _program()
-        raw = base.fresh(directory, f"perf-{pid}", ".data")
+        raw = base.unused_path(directory, f"perf-{pid}", ".data")
         control = Control()
         child = None
         try:
             argv = [*self._record(program, raw), *control.argv, "-p", str(pid)]
-            child = process.start(argv, env=environment(), pass_fds=control.pass_fds)
+            child = process.start(argv, env=perf_environment(), pass_fds=control.pass_fds)
             control.handed_over()
             if not control.tell("enable", child, _ANSWER_TIMEOUT_S):
                 raise _unanswered(child, _ANSWER_TIMEOUT_S, "told to begin")
@@ -325,10 +330,10 @@ class Perf:
             raise
         return _PerfRecording(child, control, raw, pid, clocks.started_ticks(pid))
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under perf; the exit status is that of ``argv``, 255 where perf failed."""
-        raw = base.fresh(directory, NAME, ".data")
-        return Wrapped((*self._record(_program(), raw), "--", *argv), raw)
+        raw = base.unused_path(directory, NAME, ".data")
+        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw)
 
     def parse(
         self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
@@ -338,20 +343,20 @@ class Perf:
             profile = self._parse(raw, window_ns)
             return profile if window_ns is None else replace(profile, covers="decode")
         except FlamegateError as error:
-            raise explained(NAME, said, KNOWN, error) from None
+            raise explain_error(NAME, said, KNOWN, error) from None
 
     def _parse(self, raw: Path, window_ns: tuple[int, int] | None) -> Profile:
         program = _program()
-        notes = base.read(raw, NAME)
+        notes = base.read_sidecar(raw, NAME)
         if not raw.is_file():
-            raise unreadable(NAME, "perf record wrote no file")
-        number = profilers_trial.tool_version(program)
-        event, rate_hz, call_graph = event_of(program, raw)
-        times_throttled = throttled(program, raw)
+            raise output_error(NAME, "perf record wrote no file")
+        number = trial.tool_version(program)
+        event, rate_hz, call_graph = read_event(program, raw)
+        times_throttled = count_throttles(program, raw)
         script = self._script(program, raw, notes.pid, window_ns)
         pids = (notes.pid,) if notes.pid is not None else tuple(sorted(script.pids))
         if not pids and window_ns is None:
-            raise no_samples(NAME, 0, script.lost)
+            raise no_samples_error(NAME, 0, script.lost)
         degraded = [*notes.degraded]
         if event.endswith(":u"):
             degraded.append(f"{NO_KERNEL}: {event}")
@@ -379,15 +384,15 @@ class Perf:
     def _script(
         self, program: str, raw: Path, pid: int | None, window_ns: tuple[int, int] | None
     ) -> Script:
-        if not self.python_flags or pid is None or not jitdump.dump_of(pid).exists():
-            return script(program, raw, self.roots, window_ns)
+        if not self.python_flags or pid is None or not jitdump.jitdump_path(pid).exists():
+            return read_script(program, raw, self.roots, window_ns)
         injected = None
         try:
-            jitdump.scrub(jitdump.dump_of(pid))
+            jitdump.scrub_names(jitdump.jitdump_path(pid))
             injected = inject_jit(program, raw)
-            return script(program, injected, self.roots, window_ns)
+            return read_script(program, injected, self.roots, window_ns)
         except OSError as error:
-            raise unreadable(NAME, f"the jitdump of process {pid}: {error}") from None
+            raise output_error(NAME, f"the jitdump of process {pid}: {error}") from None
         finally:
             if injected is not None:
                 injected.unlink(missing_ok=True)
@@ -427,7 +432,7 @@ class _PerfRecording:
                 raise _unanswered(self.child, _STOP_TIMEOUT_S, "told to stop")
         finally:
             self._end()
-        base.write(self.raw, base.Sidecar(self.pid, self.started_ticks))
+        base.write_sidecar(self.raw, base.Sidecar(self.pid, self.started_ticks))
         self.stopped = True
         return self.raw
 
@@ -441,7 +446,7 @@ class _PerfRecording:
             self.child.end()
 
 
-def make(setup: Setup) -> Profiler:
+def make_perf(setup: Setup) -> Profiler:
     """Return perf as ``setup`` wants it; ``UsageError`` for a call graph it does not know."""
     call_graph = setup.call_graph or (
         CALL_GRAPH_PYTHON if setup.python_engine else CALL_GRAPH_NATIVE
@@ -454,17 +459,17 @@ def make(setup: Setup) -> Profiler:
         rate_hz=setup.rate_hz or RATE_HZ,
         call_graph=call_graph,
         python=setup.python_text,
-        python_flags=python_flags(setup.python) if setup.python_engine else (),
-        roots=prefixes(setup.project),
+        python_flags=perf_python_flags(setup.python) if setup.python_engine else (),
+        roots=path_prefixes(setup.project),
     )
 
 
 def _program() -> str:
-    return profilers_trial.find(NAME, INSTALL)
+    return trial.find_program(NAME, INSTALL)
 
 
 def _unanswered(child: Child, timeout_s: float, doing: str) -> ProfilerError:
     status = child.wait(_LAST_WORDS_S)  # its pipes close a moment before it ends
     if status is None:
-        return hangs(NAME, timeout_s, doing)
-    return failed(NAME, child.stderr_bytes(), status, KNOWN)
+        return timeout_error(NAME, timeout_s, doing)
+    return failure_error(NAME, child.stderr_bytes(), status, KNOWN)

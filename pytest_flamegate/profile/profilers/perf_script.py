@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.text import decode, escape
-from pytest_flamegate.profile.frames import UNKNOWN, native_frame
-from pytest_flamegate.profile.profilers.errors import ProfilerError, unreadable
+from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
+from pytest_flamegate.profile.profilers.errors import ProfilerError, output_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def parse_header(line: bytes) -> re.Match[bytes]:
     if found is None:
         raise unexpected(line)
     if len(found[1]) > _PID_DIGITS or found[3].index(b".") > _SECOND_DIGITS:
-        raise unreadable(PERF_LINES_NAME, "a process id or time is out of range")
+        raise output_error(PERF_LINES_NAME, "a process id or time is out of range")
     return found
 
 
@@ -79,13 +79,13 @@ def parse_frame(described: bytes, roots: Sequence[str]) -> Frame | None:
     if at < 0:
         at = text.rfind(" (")
     if at < 0 or not text.endswith(")"):
-        return native_frame(text, "", roots)
-    return native_frame(text[:at], text[at + 2 : -1], roots)
+        return make_native_frame(text, "", roots)
+    return make_native_frame(text[:at], text[at + 2 : -1], roots)
 
 
 def unexpected(line: bytes) -> ProfilerError:
     """Return the refusal of a line that is none of perf's."""
-    return unreadable(PERF_LINES_NAME, f"unexpected line {escape(decode(line.strip()))!r}")
+    return output_error(PERF_LINES_NAME, f"unexpected line {escape(decode(line.strip()))!r}")
 
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -255,7 +255,7 @@ class Letters:
         if letter is None:
             number = _FIRST_LETTER + len(self._given)
             if number > _LAST_LETTER:
-                raise unreadable(PERF_LINES_NAME, "it names more than a million functions")
+                raise output_error(PERF_LINES_NAME, "it names more than a million functions")
             letter = self._given[frame] = chr(number)
             self._frames[letter] = frame
         return letter
@@ -378,7 +378,7 @@ class _Reader:
     def script(self) -> Script:
         """Return what was read. Raises ``ProfilerError`` within a sample."""
         if self._word is not None:
-            raise unreadable(NAME, "the last sample is cut off")
+            raise output_error(NAME, "the last sample is cut off")
         stacks = self._read.stacks
         while self._words:  # as the stacks grow the words go: never are both there in full
             word, samples = self._words.popitem()

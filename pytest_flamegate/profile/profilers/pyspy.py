@@ -15,20 +15,24 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.formats.speedscope import SpeedscopeError, parse_speedscope_file
-from pytest_flamegate.profile.frames import UNKNOWN, native_frame, prefixes, python_frame
-from pytest_flamegate.profile.hotspots import no_samples
+from pytest_flamegate.profile.frames import (
+    UNKNOWN,
+    make_native_frame,
+    make_python_frame,
+    path_prefixes,
+)
+from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import base
-from pytest_flamegate.profile.profilers import trial as profilers_trial
+from pytest_flamegate.profile.profilers import base, trial
 from pytest_flamegate.profile.profilers.base import (
     Interruptible,
     Probe,
     Profiler,
-    Recording,
+    RunningProfiler,
     Setup,
     Tool,
-    Wrapped,
-    rate_of,
+    WrappedCommand,
+    check_rate,
 )
 from pytest_flamegate.profile.profilers.errors import (
     DENIED,
@@ -37,12 +41,12 @@ from pytest_flamegate.profile.profilers.errors import (
     NOT_PYTHON,
     SECCOMP,
     VERSION,
-    Known,
+    KnownMessage,
     ProfilerError,
-    explained,
-    unreadable,
+    explain_error,
+    output_error,
 )
-from pytest_flamegate.profile.profilers.trial import trial
+from pytest_flamegate.profile.profilers.trial import try_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,18 +69,18 @@ class Sampled:
     duration_ns: int
 
 
-def parse_speedscope(raw: bytes, roots: Sequence[str] = (), *, native: bool = False) -> Sampled:
+def parse_pyspy_file(raw: bytes, roots: Sequence[str] = (), *, native: bool = False) -> Sampled:
     """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
 
     ``native`` says that native frames stand among Python's: they have no line.
     """
     try:
-        return count_samples(parse_speedscope_file(raw), roots, native=native)
+        return count_pyspy_samples(parse_speedscope_file(raw), roots, native=native)
     except SpeedscopeError as error:
-        raise unreadable(NAME, error.why) from None
+        raise output_error(NAME, error.why) from None
 
 
-def count_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -> Sampled:
+def count_pyspy_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -> Sampled:
     """Return what py-spy sampled; ``native`` is as for ``parse_speedscope``."""
     frames = [_frame(text, roots, native=native) for text in file.frames]
     stacks: dict[Stack, int] = {}
@@ -94,8 +98,8 @@ def count_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -
 def _frame(text: FrameText, roots: Sequence[str], *, native: bool) -> Frame | None:
     name, file, line = text
     if native and not line and not file.endswith(".py") and not file.startswith("<"):
-        return native_frame(name, "" if file == "?" else file, roots)
-    return python_frame(name, file, roots)
+        return make_native_frame(name, "" if file == "?" else file, roots)
+    return make_python_frame(name, file, roots)
 
 
 def _stack(root_first: Sequence[Frame | None]) -> Stack:
@@ -129,38 +133,40 @@ _CHATTER = re.compile(
     rb"|\npy-spy> Stopped sampling [^\n]*\npy-spy> Wrote [^\n]*\n(?:py-spy> [^\n]*\n)?"
 )
 _KNOWN = (
-    Known(
+    KnownMessage(
         "Permission Denied",
         DENIED,
         "Type: sudo sysctl kernel.yama.ptrace_scope=0 (in a container: --cap-add=SYS_PTRACE), "
         "and sample a process of your own user.",
     ),
-    Known(
+    KnownMessage(
         "Operation not permitted",
         SECCOMP,
         "Start the container with --cap-add=SYS_PTRACE (a seccomp filter forbids ptrace).",
     ),
-    Known(
+    KnownMessage(
         "requires root",
         DENIED,
         "Run it as root: this system lets no one else read another process.",
     ),
-    Known(
+    KnownMessage(
         "Failed to find python version",
         NOT_PYTHON,
         "py-spy sees Python processes only: choose perf for a native program.",
     ),
-    Known("Unsupported version of Python", VERSION, "Type: pip install --upgrade py-spy"),
-    Known("unexpected argument", VERSION, "Type: pip install --upgrade py-spy"),
-    Known("wasn't expected", VERSION, "Type: pip install --upgrade py-spy"),
-    Known(
+    KnownMessage("Unsupported version of Python", VERSION, "Type: pip install --upgrade py-spy"),
+    KnownMessage("unexpected argument", VERSION, "Type: pip install --upgrade py-spy"),
+    KnownMessage("wasn't expected", VERSION, "Type: pip install --upgrade py-spy"),
+    KnownMessage(
         "Failed to create process",
         "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
     DISK_FULL,
-    Known("No such process", GONE, "The process ended before it could be sampled."),
-    Known("Check that the process is running", GONE, "The process ended before it was sampled."),
+    KnownMessage("No such process", GONE, "The process ended before it could be sampled."),
+    KnownMessage(
+        "Check that the process is running", GONE, "The process ended before it was sampled."
+    ),
 )
 
 
@@ -181,11 +187,11 @@ class PySpy:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        return trial(self, _program)
+        return try_profiler(self, _program)
 
-    def attach(self, pid: int, directory: Path) -> Recording:
+    def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid``; where pausing it is forbidden, sample without and say so."""
-        raw = base.fresh(directory, f"{NAME}-{pid}", ".json")
+        raw = base.unused_path(directory, f"{NAME}-{pid}", ".json")
         argv = (*self._record(_program(), raw), "--pid", str(pid))
         seen = base.Sidecar(pid, clocks.started_ticks(pid), self.nonblocking)
         try:
@@ -201,13 +207,13 @@ class PySpy:
             seen = replace(seen, nonblocking=True, degraded=degraded)
             return Interruptible(_TOOL, child, raw, seen)
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> Wrapped:
+    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under py-spy, whose exit status tells nothing of that of ``argv``.
 
         py-spy writes lines of its own to standard output: see ``without_chatter``.
         """
-        raw = base.fresh(directory, NAME, ".json")
-        return Wrapped((*self._record(_program(), raw), "--", *argv), raw, without_chatter)
+        raw = base.unused_path(directory, NAME, ".json")
+        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw, remove_chatter)
 
     def parse(
         self,
@@ -219,15 +225,15 @@ class PySpy:
         try:
             return self._parse(raw)
         except FlamegateError as error:
-            raise explained(NAME, said, _KNOWN, error) from None
+            raise explain_error(NAME, said, _KNOWN, error) from None
 
     def _parse(self, raw: Path) -> Profile:
-        notes = base.read(raw, NAME)
-        sampled = parse_speedscope(_TOOL.content(raw), self.roots, native=self.native)
+        notes = base.read_sidecar(raw, NAME)
+        sampled = parse_pyspy_file(_TOOL.content(raw), self.roots, native=self.native)
         # The main thread's number is the process's.
         pids = (notes.pid,) if notes.pid is not None else sampled.threads[:1]
         if not pids:
-            raise no_samples(NAME, notes.errors, 0)
+            raise no_samples_error(NAME, notes.errors, 0)
         nonblocking = self.nonblocking or notes.nonblocking
         degraded = list(notes.degraded)
         if self.nonblocking:
@@ -236,7 +242,7 @@ class PySpy:
             degraded.append(f"native stacks at {self.rate_hz} Hz slow the program down")
         return Profile(
             profiler=NAME,
-            profiler_version=profilers_trial.tool_version(_program()),
+            profiler_version=trial.tool_version(_program()),
             event=EVENT,
             rate_hz=self.rate_hz,
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
@@ -257,34 +263,34 @@ class PySpy:
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 
 
-def make(setup: Setup) -> Profiler:
+def make_pyspy(setup: Setup) -> Profiler:
     """Return py-spy as ``setup`` wants it.
 
     Raises ``UsageError``: ``E_CALL_GRAPH`` where one is asked for, which only perf has;
     ``E_PROFILER_RATE`` for a rate that py-spy cannot keep.
     """
     return PySpy(
-        rate_hz=rate_of(NAME, setup, RATE_HZ, MAX_RATE_HZ),
+        rate_hz=check_rate(NAME, setup, RATE_HZ, MAX_RATE_HZ),
         native=setup.native,
         nonblocking=setup.nonblocking,
         python=setup.python_text,
-        roots=prefixes(setup.project),
+        roots=path_prefixes(setup.project),
     )
 
 
-def failures(stdout: bytes) -> int | None:
+def count_failures(stdout: bytes) -> int | None:
     """Return how many samples failed by py-spy's closing words; None where it said none."""
     found = _ERRORS.search(stdout)
     return int(found[1]) if found else None
 
 
-def without_chatter(stdout: bytes) -> bytes:
+def remove_chatter(stdout: bytes) -> bytes:
     """Return what a wrapped command wrote, without the lines py-spy put among it."""
     return _CHATTER.sub(b"", stdout)
 
 
 def _program() -> str:
-    return profilers_trial.find(NAME, _INSTALL)
+    return trial.find_program(NAME, _INSTALL)
 
 
-_TOOL = Tool(NAME, _BEGUN, _KNOWN, failures)
+_TOOL = Tool(NAME, _BEGUN, _KNOWN, count_failures)

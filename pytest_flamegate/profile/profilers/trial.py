@@ -17,7 +17,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.profile.profilers import jitdump
 from pytest_flamegate.profile.profilers.base import Probe
-from pytest_flamegate.profile.profilers.errors import ABSENT, ProfilerError, hangs
+from pytest_flamegate.profile.profilers.errors import ABSENT, ProfilerError, timeout_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def install(program: str, os_release: Path = OS_RELEASE) -> str:
+def install_hint(program: str, os_release: Path = OS_RELEASE) -> str:
     """Return the sentence that says what to type: every command where this system is unknown."""
     commands = COMMANDS[program]
     for name in _names(os_release):
@@ -75,7 +75,7 @@ ASK_TIMEOUT_S = 10.0
 _NUMBER = re.compile(rb"\d+\.\d+[\w.+-]*")
 
 
-def find(program: str, remedy: str) -> str:
+def find_program(program: str, remedy: str) -> str:
     """Return the path of ``program``: this environment's scripts first, then ``PATH``.
 
     Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` with ``remedy`` when it is in neither.
@@ -93,7 +93,7 @@ def tool_version(path: str) -> str:
     """Return the number in the answer to ``--version``, or ``unknown``."""
     result = process.run([path, "--version"], timeout_s=ASK_TIMEOUT_S)
     if result.timed_out:
-        raise hangs(path.rsplit("/", 1)[-1], ASK_TIMEOUT_S, "asked for its version")
+        raise timeout_error(path.rsplit("/", 1)[-1], ASK_TIMEOUT_S, "asked for its version")
     found = _NUMBER.search(result.stdout)
     return found.group().decode("ascii", "replace") if found else "unknown"
 
@@ -117,7 +117,7 @@ except KeyboardInterrupt:
 """
 
 
-def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
+def try_profiler(profiler: Profiler, find: Callable[[], str]) -> Probe:
     """Find the program and sample a small spinning Python process for ``TRIAL_S`` seconds.
 
     ``find`` returns the program's path or raises why there is none. Never raises itself.
@@ -128,14 +128,14 @@ def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
             version = tool_version(find())
             profile = _sample(profiler)
     except FlamegateError as error:
-        return unusable(profiler.name, version, error)
+        return unusable_probe(profiler.name, version, error)
     kinds = {frame.kind for stack in profile.stacks for frame in stack}
     seen = {frame.name for stack in profile.stacks for frame in stack if frame.kind == "python"}
     if not profile.samples:
         reason = f"no sample in {TRIAL_S} s of a process that does nothing but work"
         remedy = "Run the profiler by hand on any process to see more, or choose another one."
         empty = ProfilerError("E_NO_SAMPLES", f"{profiler.name} took {reason}.", remedy, reason)
-        return unusable(profiler.name, version, empty)
+        return unusable_probe(profiler.name, version, empty)
     return Probe(
         profiler=profiler.name,
         version=version,
@@ -147,7 +147,7 @@ def trial(profiler: Profiler, find: Callable[[], str]) -> Probe:
     )
 
 
-def unusable(name: str, version: str, error: FlamegateError) -> Probe:
+def unusable_probe(name: str, version: str, error: FlamegateError) -> Probe:
     """Return the probe of a profiler that failed with ``error``."""
     return Probe(
         profiler=name,
@@ -167,7 +167,7 @@ def _sample(profiler: Profiler) -> Profile:
         deadline = time.monotonic() + START_TIMEOUT_S
         while b"ready" not in child.stdout_bytes():
             if child.poll() is not None or time.monotonic() > deadline:
-                raise hangs(profiler.name, START_TIMEOUT_S, "starting Python to try it on")
+                raise timeout_error(profiler.name, START_TIMEOUT_S, "starting Python to try it on")
             time.sleep(0.005)
         with tempfile.TemporaryDirectory() as directory:
             recording = profiler.attach(child.pid, Path(directory))
@@ -181,4 +181,4 @@ def _sample(profiler: Profiler) -> Profile:
                 recording.close()
     finally:
         child.end()
-        jitdump.clean(child.pid)
+        jitdump.remove_jit_files(child.pid)

@@ -229,10 +229,10 @@ class Folded:
 def read_folded(data: bytes) -> Folded:
     """Return what the folded text ``data`` holds; never raises."""
     # The profile room brings every profiler's adapter along; most receipts have no profile.
-    from pytest_flamegate.profile.folded import unfold
+    from pytest_flamegate.profile.folded import parse_folded
 
     try:
-        stacks = unfold(data.decode("utf-8"))
+        stacks = parse_folded(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         return Folded(0, {}, {}, f"The folded profile is not UTF-8 at byte {error.start}.")
     except ReceiptError as error:

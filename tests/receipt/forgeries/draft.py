@@ -20,7 +20,8 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import from_plain, to_plain
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.profile import hotspots, unfold
+from pytest_flamegate.profile.folded import parse_folded
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct, value_of
 from pytest_flamegate.receipt.types import Evidence
@@ -92,11 +93,11 @@ class Draft:
     def recount(self) -> Draft:
         """Compute hotspots, kernels' counts and samples anew from the stacks."""
         seen = from_plain(Evidence, self.evidence)
-        stacks = unfold(self.folded.decode())
+        stacks = parse_folded(self.folded.decode())
         assert seen.profile is not None
         covers = seen.profile.covers
         told = Profile("", "", "", 0, "", "", stacks, 0, 0, 0, 0, (), covers=covers)
-        spots = hotspots(told, cost_of(covers, seen.metrics))
+        spots = rank_hotspots(told, cost_of(covers, seen.metrics))
         self.profile["hotspots"] = [to_plain(spot) for spot in spots]
         self.profile["samples"] = told.samples
         own = {spot.name: spot.self_samples for spot in spots}

@@ -12,12 +12,13 @@ import zlib
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.core.text import decode
-from pytest_flamegate.profile.folded import unfold
-from pytest_flamegate.profile.formats.folded import is_folded, is_foreign, parse_foreign_folded
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.formats.collapsed import is_folded, is_foreign, parse_foreign_folded
 from pytest_flamegate.profile.formats.imported import foreign_profile
-from pytest_flamegate.profile.formats.speedscope_profile import read_speedscope
+from pytest_flamegate.profile.formats.pprof import write_pprof
+from pytest_flamegate.profile.formats.speedscope_profile import read_speedscope, write_speedscope
 from pytest_flamegate.profile.formats.traces import (
     is_onnx_trace,
     is_torch_trace,
@@ -41,7 +42,7 @@ _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 
 
-class Format(NamedTuple):
+class ProfileFormat(NamedTuple):
     """A format: whether bytes are of it, and how they are read."""
 
     name: str
@@ -79,14 +80,14 @@ def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
     ``E_TOO_LARGE``, ``E_FOLDED`` or ``E_SPEEDSCOPE`` for what is malformed, and
     ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was sampled.
     """
-    data = unpacked(data)
-    found = format_of(data)
+    data = unpack(data)
+    found = detect_format(data)
     if found is None:
-        raise unknown_format(data)
+        raise unknown_format_error(data)
     return found.read(data, roots)
 
 
-def format_of(data: bytes) -> Format | None:
+def detect_format(data: bytes) -> ProfileFormat | None:
     """Return the format of ``data``, which is unpacked; None for what is none of them."""
     return next((each for each in FORMATS if each.recognises(data)), None)
 
@@ -99,7 +100,7 @@ def _folded(data: bytes, roots: Sequence[str]) -> Profile:
 def _own_folded(text: str) -> Profile | None:
     """Return what our own notation says, None where another tool wrote the text."""
     try:
-        stacks = dict(unfold(text))
+        stacks = dict(parse_folded(text))
     except ReceiptError:
         return None
     if any(is_foreign(frame) for frame in set().union(*stacks)):
@@ -122,10 +123,10 @@ def _is_speedscope(data: bytes) -> bool:
 
 
 FORMATS = (
-    Format("speedscope", _is_speedscope, read_speedscope),
-    Format("torch.profiler", is_torch_trace, read_torch_trace),
-    Format("onnxruntime", is_onnx_trace, read_onnx_trace),
-    Format("folded", _is_folded, _folded),
+    ProfileFormat("speedscope", _is_speedscope, read_speedscope),
+    ProfileFormat("torch.profiler", is_torch_trace, read_torch_trace),
+    ProfileFormat("onnxruntime", is_onnx_trace, read_onnx_trace),
+    ProfileFormat("folded", _is_folded, _folded),
 )
 
 
@@ -139,7 +140,7 @@ def _bounded(data: bytes) -> bytes:
     return data
 
 
-def unpacked(data: bytes) -> bytes:
+def unpack(data: bytes) -> bytes:
     """Return ``data`` without gzip's compression and without a byte order mark.
 
     Raises ``ReceiptError`` ``E_UNKNOWN_FORMAT`` where it is damaged or cut off, and
@@ -186,7 +187,7 @@ _KNOWN = (
 )
 
 
-def unknown_format(data: bytes) -> ReceiptError:
+def unknown_format_error(data: bytes) -> ReceiptError:
     """Return the refusal of ``data``, which is unpacked, saying what it looks like."""
     what, remedy = _guess(data)
     return ReceiptError(
@@ -205,3 +206,28 @@ def _guess(data: bytes) -> tuple[str, str]:
     if b"\0" in data:
         return "it holds binary data", _FORMS
     return "its first line does not end in a count", _FORMS
+
+
+WRITERS: dict[str, Callable[[Profile, str], bytes]] = {
+    "folded": lambda profile, _: fold_profile(profile).encode(),
+    "speedscope": write_speedscope,
+    "pprof": write_pprof,
+}
+"""By name of the format: from a profile and what to call it to the bytes of the file."""
+BINARY = frozenset({"pprof"})
+"""Formats that no terminal shows."""
+
+
+def export_profile(profile: Profile, form: str, name: str) -> bytes:
+    """Return ``profile``, called ``name``, in the format ``form``; equal ones give equal bytes.
+
+    Raises ``UsageError`` ``E_UNKNOWN_FORMAT`` for a format that there is not.
+    """
+    writer = WRITERS.get(form)
+    if writer is None:
+        raise UsageError(
+            "E_UNKNOWN_FORMAT",
+            f"There is no format {form!r} to write.",
+            f"Use one of: {', '.join(WRITERS)}.",
+        )
+    return writer(profile, name)

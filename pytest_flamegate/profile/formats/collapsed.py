@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape
-from pytest_flamegate.profile.formats.imported import Gathered, foreign_profile
-from pytest_flamegate.profile.frames import UNKNOWN, native_frame, python_frame
+from pytest_flamegate.profile.formats.imported import WeightedStacks, foreign_profile
+from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame, make_python_frame
 from pytest_flamegate.profile.model import Frame
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
     if len(text) > _LONGEST:
         return Frame(escape(text), "unknown", "native")
     if (library := _ANNOTATED.get(text[-4:])) is not None:
-        return native_frame(text[:-4], library, roots)
+        return make_native_frame(text[:-4], library, roots)
     if text.startswith("py::"):
-        return native_frame(text, _JIT_MAP, roots)
+        return make_native_frame(text, _JIT_MAP, roots)
     if _PROCESS.fullmatch(text):
-        return native_frame("process", "")
+        return make_native_frame("process", "")
     if thread := _THREAD.fullmatch(text):
-        return native_frame(f"thread {thread['name'] or ''}".strip(), "")
+        return make_native_frame(f"thread {thread['name'] or ''}".strip(), "")
     return _placed(text, roots)
 
 
@@ -93,8 +93,8 @@ def placed_frame(
     if len(name) > _LONGEST:
         name = escape(name)
     if _PYTHON.fullmatch(file) or (line and not _NATIVE.match(file)):
-        return python_frame(name, file, roots)
-    return native_frame(name, _library(file), roots)
+        return make_python_frame(name, file, roots)
+    return make_native_frame(name, _library(file), roots)
 
 
 def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
@@ -104,10 +104,10 @@ def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
         if _PYTHON.fullmatch(file) or _NATIVE.match(file) or line or "/" in file:
             return placed_frame(name, file, roots, line=line is not None)
     elif moduled := _MODULED.fullmatch(text):
-        return native_frame(moduled["name"], _library(moduled["module"]), roots)
+        return make_native_frame(moduled["name"], _library(moduled["module"]), roots)
     elif bare := _BARE.fullmatch(text):
-        return native_frame("", _library(bare[1]), roots)
-    return native_frame(text, "", roots)
+        return make_native_frame("", _library(bare[1]), roots)
+    return make_native_frame(text, "", roots)
 
 
 def _library(module: str) -> str:
@@ -136,7 +136,7 @@ def parse_foreign_folded(text: str, roots: Sequence[str] = ()) -> Profile:
     for number, line in _lines(text):
         path, count = _split(number, line)
         counts[path] = counts.get(path, 0) + count
-    gathered = Gathered(_CODE)
+    gathered = WeightedStacks(_CODE)
     for path, count in counts.items():
         frames = (read(part.strip()) for part in path.split(";"))
         stack = tuple(frame for frame in frames if frame is not None)
