@@ -134,7 +134,7 @@ def test_receipt_and_evidence_round_trip() -> None:
 
 def test_token_times_are_read_without_a_call_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand gaps take the bulk path: no reader is called for a gap."""
-    from pytest_flamegate.core import json as codec
+    from pytest_flamegate.core import json_old as codec
 
     calls = 0
     reader = codec._tuple_reader(int)

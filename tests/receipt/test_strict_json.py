@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core import json
+from pytest_flamegate.core import json_old as json
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import Refusal, shown
 from pytest_flamegate.receipt import verify_receipt
