@@ -15,8 +15,6 @@ from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_to
 from pytest_flamegate.profile.model import Profile
 from tests.profile.profiles import DATA
 
-pytestmark = pytest.mark.measures
-
 TORCH = (DATA / "torch-trace.json").read_bytes()
 STACKS = (DATA / "torch-trace-stacks.json").read_bytes()
 ONNX = (DATA / "onnx-trace.json").read_bytes()
@@ -141,10 +139,10 @@ def test_an_event_that_outlives_the_one_around_it_is_cut_and_told() -> None:
         (TORCH[:-400], "no JSON"),
         (b'{"schemaVersion":1,"traceEvents":{}}', "no list"),
         (b'{"schemaVersion":1,"traceEvents":[3]}', "no object"),
-        (torch(event("a", 0, -1)), "lasts"),
-        (torch(event("a", 1e16, 1)), "begins"),
-        (torch({"ph": "X", "name": "a", "ts": 1}), "lasts"),
-        (torch(event("a", True, 1)), "begins"),
+        (torch(event("a", 0, -1)), "duration"),
+        (torch(event("a", 1e16, 1)), "start"),
+        (torch({"ph": "X", "name": "a", "ts": 1}), "duration"),
+        (torch(event("a", True, 1)), "start"),
         (torch(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
         (torch(event("a", 0, 1, cat=3)), "category"),
         (torch(*(event("a", 0, 1) for _ in range(3000))), "open at once"),

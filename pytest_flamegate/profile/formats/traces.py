@@ -1,13 +1,15 @@
-"""Traces of events as Chrome reads them: what torch.profiler and onnxruntime write, in common.
+"""Event traces in Chrome's JSON format, as torch.profiler and onnxruntime write them.
 
-Only complete events (``ph`` is ``X``) are read: each has a beginning and a length, and those of
-one track lie inside each other.
+``parse_events`` reads the complete events (``"ph": "X"``: each has a start and a duration) and
+``nest_events`` finds which event contains which. Two views are built on that: the profile here,
+and the bricks of ``graph/traces.py``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -20,47 +22,52 @@ from pytest_flamegate.profile.model import Frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.model import Profile, Stack
 
 
 CODE = "E_TRACE"
-_TODO = "Have the tool that wrote it write it again."
 _SHOWN = 200
-_NS = 1000
-"""Nanoseconds of a microsecond, which is what the times of a trace are in."""
+_NS_PER_US = 1000
 _LARGEST_US = 3e15
 """95 years: many traces count from 1970. Three times it, in nanoseconds, fits 63 bits."""
 
+Track = tuple[str, str]
+"""Process and thread of an event, as the trace names them."""
+
 
 class TraceError(ReceiptError):
-    """The trace is malformed; ``why`` says how in a few words."""
+    """The trace is malformed; ``reason`` is a short clause that goes into the message."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(CODE, f"The trace is malformed: {escape(why, _SHOWN)}.", _TODO)
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            CODE,
+            f"The trace is malformed: {escape(reason, _SHOWN)}.",
+            "Export the trace again with the tool that recorded it.",
+        )
 
 
 class TraceEvent(NamedTuple):
-    """One complete event: times in microseconds of the trace's own clock, ``args`` as written."""
+    """One complete event. Times are microseconds of the trace's own clock."""
 
     name: str
     category: str
-    track: tuple[str, str]
+    track: Track
     start_us: float
     length_us: float
     args: Mapping[str, Any]
 
 
 class KernelCounts(NamedTuple):
-    """How often each kernel ran by what ``source`` wrote down."""
+    """How often each kernel ran, according to ``source``."""
 
     source: str
     counts: Mapping[str, int]
 
 
 def parse_trace_json(data: bytes) -> Any:
-    """Return the JSON that ``data`` holds. Raises ``TraceError`` ``E_TRACE``."""
+    """Return the JSON document in ``data``. Raises ``TraceError`` ``E_TRACE``."""
     try:
-        return json.loads(data, parse_constant=_refused)
+        return json.loads(data, parse_constant=_reject_constant)
     except RecursionError:
         raise TraceError("no JSON (it is nested too deeply)") from None
     except ValueError as error:
@@ -68,117 +75,22 @@ def parse_trace_json(data: bytes) -> Any:
 
 
 def parse_events(values: Any) -> list[TraceEvent]:
-    """Return the complete events among ``values``, a trace's list, in the order written."""
+    """Return the complete events in ``values``, the list of a trace, in the order written.
+
+    Raises ``TraceError`` ``E_TRACE`` for the first malformed one.
+    """
     if not isinstance(values, list):
         raise TraceError("its events are no list")
-    return [_event(each) for each in values if _fields(each, "an event").get("ph") == "X"]
+    events = []
+    for value in values:
+        if not isinstance(value, dict):
+            raise TraceError("an event is no object")
+        if value.get("ph") == "X":
+            events.append(_parse_event(value))
+    return events
 
 
-def counts(names: Iterable[str]) -> dict[str, int]:
-    """Return how often each name occurs, as it can be shown, the most frequent first."""
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    told: dict[str, int] = {}
-    for name, count in sorted(found.items(), key=lambda each: (-each[1], each[0])):
-        shown = escape(name, _SHOWN)
-        told[shown] = told.get(shown, 0) + count
-    return told
-
-
-def nested_profile(
-    events: Sequence[TraceEvent],
-    stack_of: Callable[[TraceEvent], tuple[Frame, ...]],
-    roots: Callable[[TraceEvent], tuple[Frame, ...]],
-    profiler: str,
-    notes: Sequence[str],
-) -> Profile:
-    """Return the self time of nested events, in nanoseconds; the stacks of all tracks together.
-
-    ``stack_of`` gives the frames of one event, ``roots`` those below which its track stands.
-    ``UndecidedError`` ``E_NO_SAMPLES`` where no event took any time.
-    """
-    tracks: dict[tuple[str, str], list[TraceEvent]] = {}
-    for event in events:
-        tracks.setdefault(event.track, []).append(event)
-    gathered, cut = WeightedStacks(CODE), 0
-    for track in tracks.values():
-        nest = _Nest()
-        for event in sorted(track, key=lambda each: (each.start_us, -each.length_us)):
-            nest.open(event, stack_of(event))
-        nest.close_until(float("inf"))
-        nest.gather(roots(track[0]), gathered)
-        cut += nest.cut
-    stacks, rounded = gathered.counts()
-    begun = min(event.start_us for event in events)
-    ended = max(event.start_us + event.length_us for event in events)
-    told = [*notes, *rounded]
-    if cut:
-        told.append(f"{cut:,} events reach beyond the one they began in, and were cut there")
-    return foreign_profile(
-        stacks,
-        told,
-        profiler=profiler,
-        unit="nanoseconds",
-        duration_ns=round((ended - begun) * _NS),
-    )
-
-
-@dataclass(slots=True)
-class _Nest:
-    """The events of one track: which lie in which, and what each spent outside of others."""
-
-    cut: int = 0
-    _nodes: dict[tuple[int, tuple[Frame, ...]], int] = field(default_factory=dict)
-    _keys: list[tuple[int, tuple[Frame, ...]]] = field(default_factory=list)
-    _spent_us: list[float] = field(default_factory=list)
-    _opened: list[tuple[float, int]] = field(default_factory=list)  # end, node
-    _now_us: float = 0.0
-
-    def open(self, event: TraceEvent, frames: tuple[Frame, ...]) -> None:
-        self.close_until(event.start_us)
-        end_us = event.start_us + event.length_us
-        if self._opened and end_us > self._opened[-1][0]:
-            # Clocks are read a little apart: an event may end after the one that it is part of.
-            end_us = self._opened[-1][0]
-            self.cut += 1
-        if len(self._opened) >= MAX_DEPTH:
-            raise TraceError(f"more than {MAX_DEPTH} events are open at once")
-        key = (self._opened[-1][1] if self._opened else -1, frames)
-        node = self._nodes.setdefault(key, len(self._keys))
-        if node == len(self._keys):
-            self._keys.append(key)
-            self._spent_us.append(0.0)
-        self._opened.append((end_us, node))
-
-    def close_until(self, start_us: float) -> None:
-        """Count the time up to ``start_us`` for what was open, and close what ended by then."""
-        while self._opened and self._opened[-1][0] <= start_us:
-            end_us, node = self._opened.pop()
-            self._spend(node, end_us)
-        if self._opened:
-            self._spend(self._opened[-1][1], start_us)
-        self._now_us = max(self._now_us, start_us)
-
-    def gather(self, roots: tuple[Frame, ...], gathered: WeightedStacks) -> None:
-        for node, spent_us in enumerate(self._spent_us):
-            if spent_us > 0:
-                gathered.add((*roots, *self._path(node)), spent_us * _NS)
-
-    def _spend(self, node: int, until_us: float) -> None:
-        self._spent_us[node] += max(until_us - self._now_us, 0.0)
-        self._now_us = max(self._now_us, until_us)
-
-    def _path(self, node: int) -> tuple[Frame, ...]:
-        """Return the frames down to ``node``; only those that spent something are asked for."""
-        parts: list[tuple[Frame, ...]] = []
-        while node >= 0:
-            node, frames = self._keys[node]
-            parts.append(frames)
-        return tuple(frame for part in reversed(parts) for frame in part)
-
-
-def _event(fields: dict[str, Any]) -> TraceEvent:
+def _parse_event(fields: dict[str, Any]) -> TraceEvent:
     name, category = fields.get("name"), fields.get("cat", "")
     if not isinstance(name, str) or not isinstance(category, str):
         raise TraceError("an event has no name, or a category that is no text")
@@ -186,56 +98,174 @@ def _event(fields: dict[str, Any]) -> TraceEvent:
     return TraceEvent(
         name,
         category,
-        (_identity(fields.get("pid")), _identity(fields.get("tid"))),
-        _time(fields.get("ts"), "begins at", -_LARGEST_US),
-        _time(fields.get("dur"), "lasts", 0),
+        (_parse_id(fields.get("pid")), _parse_id(fields.get("tid"))),
+        _parse_time(fields.get("ts"), "start", -_LARGEST_US),
+        _parse_time(fields.get("dur"), "duration", 0),
         args if isinstance(args, dict) else {},
     )
 
 
-def _fields(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TraceError(f"{what} is no object")
-    return value
-
-
-def _identity(value: Any) -> str:
+def _parse_id(value: Any) -> str:
     return str(value) if type(value) in (int, str) else ""
 
 
-def _time(value: Any, what: str, least: float) -> float:
+def _parse_time(value: Any, name: str, least: float) -> float:
     if type(value) not in (int, float) or not least <= value <= _LARGEST_US:
-        raise TraceError(f"an event {what} no time, or one that is out of range")
+        raise TraceError(f"the {name} of an event is no number, or out of range")
     number: float = value
     return number
 
 
-def _refused(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
+@dataclass(slots=True)
+class TrackTotals:
+    """The outermost events of one track: how long they took, and by how much events overlap.
+
+    ``overlap_ns`` sums up how far events end after the event that they started in, beyond
+    the ``ROUNDING_NS`` that a clock of whole microseconds explains.
+    """
+
+    calls: int = 0
+    busy_ns: int = 0
+    overlap_ns: int = 0
+
+
+ROUNDING_NS = 2 * _NS_PER_US
+
+
+@dataclass(slots=True)
+class NestedEvents:
+    """Events sorted by start, with parallel lists of what nesting found for each.
+
+    Times are nanoseconds since the first event began. ``parents`` holds the index of the event
+    that contains this one (None for an outermost event), ``selves_ns`` the time outside of
+    contained events. An event that ends after its parent is cut there; ``cut`` counts those.
+    """
+
+    events: list[TraceEvent] = field(default_factory=list)
+    parents: list[int | None] = field(default_factory=list)
+    starts_ns: list[int] = field(default_factory=list)
+    ends_ns: list[int] = field(default_factory=list)
+    selves_ns: list[int] = field(default_factory=list)
+    tracks: dict[Track, TrackTotals] = field(default_factory=dict)
+    cut: int = 0
+
+
+def nest_events(events: Iterable[TraceEvent]) -> NestedEvents:
+    """Find which event contains which: an event lies in the last one still open on its track.
+
+    Raises ``TraceError`` ``E_TRACE`` if more than ``MAX_DEPTH`` events are open at once.
+    """
+    nested = NestedEvents(sorted(events, key=lambda event: (event.start_us, -event.length_us)))
+    began_us = nested.events[0].start_us if nested.events else 0.0
+    open_events: dict[Track, list[int]] = {}
+    for number, event in enumerate(nested.events):
+        start_ns = round((event.start_us - began_us) * _NS_PER_US)
+        end_ns = start_ns + round(event.length_us * _NS_PER_US)
+        totals = nested.tracks.setdefault(event.track, TrackTotals())
+        around = open_events.setdefault(event.track, [])
+        while around and nested.ends_ns[around[-1]] <= start_ns:
+            around.pop()
+        if len(around) >= MAX_DEPTH:
+            raise TraceError(f"more than {MAX_DEPTH} events are open at once")
+        parent = around[-1] if around else None
+        if parent is None:
+            totals.busy_ns += end_ns - start_ns
+        else:
+            # Clocks are read a little apart: an event may end after the one that contains it.
+            beyond_ns = max(end_ns - nested.ends_ns[parent], 0)
+            nested.cut += beyond_ns > 0
+            totals.overlap_ns += max(beyond_ns - ROUNDING_NS, 0)
+            end_ns -= beyond_ns
+            nested.selves_ns[parent] -= end_ns - start_ns
+        totals.calls += 1
+        nested.parents.append(parent)
+        nested.starts_ns.append(start_ns)
+        nested.ends_ns.append(end_ns)
+        nested.selves_ns.append(end_ns - start_ns)
+        around.append(number)
+    return nested
+
+
+def build_trace_profile(
+    events: Sequence[TraceEvent],
+    frames_of: Callable[[TraceEvent], Stack],
+    root_of: Callable[[TraceEvent], Stack],
+    profiler: str,
+    notes: Sequence[str],
+) -> Profile:
+    """Return the self times of ``events`` in nanoseconds, the stacks of all tracks together.
+
+    ``frames_of`` gives the frames that one event adds to the stack, root first, and ``root_of``
+    those above an outermost event. Raises ``TraceError`` ``E_TRACE`` (see ``nest_events``), and
+    ``UndecidedError`` ``E_NO_SAMPLES`` if no event took any time.
+    """
+    nested = nest_events(events)
+    # Equal paths share a node: paths are only spelled out for nodes that spent time.
+    nodes: dict[tuple[int, Stack], int] = {}
+    node_of: list[int] = []
+    spent_ns: Counter[int] = Counter()
+    for event, parent, self_ns in zip(nested.events, nested.parents, nested.selves_ns, strict=True):
+        frames = frames_of(event)
+        if parent is None:
+            above, frames = -1, (*root_of(event), *frames)
+        else:
+            above = node_of[parent]
+        node = nodes.setdefault((above, frames), len(nodes))
+        node_of.append(node)
+        spent_ns[node] += self_ns
+    keys = list(nodes)
+    weighted = WeightedStacks(CODE)
+    for node, self_ns in spent_ns.items():
+        if self_ns > 0:
+            weighted.add(_path_to(node, keys), self_ns)
+    stacks, rounded = weighted.counts()
+    notes = [*notes, *rounded]
+    if nested.cut:
+        notes.append(
+            f"{nested.cut:,} events reach beyond the one they began in, and were cut there"
+        )
+    return foreign_profile(
+        stacks, notes, profiler=profiler, unit="nanoseconds", duration_ns=max(nested.ends_ns)
+    )
+
+
+def _path_to(node: int, keys: Sequence[tuple[int, Stack]]) -> Stack:
+    parts: list[Stack] = []
+    while node >= 0:
+        node, frames = keys[node]
+        parts.append(frames)
+    return tuple(frame for part in reversed(parts) for frame in part)
+
+
+def _count_names(names: Iterable[str]) -> dict[str, int]:
+    """Return how often each name occurs, escaped for display, the most frequent first."""
+    counted = Counter(escape(name, _SHOWN) for name in names)
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
 ONNX_TRACE_SOURCE = "onnxruntime"
-_NODE, _KERNEL = "Node", "_kernel_time"
-_SESSION = "Session"
-_START = re.compile(rb'\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node|Api|Kernel)"')
+_NODE, _SESSION, _KERNEL = "Node", "Session", "_kernel_time"
+_ONNX_START = re.compile(rb'\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node|Api|Kernel)"')
 _PROVIDER = re.compile(r"([A-Za-z0-9]{1,60}?)(?:ExecutionProvider)?")
 
 
 def is_onnx_trace(data: bytes) -> bool:
-    """Return whether ``data`` begins as a profile of onnxruntime does."""
-    return _START.match(data) is not None
+    """Return whether ``data`` begins like a profile of onnxruntime."""
+    return _ONNX_START.match(data) is not None
 
 
 def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa: ARG001
-    """Return the self times of sessions and nodes, in nanoseconds.
+    """Return the self times of sessions and nodes in nanoseconds, each node below its operator.
 
-    A node stands below its operator. Raises ``ReceiptError`` ``E_TRACE`` where it is
-    malformed, ``UndecidedError`` ``E_NO_SAMPLES`` where nothing in it took any time.
+    Raises ``ReceiptError`` ``E_TRACE`` or ``UndecidedError`` ``E_NO_SAMPLES``.
     """
-    events = read_onnx_events(data)
-    return nested_profile(
-        events,
-        _frames,
+    return build_trace_profile(
+        read_onnx_events(data),
+        _onnx_frames,
         lambda _: (),
         ONNX_TRACE_SOURCE,
         [f"imported from a profile of {ONNX_TRACE_SOURCE}: its clock counts whole microseconds"],
@@ -243,90 +273,87 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
 
 
 def count_onnx_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, those of each execution provider apart.
+    """Return how often each operator ran, separately for each execution provider.
 
     Raises ``ReceiptError`` ``E_TRACE``.
     """
     by_provider: dict[str, list[str]] = {}
     for event in read_onnx_events(data):
         if event.category == _NODE:
-            by_provider.setdefault(_provider(event), []).append(operator_name(event))
+            by_provider.setdefault(_provider_name(event), []).append(operator_name(event))
     return tuple(
-        KernelCounts(
-            f"{ONNX_TRACE_SOURCE}:{provider}" if provider else ONNX_TRACE_SOURCE, counts(operators)
-        )
-        for provider, operators in sorted(by_provider.items())
+        KernelCounts(":".join(filter(None, (ONNX_TRACE_SOURCE, provider))), _count_names(names))
+        for provider, names in sorted(by_provider.items())
     )
 
 
 def read_onnx_events(data: bytes) -> list[TraceEvent]:
-    """Return the parts of sessions, and the kernels. Raises ``ReceiptError`` ``E_TRACE``."""
+    """Return the events of sessions and of kernels. Raises ``ReceiptError`` ``E_TRACE``."""
     return [
-        each
-        for each in parse_events(parse_trace_json(data))
-        if each.category == _SESSION or (each.category == _NODE and each.name.endswith(_KERNEL))
+        event
+        for event in parse_events(parse_trace_json(data))
+        if event.category == _SESSION or (event.category == _NODE and event.name.endswith(_KERNEL))
     ]
 
 
-def _frames(event: TraceEvent) -> tuple[Frame, ...]:
+def _onnx_frames(event: TraceEvent) -> Stack:
     if event.category == _SESSION:
         return (Frame(escape(event.name), ONNX_TRACE_SOURCE, "native"),)
     node = event.name.removesuffix(_KERNEL)
     return (
-        Frame(escape(operator_name(event)), _provider(event) or ONNX_TRACE_SOURCE, "native"),
+        Frame(escape(operator_name(event)), _provider_name(event) or ONNX_TRACE_SOURCE, "native"),
         Frame(escape(node), "node", "native"),
     )
 
 
 def operator_name(event: TraceEvent) -> str:
-    """Return the operator of a kernel, or what a part of a session is called."""
-    named = event.args.get("op_name")
-    return named if isinstance(named, str) and named else event.name.removesuffix(_KERNEL)
+    """Return the operator of a kernel of onnxruntime, or the name of a part of a session."""
+    name = event.args.get("op_name")
+    return name if isinstance(name, str) and name else event.name.removesuffix(_KERNEL)
 
 
-def _provider(event: TraceEvent) -> str:
-    """Return the provider without the words that all of them end in; empty where none is told."""
-    named = event.args.get("provider")
-    found = _PROVIDER.fullmatch(named) if isinstance(named, str) else None
+def _provider_name(event: TraceEvent) -> str:
+    """Return the provider without the suffix that all have, empty if the event names none."""
+    name = event.args.get("provider")
+    found = _PROVIDER.fullmatch(name) if isinstance(name, str) else None
     return found[1] if found is not None else ""
 
 
 TORCH_TRACE_SOURCE = "torch.profiler"
-GPU_SOURCE = f"{TORCH_TRACE_SOURCE}:gpu"
+TORCH_GPU_SOURCE = f"{TORCH_TRACE_SOURCE}:gpu"
 _OPERATOR, _PYTHON = "cpu_op", "python_function"
 ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Categories of events that ran on the GPU."""
 _ON_CPU = frozenset(
     {_OPERATOR, _PYTHON, "user_annotation", "cuda_runtime", "cuda_driver", "privateuse1_runtime"}
 )
 _GPU_ROOT = Frame("[GPU]", "gpu", "native")
-_MARK = re.compile(rb'"traceEvents"\s*:')
-_OWN = (b'"traceName"', b'"deviceProperties"', b'"cpu_op"', b'"schemaVersion"')
-_LOOKED_AT = 1 << 16
-_PLACE = re.compile(r"(?P<file>[^()]*)\((?P<line>\d+)\): (?P<name>.*)", re.DOTALL)
-_STEP = re.compile(r"#\d+$")
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:')
+_TORCH_KEYS = (b'"traceName"', b'"deviceProperties"', b'"cpu_op"', b'"schemaVersion"')
+_INSPECTED_BYTES = 1 << 16
+_PYTHON_PLACE = re.compile(r"(?P<file>[^()]*)\((?P<line>\d+)\): (?P<name>.*)", re.DOTALL)
+_STEP_NUMBER = re.compile(r"#\d+$")
 
 
 def is_torch_trace(data: bytes) -> bool:
-    """Return whether ``data`` looks like a trace of torch.profiler: its own keys stand in it."""
-    ends = data[:_LOOKED_AT] + data[-_LOOKED_AT:]
-    return _MARK.search(ends) is not None and any(mark in ends for mark in _OWN)
+    """Return whether ``data`` looks like a trace of torch.profiler, by keys only it writes."""
+    ends = data[:_INSPECTED_BYTES] + data[-_INSPECTED_BYTES:]
+    return _EVENTS_KEY.search(ends) is not None and any(key in ends for key in _TORCH_KEYS)
 
 
 def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
-    """Return the self times of operators and functions, in nanoseconds.
+    """Return the self times of operators and functions in nanoseconds.
 
-    Raises ``ReceiptError`` ``E_TRACE`` where it is malformed, ``UndecidedError``
-    ``E_NO_SAMPLES`` where nothing in it took any time.
+    Raises ``ReceiptError`` ``E_TRACE`` or ``UndecidedError`` ``E_NO_SAMPLES``.
     """
     events = read_torch_events(data)
-    below = tuple(roots)
     source = f"imported from a trace of {TORCH_TRACE_SOURCE}"
     notes = [f"{source}: each event costs time that the model does not"]
-    if any(each.category in ON_GPU for each in events):
+    if any(event.category in ON_GPU for event in events):
         notes.append("time on the GPU stands beside time on the CPU: shares are of both together")
-    return nested_profile(
+    return build_trace_profile(
         events,
-        lambda event: (make_torch_frame(event, below),),
+        lambda event: (make_torch_frame(event, roots),),
         lambda event: (_GPU_ROOT,) if event.category in ON_GPU else (),
         TORCH_TRACE_SOURCE,
         notes,
@@ -334,42 +361,38 @@ def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
 
 
 def count_torch_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, and apart from them each kernel of the GPU.
+    """Return how often each operator ran, and separately each kernel of the GPU.
 
     Raises ``ReceiptError`` ``E_TRACE``.
     """
     events = read_torch_events(data)
-    found = (
-        KernelCounts(
-            TORCH_TRACE_SOURCE, counts(each.name for each in events if each.category == _OPERATOR)
-        ),
-        KernelCounts(
-            GPU_SOURCE,
-            counts(shorten_symbol(each.name) for each in events if each.category in ON_GPU),
-        ),
+    operators = (event.name for event in events if event.category == _OPERATOR)
+    kernels = (shorten_symbol(event.name) for event in events if event.category in ON_GPU)
+    counted = (
+        KernelCounts(TORCH_TRACE_SOURCE, _count_names(operators)),
+        KernelCounts(TORCH_GPU_SOURCE, _count_names(kernels)),
     )
-    return tuple(each for each in found if each.counts)
+    return tuple(each for each in counted if each.counts)
 
 
 def read_torch_events(data: bytes) -> list[TraceEvent]:
-    """Return what took time on the CPU or the GPU. Raises ``ReceiptError`` ``E_TRACE``."""
+    """Return the events that took time on CPU or GPU. Raises ``ReceiptError`` ``E_TRACE``."""
     document = parse_trace_json(data)
     if not isinstance(document, dict):
         raise TraceError("it is no object")
     events = parse_events(document.get("traceEvents"))
-    return [each for each in events if each.category in _ON_CPU | ON_GPU]
+    return [event for event in events if event.category in _ON_CPU | ON_GPU]
 
 
 def make_torch_frame(event: TraceEvent, roots: Sequence[str] = ()) -> Frame:
-    """Return the frame of an event, the same for each of its calls."""
+    """Return the frame of an event, the same for each call of one function."""
     if event.category == _PYTHON:
-        found = _PLACE.fullmatch(event.name)
+        found = _PYTHON_PLACE.fullmatch(event.name)
         if found is not None:
             return make_python_frame(found["name"], found["file"], roots)
-        return make_python_frame(
-            event.name, "torch" if event.name.startswith("nn.") else "built-in"
-        )
+        module = "torch" if event.name.startswith("nn.") else "built-in"
+        return make_python_frame(event.name, module)
     if event.category in ON_GPU:
         return Frame(escape(shorten_symbol(event.name)), _GPU_ROOT.module, "native")
     module = "torch" if event.category in (_OPERATOR, "user_annotation") else "cuda"
-    return Frame(escape(_STEP.sub("", event.name)), module, "native")
+    return Frame(escape(_STEP_NUMBER.sub("", event.name)), module, "native")
