@@ -1,7 +1,7 @@
-"""What do the engine's own clocks say? Marks in an engine, and what is made of them.
+"""Where does an engine spend its time by its own clock? Marks in an engine, and their record.
 
-An engine marks its parts as *bricks*; while a profiler is on each call is clocked, and while
-none is on a mark costs next to nothing and reads no clock.
+An engine marks its parts as *bricks*. While a ``BrickProfiler`` is on, each call is timed; while
+none is on, a mark reads no clock and allocates nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BrickProfiler", "brick", "profiled", "start", "stop"]
 
 
 def __getattr__(name: str) -> object:
-    # The profiler needs numpy, which an engine that is only marked may not want to load.
+    # The profiler needs NumPy, which an engine with marks alone may not want to load.
     if name == "BrickProfiler":
         from pytest_flamegate.bricks.clock import BrickProfiler
 

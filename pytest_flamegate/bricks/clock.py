@@ -1,360 +1,232 @@
-"""``BrickProfiler``: turns the marks on, and says what they recorded."""
+"""``BrickProfiler``: turns the marks on and returns what they recorded."""
 
 from __future__ import annotations
 
-import math
 import sys
 from heapq import heappop, heappush
 from threading import Lock, RLock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_flamegate.bricks import marks, threads
-from pytest_flamegate.bricks.marks import Scope
-from pytest_flamegate.bricks.record import MAX_NAME_CHARACTERS, Recorded, ThreadTotals
-from pytest_flamegate.bricks.threads import (
-    Categories,
-    Figures,
-    Kept,
-    LaneClock,
-    Nowhere,
-    Tasks,
-    Threads,
-    ended,
+from pytest_flamegate.bricks import marks
+from pytest_flamegate.bricks.device import DeviceQueue
+from pytest_flamegate.bricks.record import (
+    CATEGORIES,
+    KNOWN_BRICKS,
+    MAX_NAME_CHARACTERS,
+    Recorded,
+    ThreadTotals,
+    is_valid_name,
+    resolve_alias,
 )
+from pytest_flamegate.bricks.threads import (
+    ClosedLocator,
+    TaskLocator,
+    ThreadClock,
+    ThreadLocator,
+    begin_scope,
+    end_out_of_order,
+    has_ended,
+)
+from pytest_flamegate.bricks.totals import CallBuffer, CallSums, check_counts
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.bricks.record import Category, Phase, Provenance, Sync
-    from pytest_flamegate.bricks.threads import Cell, Key, Owner
+    from pytest_flamegate.bricks.threads import BrickKey, Owner
 
 
-_FEW = 64
-"""So many threads and tasks are looked through whenever one more begins."""
+_SWEEP_FROM = 64
+"""Threads and tasks from which on a new one makes the recording look for those that ended."""
 
 
-class Recording:
-    """The lanes of a run.
+class BrickRecording:
+    """The thread clocks of one recording.
 
-    With ``early`` that of an ended thread or task is summed up, and gone on with by the next one
-    that begins: there are as many as ever ran side by side. A device may have work of it left.
+    If ``reuses_clocks``, the sums of an ended thread or task are taken and its number goes to
+    the next one that begins, so that there are as many numbers as ever ran side by side. That is
+    off if a device may still have work of an ended thread.
     """
 
     def __init__(
-        self, clock: Callable[[], int], phase: Phase, kept: Kept | None, early: bool
+        self,
+        clock: Callable[[], int],
+        phase: Phase,
+        buffer: CallBuffer | None,
+        *,
+        reuses_clocks: bool,
     ) -> None:
-        self.categories = Categories()
+        self.categories: dict[str, Category] = dict(KNOWN_BRICKS)
         self._clock = clock
         self._phase: Phase = phase
-        self._kept = kept
+        self._buffer = buffer
         self._lock = RLock()
-        self._live: dict[Owner, LaneClock] = {}
+        self._running: dict[Owner, ThreadClock] = {}
         self._free: list[int] = []
-        self._figures: dict[Key, Figures] = {}
-        self._rows: list[ThreadTotals] = []
+        self._sums: dict[BrickKey, CallSums] = {}
+        self._threads: list[ThreadTotals] = []
         self._unended = 0
-        self._early = early
+        self._reuses_clocks = reuses_clocks
         self._sweep_at = 0
-        self._threads = Threads(self._make)
+        self._locator = ThreadLocator(self._make_clock)
         self._began_ns = clock()
 
-    def here(self, tasks: bool) -> Threads | Tasks:
-        """Return what finds the lane of who asks; ``tasks`` where asyncio may run some."""
-        return Tasks(self._threads, self._live, self._make) if tasks else self._threads
+    def make_locator(self, *, has_tasks: bool) -> ThreadLocator | TaskLocator:
+        """Return the locator of clocks; ``has_tasks`` if asyncio may run some."""
+        if has_tasks:
+            return TaskLocator(self._locator, self._running, self._make_clock)
+        return self._locator
 
-    def lanes(self) -> list[LaneClock]:
-        """Return what is not yet summed up, by thread and task."""
+    def list_clocks(self) -> list[ThreadClock]:
+        """Return the clocks whose sums were not taken yet."""
         with self._lock:
-            return list(self._live.values())
+            return list(self._running.values())
 
-    def enter(self, phase: Phase) -> None:
-        """Count the calls that begin from now on as of ``phase``."""
+    def enter_phase(self, phase: Phase) -> None:
+        """Add the calls that begin from now on to ``phase``."""
         with self._lock:
             self._phase = phase
-            for lane in self._live.values():
-                lane.enter(phase)
+            for thread in self._running.values():
+                thread.enter_phase(phase)
 
     def close(self) -> None:
-        """Count nothing more: what is open now ends silently."""
-        for lane in self.lanes():
-            lane.closed = True
+        """Record nothing more: calls that are open now end silently."""
+        for thread in self.list_clocks():
+            thread.is_closed = True
 
-    def taken(self, sync: Sync, provenance: Provenance) -> Recorded:
-        """Return what was recorded until now. ``ToolError`` ``E_BRICKS_CLOCK``."""
+    def declare_category(self, name: str, category: Category) -> None:
+        """Set the category of a brick.
+
+        ``UsageError``: ``E_BRICK_ARGUMENT`` if it does not exist, ``E_BRICK_CATEGORY`` if the
+        brick has another one.
+        """
+        if category not in CATEGORIES:
+            raise UsageError(
+                "E_BRICK_ARGUMENT",
+                f"The brick {name!r} has the category {category!r}, which does not exist.",
+                f"Pass one of {', '.join(CATEGORIES)}.",
+            )
+        known = self.categories.setdefault(resolve_alias(name), category)
+        if known != category:
+            raise UsageError(
+                "E_BRICK_CATEGORY",
+                f"The brick {name!r} has the category {known!r}, and {category!r} elsewhere.",
+                "Give it one category, or use two names.",
+            )
+        # Also under the alias, which is what the next call looks up.
+        self.categories[name] = category
+
+    def take(self, sync: Sync, provenance: Provenance) -> Recorded:
+        """Return the record up to now. ``ToolError`` ``E_BRICKS_CLOCK`` if the clock went back."""
         with self._lock:
-            rows, unended = list(self._rows), self._unended
-            sums: dict[Key, Figures] = {}
-            _add(sums, self._figures)
-            for lane in self.lanes():
-                row, figures, open_calls = _summed(lane)
-                rows[lane.index] = _joined(rows[lane.index], row)
+            threads, unended = list(self._threads), self._unended
+            sums: dict[BrickKey, CallSums] = {}
+            _merge(sums, self._sums)
+            for thread in self.list_clocks():
+                row, thread_sums, open_calls = _summarize(thread)
+                threads[thread.index] = _add_totals(threads[thread.index], row)
                 unended += open_calls
-                _add(sums, figures)
-            kept = self._kept.calls() if self._kept is not None else ()
-            # After the sums: other threads go on meanwhile, and nobody spends more than the wall.
+                _merge(sums, thread_sums)
+            calls = self._buffer.list_calls() if self._buffer is not None else ()
+            # After the sums: other threads go on, and none may spend more than the wall time.
             wall_ns = self._clock() - self._began_ns
-        busiest_ns = max((row.self_ns for row in rows), default=0)
-        by_events = provenance == "measured_device_event"
-        if any(each.backwards for each in sums.values()) or (
-            busiest_ns > wall_ns and not by_events
-        ):
-            raise went_back()
+        busiest_ns = max((row.self_ns for row in threads), default=0)
+        is_too_long = busiest_ns > wall_ns and provenance != "measured_device_event"
+        if is_too_long or any(row.went_back for row in sums.values()):
+            raise ToolError(
+                "E_BRICKS_CLOCK",
+                "The clock went back while bricks were on.",
+                "Run it again, with a clock that never goes back.",
+            )
         return Recorded(
             wall_ns=wall_ns,
             sync=sync,
             totals=tuple(
-                sums[key].totals(*key, self.categories.of(key[0]), provenance)
-                for key in sorted(sums, key=_order)
+                sums[key].build_totals(*key, self.categories.get(key[0], "Other"), provenance)
+                for key in sorted(sums, key=_sort_key)
             ),
-            lanes=tuple(rows),
-            calls=kept,
+            lanes=tuple(threads),
+            calls=calls,
             unended=unended,
         )
 
-    def _make(self, owner: Owner, name: str) -> LaneClock:
+    def _make_clock(self, owner: Owner, name: str) -> ThreadClock:
         with self._lock:
-            if self._early and not _FEW < len(self._live) < self._sweep_at:
+            if self._reuses_clocks and not _SWEEP_FROM < len(self._running) < self._sweep_at:
                 self._sweep()
             if self._free:
                 index = heappop(self._free)
             else:
-                index = len(self._rows)
-                told = name.encode("utf-8", "backslashreplace").decode()[:MAX_NAME_CHARACTERS]
-                self._rows.append(ThreadTotals(told or "unnamed", 0, 0))
-            lane = LaneClock(name, index, self._phase, self._lock, self._kept)
-            self._live[owner] = lane
-            return lane
+                index = len(self._threads)
+                valid = name.encode("utf-8", "backslashreplace").decode()[:MAX_NAME_CHARACTERS]
+                self._threads.append(ThreadTotals(valid or "unnamed", 0, 0))
+            thread = ThreadClock(name, index, self._phase, self._lock, self._buffer)
+            self._running[owner] = thread
+            return thread
 
     def _sweep(self) -> None:
-        """Free the lanes of threads and tasks that mark nothing more; the first is taken first."""
-        for owner in [each for each in self._live if ended(each)]:
-            lane = self._live.pop(owner)
-            lane.closed = True
-            heappush(self._free, lane.index)
-            row, figures, open_calls = _summed(lane)
-            self._rows[lane.index] = _joined(self._rows[lane.index], row)
+        """Take the sums of ended threads and tasks; the lowest number is reused first."""
+        for owner in [owner for owner in self._running if has_ended(owner)]:
+            thread = self._running.pop(owner)
+            thread.is_closed = True
+            heappush(self._free, thread.index)
+            row, sums, open_calls = _summarize(thread)
+            self._threads[thread.index] = _add_totals(self._threads[thread.index], row)
             self._unended += open_calls
-            _add(self._figures, figures)
-        self._sweep_at = 2 * len(self._live)
+            _merge(self._sums, sums)
+        self._sweep_at = 2 * len(self._running)
 
 
-def went_back() -> ToolError:
-    """Return the refusal of figures by a clock that goes back."""
-    return ToolError(
-        "E_BRICKS_CLOCK",
-        "The clock went back while bricks were on.",
-        "Run it again, with a clock that never goes back.",
-    )
+def _summarize(thread: ThreadClock) -> tuple[ThreadTotals, dict[BrickKey, CallSums], int]:
+    sums = {key: row for key, row in thread.compute_sums() if row.calls or row.went_back}
+    self_ns = sum(row.self_ns for row in sums.values())
+    calls = sum(row.calls for row in sums.values())
+    open_calls = thread.unended + sum(1 for _ in thread.iter_open())
+    return ThreadTotals(thread.name, self_ns, calls), sums, open_calls
 
 
-def _summed(lane: LaneClock) -> tuple[ThreadTotals, dict[Key, Figures], int]:
-    figures = {key: each for key, each in lane.figures() if each.calls or each.backwards}
-    self_ns = sum(each.self_ns for each in figures.values())
-    calls = sum(each.calls for each in figures.values())
-    return (
-        ThreadTotals(lane.name, self_ns, calls),
-        figures,
-        lane.unended + sum(1 for _ in lane.opened()),
-    )
-
-
-def _joined(row: ThreadTotals, more: ThreadTotals) -> ThreadTotals:
+def _add_totals(row: ThreadTotals, more: ThreadTotals) -> ThreadTotals:
     return ThreadTotals(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
 
 
-def _add(sums: dict[Key, Figures], figures: dict[Key, Figures]) -> None:
-    for key, each in figures.items():
-        sums.setdefault(key, Figures()).merge(each)
+def _merge(sums: dict[BrickKey, CallSums], more: dict[BrickKey, CallSums]) -> None:
+    for key, row in more.items():
+        sums.setdefault(key, CallSums()).merge(row)
 
 
-def _order(key: Key) -> tuple[str, int, str]:
+def _sort_key(key: BrickKey) -> tuple[str, int, str]:
     name, layer, phase = key
     return name, -1 if layer is None else layer, phase
 
 
-class Synced(Scope):
-    """A call that waits for the device before it begins and before it ends."""
-
-    __slots__ = ("wait",)
-    wait: Callable[[], None]
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Wait, and end; a call whose device fails is recorded too."""
-        try:
-            self.wait()
-        finally:
-            super().__exit__(kind, error, trace)
-
-
-class Enqueued(Scope):
-    """A call that ends at a later sync; ``gap`` is the time to the next start, None so far."""
-
-    __slots__ = ("again", "around", "closed", "device", "done", "gap", "opened")
-    again: bool
-    around: Scope | None
-    closed: Any
-    device: Device
-    done: bool
-    gap: int | None
-    opened: Any
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Note that nothing more is enqueued."""
-        lane = marks._here.lane
-        if lane.top is not self and not threads.end(self, lane, error):
-            return
-        lane.top = self.parent
-        self.closed = self.device.event()
-        name = self.cell.name
-        self.again = any(each.cell.name is name for each in lane.opened())
-        self.done = True
-
-
-class Device:
-    """What is enqueued and not yet waited for, by lane. Times in nanoseconds of ``clock``."""
-
-    def __init__(
-        self,
-        sync: Sync,
-        synchronise: Callable[[], None],
-        event: Callable[[], Any] | None,
-        clock: Callable[[], int],
-    ) -> None:
-        self._sync = sync
-        self._synchronise = synchronise
-        self._make_event = event if sync != "immediate" else None
-        self._clock = clock
-        self._lock = RLock()
-        self._layers: dict[LaneClock, int] = {}
-        self.pending: dict[LaneClock, list[Enqueued]] = {}
-        self.forget()
-
-    @property
-    def provenance(self) -> Provenance:
-        """How the figures come about."""
-        if self._sync == "immediate":
-            return "measured_wall"
-        return "derived" if self._make_event is None else "measured_device_event"
-
-    def forget(self) -> None:
-        """Wait for what was enqueued, and forget it."""
-        with self._lock:
-            self._synchronise()
-            self.pending.clear()
-            self._layers.clear()
-            self._base = self.event()
-            self._base_ns = self._clock()
-
-    def event(self) -> Any:
-        """Return an event recorded now, None where there are none."""
-        if self._make_event is None:
-            return None
-        made = self._make_event()
-        made.record()
-        return made
-
-    def scope(self, lane: LaneClock, cell: Cell) -> Scope:
-        """Return what a call that is about to begin is; wait for the device where it is time."""
-        if self._sync == "immediate":
-            self._synchronise()
-            synced = Synced()
-            synced.wait = self._synchronise
-            return synced
-        with self._lock:
-            layer = cell.key[1]
-            if self._sync == "per_layer" and layer is not None:
-                if self.pending.get(lane) and self._layers.get(lane, layer) != layer:
-                    self.finish(lane)
-                self._layers[lane] = layer
-            scope = Enqueued()
-            scope.device = self
-            scope.around = lane.top
-            scope.done = False
-            scope.gap = None
-            scope.opened = self.event()
-            return scope
-
-    def enqueue(self, lane: LaneClock, scope: Scope) -> None:
-        """Hold a call that has begun until the next sync."""
-        if isinstance(scope, Enqueued):
-            with self._lock:
-                self.pending.setdefault(lane, []).append(scope)
-
-    def finish(self, lane: LaneClock | None = None) -> None:
-        """Wait for the device, and count the calls that ended, of all lanes or of one."""
-        with self._lock:
-            self._synchronise()
-            now = self._clock()
-            for each in list(self.pending) if lane is None else [lane]:
-                self._settle(each, self.pending.pop(each), now)
-
-    def _settle(self, lane: LaneClock, pending: list[Enqueued], now: int) -> None:
-        new = [scope for scope in pending if scope.gap is None]
-        for scope, until in zip(new, [*(each.start for each in new[1:]), now], strict=True):
-            scope.gap = until - scope.start
-        still = []
-        # Those within began later: they are counted first.
-        for scope in reversed(pending):
-            passed = scope.child
-            if scope.done:
-                passed = self._count(scope, now)
-            elif lane.holds(scope):
-                still.append(scope)
-                continue
-            if scope.around is not None:
-                scope.around.child += passed
-        if still:
-            self.pending[lane] = still[::-1]
-
-    def _count(self, scope: Enqueued, now: int) -> int:
-        """Count a call; return its inclusive time."""
-        if self._make_event is None:
-            took = (scope.gap or 0) + scope.child
-            end = scope.start + took
-            child = scope.child
-        else:
-            took = _between_ns(scope.opened, scope.closed)
-            end = self._base_ns + _between_ns(self._base, scope.closed)
-            # Events are exact to half a microsecond, so parts may add up to more than the whole.
-            child = min(scope.child, took)
-        cell = scope.cell.within() if scope.again else scope.cell
-        cell.elements += scope.elements
-        if scope.told is not None:
-            cell.bytes += scope.told[0]
-            cell.flops += scope.told[1]
-            if cell.kept is not None:
-                cell.kept.keep(cell.key, scope.told, end - took, end, took - child, scope.elements)
-        if self._make_event is None:
-            cell.wait(now - scope.start)
-        cell.count(took, child)
-        return took
-
-
-def _between_ns(first: Any, last: Any) -> int:
-    elapsed_ms = float(first.elapsed_time(last))
-    if not math.isfinite(elapsed_ms) or elapsed_ms < 0:
-        raise ToolError(
-            "E_BRICKS_EVENT",
-            f"Two device events are {elapsed_ms} ms apart.",
-            "Give events that record time, all of one device.",
-        )
-    return round(elapsed_ms * 1e6)
-
-
-_turning = Lock()
-_NOWHERE = Nowhere()
+_switching = Lock()
+_CLOSED = ClosedLocator()
 
 
 class BrickProfiler:
-    """Clocks bricks while it is entered, one profiler at a time in a process.
+    """Times bricks while it is entered; one profiler at a time in a process.
 
-    ``sync`` says when the device is waited for, with ``synchronise`` (``torch.cuda.synchronize``),
-    which all but ``none`` need; ``event`` makes device events for ``deferred`` and ``per_layer``:
-    objects with ``record()`` and ``elapsed_time(other)`` in milliseconds. The last ``keep_calls``
-    calls are kept one by one, 64 bytes each. ``clock`` gives nanoseconds. ``UsageError``:
-    ``E_BRICKS_ON``, ``E_BRICKS_SYNC``.
+    ::
+
+        with BrickProfiler() as profiler:
+            engine.generate("2+2=", 10)
+        recorded = profiler.recorded()
+
+    Args:
+        sync: When the device is waited for: ``immediate`` (at each brick), ``per_layer``,
+            ``deferred`` (once, at the end) or ``none``.
+        synchronise: Waits for the device, like ``torch.cuda.synchronize``; needed unless ``sync``
+            is ``none``.
+        event: Makes a device event with ``record()`` and ``elapsed_time(other)`` in milliseconds,
+            for ``deferred`` and ``per_layer``.
+        keep_calls: Number of calls to keep one by one, the last ones; 64 bytes each.
+        clock: Returns nanoseconds.
+
+    Raises:
+        UsageError: ``E_BRICKS_SYNC`` for an invalid combination; ``E_BRICKS_STATE`` if another
+            profiler is on when this one is entered.
     """
 
     def __init__(
@@ -370,114 +242,112 @@ class BrickProfiler:
             raise UsageError(
                 "E_BRICKS_SYNC",
                 f"There is no sync mode {sync!r}.",
-                "Take immediate, per_layer, deferred or none.",
+                "Pass immediate, per_layer, deferred or none.",
             )
         if sync != "none" and synchronise is None:
             raise UsageError(
                 "E_BRICKS_SYNC",
-                f"The sync mode {sync!r} has nothing that waits for the device.",
-                "Give synchronise=torch.cuda.synchronize, or take sync='none'.",
+                f"The sync mode {sync!r} needs a function that waits for the device.",
+                "Pass synchronise=torch.cuda.synchronize, or sync='none'.",
             )
         self._sync: Sync = sync
         self._synchronise = synchronise
         self._event = event
-        self._kept = Kept(keep_calls) if keep_calls > 0 else None
-        self._steady = _Steady(clock) if clock is not perf_counter_ns else None
-        self._clock = self._steady or clock
+        self._keep_calls = keep_calls
+        self._clock = clock
         self._phase: Phase = ""
-        self._device: Device | None = None
-        self._recording: Recording | None = None
+        self._buffer: CallBuffer | None = None
+        self._queue: DeviceQueue | None = None
+        self._recording: BrickRecording | None = None
         self._recorded: Recorded | None = None
-        self._refusal: FlamegateError | None = None
+        self._error: FlamegateError | None = None
 
     @property
     def phase(self) -> Phase:
-        """The part of a generation that the calls which begin now belong to."""
+        """The part of a generation that calls which begin now belong to."""
         return self._phase
 
     @phase.setter
     def phase(self, phase: Phase) -> None:
         self._phase = phase
         if self._recording is not None:
-            self._recording.enter(phase)
+            self._recording.enter_phase(phase)
 
     def __enter__(self) -> Self:
         """Turn the marks of this process on."""
-        with _turning:
+        with _switching:
             if marks._on is not None:
                 raise UsageError(
-                    "E_BRICKS_ON",
-                    "Bricks are being clocked already.",
-                    "End the one profiler before the next begins.",
+                    "E_BRICKS_STATE",
+                    "Another BrickProfiler or TileRecorder is on.",
+                    "Leave the first before the next is entered.",
                 )
-            self._recorded = self._refusal = None
+            self._recorded = self._error = None
+            self._buffer = CallBuffer(self._keep_calls) if self._keep_calls > 0 else None
             if self._synchronise is not None and self._sync != "none":
-                self._device = Device(self._sync, self._synchronise, self._event, self._clock)
+                self._queue = DeviceQueue(self._sync, self._synchronise, self._event, self._clock)
+            can_reuse = self._queue is None or self._sync == "immediate"
+            self._recording = BrickRecording(
+                self._clock, self._phase, self._buffer, reuses_clocks=can_reuse
+            )
             sys.meta_path.insert(0, self)
-            self._begin_recording()
+            self._turn_marks_on(self._recording)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Turn the marks off, wait for the device, and count the calls still open as unended."""
-        with _turning:
-            recording = self._on()
+        """Turn the marks off and wait for the device; open calls are counted as unended."""
+        with _switching:
+            recording = self._recording
+            assert recording is not None
             marks._on = None
             try:
-                self._recorded = self._taken(recording)
-            except FlamegateError as refusal:
-                # The engine did its work: it is figures that are refused, to who asks for them.
-                self._refusal = refusal
+                self._recorded = self._take(recording)
+            except FlamegateError as error:
+                # The engine did its work; recorded() raises this for those who want figures.
+                self._error = error
             finally:
-                marks._here = _NOWHERE
+                marks._locator = _CLOSED
                 sys.meta_path.remove(self)
                 recording.close()
-                self._recording = self._device = None
-
-    def reset(self) -> None:
-        """Forget all that was recorded so far; calls that are open now are forgotten too."""
-        with _turning:
-            self._on().close()
-            if self._device is not None:
-                self._device.forget()
-            self._begin_recording()
+                self._recording = self._queue = None
 
     def recorded(self) -> Recorded:
-        """Return what was recorded: so far while on, after having waited for the device.
+        """Return the record; while on, the record so far, after waiting for the device.
 
-        ``UsageError`` ``E_BRICKS_OFF`` where it never was on, ``ToolError`` ``E_BRICKS_CLOCK``
-        where the clock went back, ``E_BRICKS_EVENT`` where device events make no sense.
+        Raises:
+            UsageError: ``E_BRICKS_STATE`` if the profiler was never on, ``E_BRICK_ARGUMENT`` if
+                counts add up to more than 63 bits.
+            ToolError: ``E_BRICKS_CLOCK`` if the clock went back or device events are invalid.
         """
         if self._recording is not None:
-            return self._taken(self._recording)
-        if self._refusal is not None:
-            raise self._refusal
+            return self._take(self._recording)
+        if self._error is not None:
+            raise self._error
         if self._recorded is None:
             raise UsageError(
-                "E_BRICKS_OFF", "No brick was clocked.", "Run the engine within the profiler."
+                "E_BRICKS_STATE",
+                "This BrickProfiler was never on.",
+                "Run the engine within `with profiler:`.",
             )
         return self._recorded
 
     def find_spec(self, name: str, *_: object) -> None:
-        """See to it, as an import finder that finds nothing, that tasks have their own lanes."""
+        """Notice, as an import finder that finds nothing, that asyncio is about to be imported."""
         if name == "asyncio" and self._recording is not None:
-            self._find_lanes(self._recording, tasks=True)
+            self._set_locator(self._recording, has_tasks=True)
 
-    def _begin_recording(self) -> None:
-        if self._kept is not None:
-            self._kept.clear()
-        early = self._device is None or self._sync == "immediate"
-        self._recording = Recording(self._clock, self._phase, self._kept, early)
+    def _turn_marks_on(self, recording: BrickRecording) -> None:
         marks._begin = self._begin
-        marks._unusual = threads.end
-        marks._declared = self._recording.categories.declared
-        marks._always = self._device is not None or self._kept is not None
+        marks._end_out_of_order = end_out_of_order
+        marks._declared = recording.categories
+        marks._always = self._queue is not None or self._buffer is not None
         marks._clock = self._clock
-        self._find_lanes(self._recording, tasks="asyncio" in sys.modules)
+        self._set_locator(recording, has_tasks="asyncio" in sys.modules)
 
-    def _find_lanes(self, recording: Recording, tasks: bool) -> None:
-        # In this order: a call that begins finds the lane in which it ends.
-        marks._here = recording.here(tasks)
-        marks._on = marks._here
+    def _set_locator(self, recording: BrickRecording, *, has_tasks: bool) -> None:
+        # In this order, so that a call that begins finds the clock in which it ends.
+        marks._locator = recording.make_locator(has_tasks=has_tasks)
+        marks._on = marks._locator
 
     def _begin(
         self,
@@ -488,59 +358,41 @@ class BrickProfiler:
         flops: int,
         category: Category | None,
         kernel: str,
-    ) -> Scope | marks.Off:
-        """Begin a call as ``marks.brick`` does, with all that it tells."""
+    ) -> marks.Scope | marks.Off:
+        """Begin a call with any arguments, as ``marks.brick`` does with the usual ones."""
         recording = self._recording
         if recording is None:
             return marks.OFF
-        threads.check_counts(name, elements, size, flops)
-        threads.check_kernel(name, kernel)
-        lane = marks._here.lane
+        check_counts(name, elements, size, flops)
+        if kernel != "" and not is_valid_name(kernel):
+            raise UsageError(
+                "E_BRICK_ARGUMENT",
+                f"The kernel of the brick {name!r} is not a text of at most "
+                f"{MAX_NAME_CHARACTERS} characters.",
+                "Pass the kernel's name and launch as a short text, or leave it out.",
+            )
+        thread: Any = marks._locator.current
         try:
-            cell = lane.cells[name][layer]
+            log = thread.logs[name][layer]
         except (KeyError, TypeError):
-            cell = lane.cell(name, layer)
+            log = thread.find_log(name, layer)
         if category is not None:
-            recording.categories.declare(name, category)
-        more = threads.told(lane, size, flops, kernel, self._kept)
-        if self._device is None:
-            return threads.begin(marks.Scope(), lane, cell, self._clock, elements, more)
-        scope = self._device.scope(lane, cell)
-        threads.begin(scope, lane, cell, self._clock, elements, more)
-        self._device.enqueue(lane, scope)
+            recording.declare_category(name, category)
+        extra: tuple[Any, ...] | None = (size, flops) if size or flops else None
+        if self._buffer is not None:
+            around = thread.top.extra if thread.top is not None else None
+            parent = around[3] if around else 0
+            extra = (size, flops, kernel, next(self._buffer.serials), parent)
+        if self._queue is None:
+            return begin_scope(marks.Scope(), thread, log, self._clock, elements, extra)
+        scope = self._queue.prepare_scope(thread, log)
+        begin_scope(scope, thread, log, self._clock, elements, extra)
+        self._queue.enqueue(thread, scope)
         return scope
 
-    def _on(self) -> Recording:
-        if self._recording is None:
-            raise UsageError(
-                "E_BRICKS_OFF", "No brick is being clocked.", "Do this within the profiler."
-            )
-        return self._recording
-
-    def _taken(self, recording: Recording) -> Recorded:
+    def _take(self, recording: BrickRecording) -> Recorded:
         provenance: Provenance = "measured_wall"
-        if self._device is not None:
-            self._device.finish()
-            provenance = self._device.provenance
-        if self._steady is not None and self._steady.went_back:
-            raise went_back()
-        return recording.taken(self._sync, provenance)
-
-
-class _Steady:
-    """A clock that was given: never back, and whether it tried to."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._lock = Lock()
-        self._last: int | None = None
-        self.went_back = False
-
-    def __call__(self) -> int:
-        with self._lock:
-            now = self._clock()
-            if self._last is not None and now < self._last:
-                self.went_back = True
-                return self._last
-            self._last = now
-            return now
+        if self._queue is not None:
+            self._queue.finish()
+            provenance = self._queue.provenance
+        return recording.take(self._sync, provenance)

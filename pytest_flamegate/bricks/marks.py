@@ -1,7 +1,9 @@
-"""The marks that an engine puts around its parts. This is the hot path; the unusual is apart.
+"""The marks that an engine puts around its parts: ``brick``, ``start``, ``stop``, ``profiled``.
 
-While no profiler is on, a mark is one comparison and a shared object: no clock, nothing
-allocated. While one is on, a call begins in ``brick()`` itself and ends with the block.
+This is the hot path. While no profiler is on, a mark is one comparison and one shared object: it
+reads no clock and allocates nothing. While one is on, a call begins in ``brick()`` and ends with
+its block. Everything rare (extra arguments, ends out of order) is a function of ``threads`` or
+``clock`` that ``BrickProfiler`` installs here, so that this file imports neither.
 """
 
 from __future__ import annotations
@@ -16,22 +18,62 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_flamegate.bricks.record import Category
-    from pytest_flamegate.bricks.threads import Cell, LaneClock
 
 
 FOLD_AT = 2048
-"""So many durations are held before they are folded into totals."""
+"""Durations that are held one by one before they are folded into sums."""
 
 
-class Here(Protocol):
-    """Finds the lane of the thread or task that asks."""
+class SupportsBuffer(Protocol):
+    """Keeps single calls; see ``totals.CallBuffer``."""
+
+    def append(  # noqa: D102
+        self,
+        key: tuple[Any, ...],
+        extra: tuple[Any, ...],
+        start_ns: int,
+        end_ns: int,
+        self_ns: int,
+        elements: int,
+    ) -> None: ...
+
+
+class SupportsLog(Protocol):
+    """Counts the calls of one brick in one thread, layer and phase; see ``totals.CallLog``."""
+
+    elements: int
+    bytes: int
+    flops: int
+    name: str
+    key: tuple[Any, ...]
+    leaves: list[int]
+    nested: list[int]
 
     @property
-    def lane(self) -> LaneClock: ...  # noqa: D102
+    def buffer(self) -> SupportsBuffer | None: ...  # noqa: D102
+    def find_recursive_log(self) -> SupportsLog: ...  # noqa: D102
+    def fold(self) -> None: ...  # noqa: D102
+
+
+class SupportsThread(Protocol):
+    """Holds the open calls of one thread or task; see ``threads.ThreadClock``."""
+
+    top: Scope | None
+
+    @property
+    def logs(self) -> Mapping[str, Mapping[int | None, SupportsLog]]: ...  # noqa: D102
+    def find_log(self, name: str, layer: int | None) -> SupportsLog: ...  # noqa: D102
+
+
+class SupportsLocator(Protocol):
+    """Finds the clock of the thread or task that runs; see ``threads.ThreadLocator``."""
+
+    @property
+    def current(self) -> SupportsThread: ...  # noqa: D102
 
 
 class Off:
-    """What a mark is while no profiler is on: it does nothing and lets exceptions pass."""
+    """The mark while no profiler is on: it does nothing and lets exceptions pass."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -48,17 +90,18 @@ class Off:
 class Scope:
     """One call of a brick, from ``brick()`` to the end of its block.
 
-    ``child`` is the time of the ended calls directly within, in nanoseconds; ``told`` holds bytes
-    and operations, and where calls are kept, kernel, serial number and the parent's.
+    ``child`` is the time of the calls within that have ended, in nanoseconds. ``extra`` is None
+    or bytes and operations; if single calls are kept, also the kernel, the call's serial number
+    and its parent's.
     """
 
-    __slots__ = ("cell", "child", "elements", "parent", "start", "told")
-    cell: Cell
+    __slots__ = ("child", "elements", "extra", "log", "parent", "start")
     child: int
     elements: int
+    extra: tuple[Any, ...] | None
+    log: SupportsLog
     parent: Scope | None
     start: int
-    told: tuple[Any, ...] | None
 
     if TYPE_CHECKING:
 
@@ -68,48 +111,50 @@ class Scope:
         __enter__ = [].clear
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """End the call: on the top of its own lane, or ``unusual.end`` says what it is."""
+        """End the call. ``UsageError`` ``E_BRICK_END`` if it is not open in this thread."""
         end = _clock()
-        lane = _here.lane
-        if lane.top is not self and not _unusual(self, lane, error):
+        thread = _locator.current
+        if thread.top is not self and not _end_out_of_order(self, thread, error):
             return
-        took = end - self.start
+        duration = end - self.start
         child = self.child
-        cell = self.cell
-        lane.top = parent = self.parent
+        log = self.log
+        thread.top = parent = self.parent
         if parent is not None:
-            parent.child += took
-            name = cell.name
+            parent.child += duration
+            name = log.name
             while parent is not None:
-                if parent.cell.name is name:
-                    cell = cell.within()
+                if parent.log.name is name:
+                    log = log.find_recursive_log()
                     break
                 parent = parent.parent
-        cell.elements += self.elements
-        told = self.told
-        if told is not None:
-            cell.bytes += told[0]
-            cell.flops += told[1]
-            if cell.kept is not None:
-                cell.kept.keep(cell.key, told, end - took, end, took - child, self.elements)
-        # A snapshot from another thread takes what is whole: the duration comes last.
+        log.elements += self.elements
+        extra = self.extra
+        if extra is not None:
+            log.bytes += extra[0]
+            log.flops += extra[1]
+            if log.buffer is not None:
+                log.buffer.append(
+                    log.key, extra, end - duration, end, duration - child, self.elements
+                )
+        # The duration is written last: a snapshot from another thread counts only whole entries.
         if child:
-            log = cell.nested
-            log.append(child)
+            durations = log.nested
+            durations.append(child)
         else:
-            log = cell.leaves
-        log.append(took)
-        if len(log) > FOLD_AT:
-            cell.fold()
+            durations = log.leaves
+        durations.append(duration)
+        if len(durations) > FOLD_AT:
+            log.fold()
 
 
 OFF = Off()
-# Plain globals are what is fastest to read. `_on` is None while no profiler is on; `_begin`
-# begins every call where `_always`, and first calls with a category that is not `_declared`.
-_on: Here | None = None
-_here = cast("Here", None)
+# Plain module globals are the fastest to read. `_on` is None while no profiler is on. `_begin`
+# begins every call if `_always`, and else those whose category is not `_declared` yet.
+_on: SupportsLocator | None = None
+_locator = cast("SupportsLocator", None)
 _begin = cast("Callable[..., Scope | Off]", None)
-_unusual = cast("Callable[[Scope, LaneClock, object], bool]", None)
+_end_out_of_order = cast("Callable[[Scope, Any, object], bool]", None)
 _always = False
 _declared: Mapping[str, Category] = {}
 _clock: Callable[[], int] = perf_counter_ns
@@ -124,43 +169,58 @@ def brick(
     category: Category | None = None,
     kernel: str = "",
 ) -> Scope | Off:
-    """Clock what runs in this block as one call of ``name``; write all but the name by keyword.
+    """Time the block as one call of the brick ``name``.
 
-    The call begins here and must end in the same thread and task. ``UsageError``:
-    ``E_BRICK_NAME``, ``E_BRICK_LAYER``, ``E_BRICK_COUNT`` (a negative count, or none at all),
-    ``E_BRICK_CATEGORY`` (unknown, or another than the name already has); on leaving,
-    ``E_BRICK_ORDER``, ``E_BRICK_ENDED`` and ``E_BRICK_LANE``, where nothing else was raised.
+    The call begins here and must end in the same thread and task::
+
+        with brick("RmsNorm", elements=x.size, layer=i):
+            ...
+
+    Args:
+        name: One of the 15 known bricks, an alias of one, or any other name of up to 256
+            characters.
+        elements: Number of values that the call computes. Pass it and all that follow by keyword.
+        layer: Number of the layer, from 0; None outside of layers.
+        bytes: Bytes that the call reads.
+        flops: Floating-point operations of the call.
+        category: ``Norm``, ``Attention``, ``FFN`` or ``Other``, for a name that is not known.
+        kernel: The kernel that the call launches, as in ``gemv <<<32,256,1>>> smem=4096B``.
+
+    Raises:
+        UsageError: ``E_BRICK_ARGUMENT`` for a value that cannot be recorded,
+            ``E_BRICK_CATEGORY`` if the name already has another category. When the block ends:
+            ``E_BRICK_END`` unless the engine itself raised an exception.
     """
-    # Keyword-only parameters would cost each call a third more.
+    # Keyword-only parameters would make each call a third slower.
     on = _on
     if on is None:
         return OFF
-    told = None
-    usual = True
+    extra = None
+    is_usual = True
     try:
         if bytes or flops or category is not None or _always or elements < 0:
-            usual = not (
+            is_usual = not (
                 _always
                 or (category is not None and _declared.get(name) != category)
                 or not (elements >= 0 <= bytes and flops >= 0)
             )
-            told = (bytes, flops)
-    except Exception:  # whatever comparing what is no number raises
-        usual = False
-    if not usual:
+            extra = (bytes, flops)
+    except Exception:  # comparing an array or a text with 0; `_begin` says which argument it is
+        is_usual = False
+    if not is_usual:
         return _begin(name, elements, layer, bytes, flops, category, kernel)
-    lane = on.lane
+    thread = on.current
     try:
-        cell = lane.cells[name][layer]
+        log = thread.logs[name][layer]
     except (KeyError, TypeError):
-        cell = lane.cell(name, layer)
+        log = thread.find_log(name, layer)
     scope = Scope()
-    scope.cell = cell
+    scope.log = log
     scope.elements = elements
-    scope.told = told
+    scope.extra = extra
     scope.child = 0
-    scope.parent = lane.top
-    lane.top = scope
+    scope.parent = thread.top
+    thread.top = scope
     scope.start = _clock()
     return scope
 
@@ -174,9 +234,9 @@ def start(
     category: Category | None = None,
     kernel: str = "",
 ) -> Scope | None:
-    """Begin a call that ``stop`` ends, for loops where a block does not fit: see ``brick``.
+    """Begin a call that ``stop`` ends, for loops in which a block does not fit.
 
-    None while no profiler is on.
+    Arguments and errors are those of ``brick``. Returns None while no profiler is on.
     """
     if _on is None:
         return None
@@ -185,17 +245,23 @@ def start(
 
 
 def stop(handle: Scope | None, elements: int = 0) -> None:
-    """End what ``start`` began, with ``elements`` more than were told there."""
+    """End the call that ``start`` began; ``elements`` are added to those given there."""
     if handle is None:
         return
     try:
         handle.elements += elements
     except TypeError:
-        # Loaded by whoever turned the marks on.
-        from pytest_flamegate.bricks.threads import uncounted
-
-        raise uncounted(handle.cell.name) from None
+        raise invalid_count_error(handle.log.name) from None
     handle.__exit__(None, None, None)
+
+
+def invalid_count_error(name: str) -> UsageError:
+    """Build the error for elements, bytes or operations that are no count."""
+    return UsageError(
+        "E_BRICK_ARGUMENT",
+        f"The brick {name!r} got a count that is not a whole number from 0 to 2**63 - 1.",
+        "Pass elements, bytes and flops as integers.",
+    )
 
 
 P = ParamSpec("P")
@@ -221,49 +287,54 @@ def profiled(
     layer: int | None = None,
     category: Category | None = None,
 ) -> Any:
-    """Clock each call of a function or coroutine as a brick, by its qualified name or ``name``.
+    """Time each call of a function or coroutine as a brick.
 
-    ``UsageError`` ``E_BRICK_GENERATOR`` for a generator: between two of its values others run.
+    The brick has the function's qualified name unless one is given: ``@profiled`` or
+    ``@profiled("Tokenize", category="Other")``.
+
+    Raises:
+        UsageError: ``E_BRICK_GENERATOR`` for a generator, because other code runs between two of
+            its values.
     """
     if callable(function):
-        return _wrapped(function, function.__qualname__, elements, layer, category)
+        return _wrap(function, function.__qualname__, elements, layer, category)
 
-    def wrap(inner: Callable[..., Any]) -> Callable[..., Any]:
-        return _wrapped(inner, function or inner.__qualname__, elements, layer, category)
+    def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return _wrap(inner, function or inner.__qualname__, elements, layer, category)
 
-    return wrap
+    return decorate
 
 
-def _wrapped(
+def _wrap(
     function: Callable[..., Any],
     name: str,
     elements: int,
     layer: int | None,
     category: Category | None,
 ) -> Callable[..., Any]:
-    # Loaded here, for a mark alone needs none of it.
+    # Imported here because an engine that only uses brick() does not need it.
     import inspect
 
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
             "E_BRICK_GENERATOR",
-            f"{name!r} is a generator, and others run between two of its values.",
-            "Mark with brick() what it does for one value.",
+            f"{name!r} is a generator, so other code runs between two of its values.",
+            "Use brick() inside it, around the work for one value.",
         )
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
+        async def await_in_brick(*args: Any, **kwargs: Any) -> Any:
             with brick(name, elements, layer, category=category):
                 return await function(*args, **kwargs)
 
-        return cast("Callable[..., Any]", awaited)
+        return cast("Callable[..., Any]", await_in_brick)
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call_in_brick(*args: Any, **kwargs: Any) -> Any:
         if _on is None:
             return function(*args, **kwargs)
         with brick(name, elements, layer, category=category):
             return function(*args, **kwargs)
 
-    return called
+    return call_in_brick

@@ -1,4 +1,4 @@
-"""What a clocked run of an engine's bricks says, as plain data."""
+"""The record of a run's bricks as plain data, and the names of the known bricks."""
 
 from __future__ import annotations
 
@@ -10,36 +10,45 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_EXACT = 128
-_PARTS = 64
+# Durations are counted in buckets that are 1.6 % wide at most: one for each nanosecond below
+# _EXACT_BELOW, from there on _PER_OCTAVE for each doubling.
+_EXACT_BELOW = 128
+_PER_OCTAVE = 64
 _BUCKETS = 4096
-"""More than durations of 64 bits have."""
+"""More than durations of 64 bits fill."""
 
 
 def find_bucket(duration_ns: int) -> int:
     """Return the number of the bucket of a duration of at least 0 ns."""
-    if duration_ns < _EXACT:
+    if duration_ns < _EXACT_BELOW:
         return duration_ns
     shift = duration_ns.bit_length() - 7
-    return shift * _PARTS + (duration_ns >> shift)
+    return shift * _PER_OCTAVE + (duration_ns >> shift)
+
+
+def compute_bucket_bounds_ns(number: int) -> tuple[int, int]:
+    """Return the shortest and the longest duration of a bucket."""
+    if number < _EXACT_BELOW:
+        return number, number
+    shift = number // _PER_OCTAVE - 1
+    low_ns = (number - shift * _PER_OCTAVE) << shift
+    return low_ns, low_ns + (1 << shift) - 1
 
 
 def compute_bucket_middle_ns(number: int) -> int:
     """Return the duration in the middle of a bucket."""
-    if number < _EXACT:
-        return number
-    shift = number // _PARTS - 1
-    return ((number - shift * _PARTS) << shift) + (1 << shift >> 1)
+    low_ns, high_ns = compute_bucket_bounds_ns(number)
+    return (low_ns + high_ns + 1) // 2
 
 
 def parse_bucket(name: str) -> int | None:
-    """Return the number of the bucket that is written as ``name``; None where there is none."""
-    known = name.isascii() and name.isdigit() and len(name) < 5 and str(int(name)) == name
-    return int(name) if known and int(name) < _BUCKETS else None
+    """Return the number of the bucket that is written as ``name``; None if it is invalid."""
+    is_number = name.isascii() and name.isdigit() and len(name) < 5 and str(int(name)) == name
+    return int(name) if is_number and int(name) < _BUCKETS else None
 
 
 def parse_durations(durations: Mapping[str, int]) -> Mapping[int, int]:
-    """Return calls by the number of their bucket; none where a name is no bucket's."""
+    """Return calls by the number of their bucket; empty if any name is not a bucket's."""
     numbers = [parse_bucket(name) for name in durations]
     return {
         number: calls
@@ -48,19 +57,10 @@ def parse_durations(durations: Mapping[str, int]) -> Mapping[int, int]:
     }
 
 
-def compute_bucket_bounds_ns(number: int) -> tuple[int, int]:
-    """Return the shortest and the longest duration of a bucket."""
-    if number < _EXACT:
-        return number, number
-    shift = number // _PARTS - 1
-    low_ns = (number - shift * _PARTS) << shift
-    return low_ns, low_ns + (1 << shift) - 1
-
-
 def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
     """Return the duration that ``part`` (0 to 1) of the calls do not exceed: the nearest rank.
 
-    ``counts`` maps buckets to calls. ``ValueError`` where there is no call.
+    ``counts`` maps buckets to calls. Raises ``ValueError`` if there is no call.
     """
     calls = sum(counts.values())
     if not calls:
@@ -117,11 +117,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 )
 """Other names by which engines call known bricks."""
 MAX_NAME_CHARACTERS = 256
-"""Characters that a brick, a lane or a kernel may be called by."""
+"""Limit for the names of bricks, threads and kernels."""
 
 
 def is_valid_name(name: object) -> bool:
-    """Return whether a brick, a lane or a kernel can be called so."""
+    """Whether ``name`` can be the name of a brick, thread or kernel: a text that is UTF-8."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
         return False
     try:
@@ -142,11 +142,11 @@ def find_category(name: str) -> Category:
 
 
 MAX_COUNT = 2**63 - 1
-"""No count and no time is more."""
+"""Limit for counts and for times in nanoseconds."""
 Phase = Literal["prefill", "decode", ""]
-"""Which part of a generation a call belongs to; empty where nobody told."""
+"""The part of a generation that a call belongs to; empty if it is not known."""
 Sync = Literal["immediate", "per_layer", "deferred", "none"]
-"""When the device is waited for: after each brick, each layer, once at the end, or never."""
+"""When the device is waited for: at each brick, after each layer, once at the end, or never."""
 Provenance = Literal[
     "measured_wall",
     "measured_cpu",
@@ -156,15 +156,16 @@ Provenance = Literal[
     "ingested",
     "derived",
 ]
-"""How a figure came about. What is ``derived`` or ``ingested`` is shown and never gated."""
+"""How a figure was obtained. Those that are ``derived`` or ``ingested`` are never gated."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrickCall:
-    """One call: the ``index`` of the call that it ran within is ``parent`` (None for none).
+    """One call of a brick.
 
-    Times are nanoseconds of the process's monotonic clock; ``self_ns`` is without the calls
-    within. ``lane`` numbers the thread or task. ``kernel`` names what the call launched, if told.
+    Times are nanoseconds of the process's monotonic clock; ``self_ns`` leaves out the calls
+    within. ``parent`` is the index of the call around it, ``lane`` the number of its thread or
+    task. ``kernel`` names the kernel that it launched, with the launch if that is known.
     """
 
     name: str
@@ -184,10 +185,11 @@ class BrickCall:
 class BrickTotals:
     """All calls of one brick in one layer and phase.
 
-    ``total_ns`` is inclusive, of the outermost call where a brick runs within itself; ``self_ns``
-    is without the bricks within. ``min_ns``, ``max_ns`` and ``durations`` (calls by bucket, see
-    ``durations.bucket``, as text) are of single calls, inclusive. ``latency_ns`` is the time from
-    enqueueing to the sync that ended deferred calls: of overlapping work, so it is no time spent.
+    ``total_ns`` is inclusive; if a brick runs within itself, the outermost call counts.
+    ``self_ns`` leaves out the bricks within. ``min_ns``, ``max_ns`` and ``durations`` (calls by
+    bucket, see ``find_bucket``, as text) are of single calls, inclusive. ``latency_ns`` is the
+    time from enqueueing deferred calls to the sync that ended them; since such calls overlap, it
+    is not time spent.
     """
 
     name: str
@@ -207,13 +209,13 @@ class BrickTotals:
     provenance: Provenance = "measured_wall"
 
     def quantile_ns(self, part: float) -> int:
-        """Return the duration that ``part`` of the calls do not exceed, to 0.8 %."""
+        """Return the duration that ``part`` (0 to 1) of the calls do not exceed, to 0.8 %."""
         return compute_quantile_ns(parse_durations(self.durations), part)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTotals:
-    """One thread or task: at no moment does it spend time in two bricks' own code."""
+    """The bricks of one thread or task; its self times do not overlap."""
 
     name: str
     self_ns: int
@@ -222,10 +224,10 @@ class ThreadTotals:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """All that a profiler recorded while it was on, for ``wall_ns``.
+    """The record of a ``BrickProfiler`` that was on for ``wall_ns``.
 
-    ``calls`` are kept only where they were asked for, the last ones; ``unended`` counts the
-    calls that were still open at the end, which stand in no figure.
+    ``lanes`` are its threads and tasks. ``calls`` are the last ``keep_calls`` calls. ``unended``
+    counts calls that never ended; no other figure includes them.
     """
 
     wall_ns: int
@@ -238,10 +240,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class BrickRun:
-    """One process whose bricks were clocked, in a run that was for this alone.
+    """A brick run: one process that generated with its bricks timed, and did nothing else.
 
-    It generated ``sequences`` whole sequences, ``tokens`` in all, ``decode_tokens`` of them after
-    the first of each. ``wall_ns`` is what that took by the process's own clock.
+    It generated ``sequences`` whole sequences with ``tokens`` tokens, ``decode_tokens`` of them
+    after the first token of a sequence, in ``wall_ns`` by the process's own clock.
     """
 
     pid: int
@@ -257,5 +259,5 @@ class BrickRun:
 
     @property
     def coverage(self) -> float:
-        """The part of the wall time that the busiest lane spent in bricks, 0 to 1."""
-        return max((lane.self_ns for lane in self.lanes), default=0) / max(self.wall_ns, 1)
+        """The part of the wall time that the busiest thread spent in bricks, 0 to 1."""
+        return max((thread.self_ns for thread in self.lanes), default=0) / max(self.wall_ns, 1)

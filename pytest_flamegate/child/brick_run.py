@@ -1,6 +1,6 @@
-"""A pass over the bricks, in the observed process: sequences with the brick clock turned on.
+"""A brick run, in the observed process: it generates sequences with the brick clock on.
 
-Only a process that is there for this alone imports it, when the pass begins.
+Imported when the observer commands such a run, so that no other process loads anything of bricks.
 """
 
 from __future__ import annotations
@@ -18,84 +18,93 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.record import BrickCall
 
-
-if TYPE_CHECKING:
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 
-_KEPT = 2 * MAX_TOKEN_CALLS
-"""An engine may go on after its last token, to find that there is no further one."""
+
+_BUFFER_CALLS = 2 * MAX_TOKEN_CALLS
+"""More than a token may have: an engine may go on after its last token, to find no further one."""
 
 
 def record_bricks(
-    run: Run, times: int, engine: object, began: Callable[[], None], token: Callable[[Any], None]
+    run: Run,
+    sequences: int,
+    engine: object,
+    on_sequence: Callable[[], None],
+    on_token: Callable[[Any], None],
 ) -> str:
-    """Have ``run(times, began, token)`` generate with the clock on; return its record, as JSON.
+    """Generate ``sequences`` sequences with the brick clock on.
 
-    Calls are kept one by one of one sequence more, which stands in no figure: keeping them costs
-    time. An engine may have ``mark_bricks()``: it returns a context manager within which its marks
-    are set, and which may give options of ``BrickProfiler`` (how a device is waited for).
+    One sequence more is generated for the calls of its last token. It is in no sum, because
+    keeping single calls takes time.
+
+    Args:
+        run: Generates so many sequences; calls ``on_sequence`` before each, ``on_token`` after
+            each token.
+        sequences: Number of sequences to sum over.
+        engine: May have ``mark_bricks()``, which returns a context manager that sets the marks.
+            It may yield options for ``BrickProfiler``.
+        on_sequence: Passed on to ``run``.
+        on_token: Passed on to ``run``.
+
+    Returns:
+        The report as JSON, see ``bricks.wire``.
     """
     mark = getattr(engine, "mark_bricks", None)
     with nullcontext() if mark is None else mark() as options:
-        phases = _Phases(BrickProfiler(**(options or {})), began, token)
-        with phases.profiler:
-            from_ns = time.perf_counter_ns()
-            run(times, phases.began, phases.token)
-            wall_ns = time.perf_counter_ns() - from_ns
-        kept = _Phases(BrickProfiler(**{**(options or {}), "keep_calls": _KEPT}))
-        with kept.profiler:
-            run(1, kept.began, kept.token)
-    recorded = phases.profiler.recorded()
-    calls = select_token_calls(kept.profiler.recorded().calls, *kept.last)
+        summed = _PhaseTracker(BrickProfiler(**(options or {})), on_sequence, on_token)
+        with summed.profiler:
+            began_ns = time.perf_counter_ns()
+            run(sequences, summed.begin_sequence, summed.take_token)
+            wall_ns = time.perf_counter_ns() - began_ns
+        last = _PhaseTracker(BrickProfiler(**{**(options or {}), "keep_calls": _BUFFER_CALLS}))
+        with last.profiler:
+            run(1, last.begin_sequence, last.take_token)
+    recorded = summed.profiler.recorded()
+    calls = select_token_calls(last.profiler.recorded().calls, *last.last_token_ns)
     recorded = replace(recorded, wall_ns=wall_ns, calls=calls or ())
     return encode_report(BrickReport(recorded, left_out=calls is None))
 
 
-class _Phases:
-    """Tells a profiler which phase a sequence is in, and when its last token began and ended."""
+class _PhaseTracker:
+    """Sets the profiler's phase; ``last_token_ns`` is when the last token began and ended."""
 
     def __init__(
         self,
         profiler: BrickProfiler,
-        began: Callable[[], None] = lambda: None,
-        token: Callable[[Any], None] = lambda _: None,
+        on_sequence: Callable[[], None] = lambda: None,
+        on_token: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self.profiler = profiler
-        self.last = (0, 0)
-        self._began = began
-        self._token = token
-        self._decodes = False
+        self.last_token_ns = (0, 0)
+        self._on_sequence = on_sequence
+        self._on_token = on_token
 
-    def began(self) -> None:
-        """Begin a sequence."""
-        self._began()
-        self._decodes = False
+    def begin_sequence(self) -> None:
+        self._on_sequence()
         self.profiler.phase = "prefill"
-        self.last = (0, time.perf_counter_ns())
+        self.last_token_ns = (0, time.perf_counter_ns())
 
-    def token(self, each: Any) -> None:
-        """Take one token."""
-        self._token(each)
-        if not self._decodes:
-            self._decodes = True
+    def take_token(self, token: Any) -> None:
+        self._on_token(token)
+        if self.profiler.phase == "prefill":
             self.profiler.phase = "decode"
-        self.last = (self.last[1], time.perf_counter_ns())
+        self.last_token_ns = (self.last_token_ns[1], time.perf_counter_ns())
 
 
 def select_token_calls(
-    calls: Sequence[BrickCall], from_ns: int, to_ns: int, kept: int = _KEPT
+    calls: Sequence[BrickCall], from_ns: int, to_ns: int, capacity: int = _BUFFER_CALLS
 ) -> tuple[BrickCall, ...] | None:
     """Return the calls that began from ``from_ns`` on and before ``to_ns``.
 
-    ``calls`` are the last that there were, at most ``kept``. None where more belong to the token
-    than are told, or than were kept.
+    ``calls`` is a full or partly filled buffer of ``capacity`` calls. Returns None if the token
+    has more calls than ``MAX_TOKEN_CALLS``, or if some of them are no longer in the buffer.
     """
     chosen = [index for index, call in enumerate(calls) if from_ns <= call.start_ns < to_ns]
-    lost = len(calls) >= kept and all(call.start_ns >= from_ns for call in calls)
-    if len(chosen) > MAX_TOKEN_CALLS or lost:
+    is_cut = len(calls) >= capacity and all(call.start_ns >= from_ns for call in calls)
+    if len(chosen) > MAX_TOKEN_CALLS or is_cut:
         return None
-    place = {index: number for number, index in enumerate(chosen)}
+    places = {index: place for place, index in enumerate(chosen)}
     return tuple(
-        replace(each, parent=None if each.parent is None else place.get(each.parent))
-        for each in (calls[index] for index in chosen)
+        replace(call, parent=None if call.parent is None else places.get(call.parent))
+        for call in (calls[index] for index in chosen)
     )

@@ -1,4 +1,4 @@
-"""Clocks and devices that say what a test wants."""
+"""Clocks and devices that a test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class FakeClock:
-    """Nanoseconds that pass only when a test says so; ``reads`` counts who looked."""
+    """Nanoseconds that pass only when a test says so; ``reads`` counts the calls."""
 
     def __init__(self) -> None:
         self.now = 1_000
@@ -25,7 +25,7 @@ class FakeClock:
 
 
 class FakeDevice:
-    """A device that works ``work_ns`` on whatever is enqueued before an event is recorded."""
+    """A device that works through ``work_ns`` of each piece enqueued, one after the other."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock

@@ -1,8 +1,9 @@
-"""The brick clock: exact sums on a fake clock, and a coded answer to each wrong use."""
+"""The brick clock: exact sums on a fake clock, and one error for each wrong use."""
 
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
 from pytest_flamegate.bricks.marks import FOLD_AT, Scope
 from pytest_flamegate.bricks.record import find_bucket
+from pytest_flamegate.bricks.threads import CallLog
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from tests.bricks.clocks import FakeClock, by_name
 
@@ -25,7 +27,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def test_inclusive_and_self_time_elements_and_calls(clock: FakeClock) -> None:
+def test_record_of_a_brick_within_another(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         for elements in (8, 16):
             with brick("GateProjection", elements=elements, layer=2, bytes=5, flops=7):
@@ -42,10 +44,10 @@ def test_inclusive_and_self_time_elements_and_calls(clock: FakeClock) -> None:
     assert (activation.calls, activation.total_ns, activation.elements) == (2, 80, 6)
     assert recorded.wall_ns == 300
     assert recorded.unended == 0
-    assert [(lane.self_ns, lane.calls) for lane in recorded.lanes] == [(300, 4)]
+    assert [(thread.self_ns, thread.calls) for thread in recorded.lanes] == [(300, 4)]
 
 
-def test_a_brick_within_itself_counts_once_and_its_self_time_is_right(clock: FakeClock) -> None:
+def test_total_of_a_recursive_brick_counts_its_outermost_call(clock: FakeClock) -> None:
     def walk(depth: int) -> None:
         with brick("Tree", layer=depth):
             clock.pass_(10)
@@ -63,7 +65,7 @@ def test_a_brick_within_itself_counts_once_and_its_self_time_is_right(clock: Fak
     assert (step.calls, step.total_ns, step.self_ns, step.max_ns) == (3, 33, 3, 33)
 
 
-def test_names_layers_and_phases_apart(clock: FakeClock) -> None:
+def test_rows_are_split_by_name_layer_and_phase(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         profiler.phase = "prefill"
         with brick("Qkv", layer=0), brick("Quantize", category="FFN"):
@@ -80,7 +82,7 @@ def test_names_layers_and_phases_apart(clock: FakeClock) -> None:
     ]
 
 
-def test_an_exception_passes_and_the_call_counts(clock: FakeClock) -> None:
+def test_call_that_raises_is_recorded_and_its_exception_passes(clock: FakeClock) -> None:
     def fails() -> None:
         with brick("A"), brick("B"):
             clock.pass_(5)
@@ -94,7 +96,7 @@ def test_an_exception_passes_and_the_call_counts(clock: FakeClock) -> None:
     }
 
 
-def test_handles_take_more_elements_at_the_end(clock: FakeClock) -> None:
+def test_stop_adds_elements(clock: FakeClock) -> None:
     assert start("A") is None
     stop(None, elements=3)
     with BrickProfiler(clock=clock) as profiler:
@@ -104,7 +106,7 @@ def test_handles_take_more_elements_at_the_end(clock: FakeClock) -> None:
     assert (by_name(profiler.recorded())["A"].elements, clock.now) == (5, 1_002)
 
 
-def test_many_calls_are_folded_without_loss(clock: FakeClock) -> None:
+def test_folding_loses_no_call(clock: FakeClock) -> None:
     durations = [number % 300 for number in range(2 * FOLD_AT + 7)]
     with BrickProfiler(clock=clock) as profiler:
         for duration in durations:
@@ -112,7 +114,7 @@ def test_many_calls_are_folded_without_loss(clock: FakeClock) -> None:
                 clock.pass_(duration)
                 with brick("B"):
                     clock.pass_(1)
-        held = sum(map(len, _held(profiler)))
+        held = sum(len(log.leaves) + len(log.nested) for log in _logs(profiler))
     a = by_name(profiler.recorded())["A"]
     assert held <= 3 * FOLD_AT
     assert (a.calls, a.self_ns) == (len(durations), sum(durations))
@@ -122,17 +124,15 @@ def test_many_calls_are_folded_without_loss(clock: FakeClock) -> None:
     }
 
 
-def _held(profiler: BrickProfiler) -> Iterator[list[int]]:
+def _logs(profiler: BrickProfiler) -> Iterator[CallLog]:
     assert profiler._recording is not None
-    for lane in profiler._recording.lanes():
-        for cells in lane.cells.values():
-            for cell in cells.values():
-                yield cell.leaves
-                yield cell.nested
+    for thread in profiler._recording.list_clocks():
+        for logs in thread.logs.values():
+            yield from logs.values()
 
 
 @given(st.lists(st.integers(0, 2**52)))
-def test_buckets_are_those_of_single_durations(durations: list[int]) -> None:
+def test_folded_buckets_equal_those_of_single_durations(durations: list[int]) -> None:
     clock = FakeClock()
     with BrickProfiler(clock=clock) as profiler:
         for duration in [1, *durations]:
@@ -171,7 +171,7 @@ def _reference(tree: Any, above: tuple[str, ...], sums: dict[str, list[int]]) ->
 
 
 @given(st.lists(TREES, max_size=4))
-def test_random_trees_sum_as_a_plain_reference_says(trees: list[Any]) -> None:
+def test_random_call_trees_match_a_plain_reference(trees: list[Any]) -> None:
     for keep_calls in (0, 1_000):
         clock = FakeClock()
         with BrickProfiler(clock=clock, keep_calls=keep_calls) as profiler:
@@ -184,7 +184,7 @@ def test_random_trees_sum_as_a_plain_reference_says(trees: list[Any]) -> None:
             name: [each.calls, each.total_ns, each.self_ns, each.elements]
             for name, each in by_name(recorded).items()
         } == sums
-        assert recorded.wall_ns == wall == sum(lane.self_ns for lane in recorded.lanes)
+        assert recorded.wall_ns == wall == sum(thread.self_ns for thread in recorded.lanes)
         assert sum(call.self_ns for call in recorded.calls) == (wall if keep_calls else 0)
 
 
@@ -208,84 +208,83 @@ def _generator() -> None:
 
 
 WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
-    "ended twice": ("E_BRICK_ENDED", _ended_twice),
-    "ended after the one around it": ("E_BRICK_ORDER", _left_open),
-    "unknown category": ("E_BRICK_CATEGORY", lambda: brick("A", category="Magic")),  # type: ignore[arg-type]
+    "ended twice": ("E_BRICK_END", _ended_twice),
+    "ended after the one around it": ("E_BRICK_END", _left_open),
+    "unknown category": ("E_BRICK_ARGUMENT", lambda: brick("A", category="Magic")),  # type: ignore[arg-type]
     "another category": (
         "E_BRICK_CATEGORY",
         lambda: [brick("A", category="FFN"), brick("A", category="Norm")],
     ),
-    "another category than the known one": (
+    "another category than that of a known brick": (
         "E_BRICK_CATEGORY",
         lambda: brick("Qkv", category="FFN"),
     ),
-    "negative elements": ("E_BRICK_COUNT", lambda: brick("A", elements=-1)),
-    "negative bytes": ("E_BRICK_COUNT", lambda: brick("A", bytes=-1)),
-    "empty name": ("E_BRICK_NAME", lambda: brick("")),
-    "a number as a name": ("E_BRICK_NAME", lambda: brick(7)),  # type: ignore[arg-type]
-    "a list as a name": ("E_BRICK_NAME", lambda: brick([])),  # type: ignore[arg-type]
-    "a word as a layer": ("E_BRICK_LAYER", lambda: brick("A", layer="first")),  # type: ignore[arg-type]
-    "a list as a name beside a category": (
-        "E_BRICK_NAME",
+    "negative elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=-1)),
+    "negative bytes": ("E_BRICK_ARGUMENT", lambda: brick("A", bytes=-1)),
+    "empty name": ("E_BRICK_ARGUMENT", lambda: brick("")),
+    "a number as a name": ("E_BRICK_ARGUMENT", lambda: brick(7)),  # type: ignore[arg-type]
+    "a list as a name": ("E_BRICK_ARGUMENT", lambda: brick([])),  # type: ignore[arg-type]
+    "a text as a layer": ("E_BRICK_ARGUMENT", lambda: brick("A", layer="first")),  # type: ignore[arg-type]
+    "a list as a name, with a category": (
+        "E_BRICK_ARGUMENT",
         lambda: brick([], category="FFN"),  # type: ignore[arg-type]
     ),
-    "a name too long": ("E_BRICK_NAME", lambda: brick("A" * 257)),
-    "a name that is no text": ("E_BRICK_NAME", lambda: brick("A\ud800")),
-    "a layer below 0": ("E_BRICK_LAYER", lambda: brick("A", layer=-1)),
-    "a layer too high": ("E_BRICK_LAYER", lambda: brick("A", layer=2**63)),
-    "a word as elements": ("E_BRICK_COUNT", lambda: brick("A", elements="3")),  # type: ignore[arg-type]
-    "an array as elements": ("E_BRICK_COUNT", lambda: brick("A", elements=np.ones(3))),  # type: ignore[arg-type]
-    "none as bytes": ("E_BRICK_COUNT", lambda: brick("A", elements=-1, bytes=None)),  # type: ignore[arg-type]
-    "a word as operations": ("E_BRICK_COUNT", lambda: brick("A", flops="3")),  # type: ignore[arg-type]
-    "a word at the end": ("E_BRICK_COUNT", lambda: stop(start("A"), elements="3")),  # type: ignore[arg-type]
+    "a long name": ("E_BRICK_ARGUMENT", lambda: brick("A" * 257)),
+    "half a surrogate pair as a name": ("E_BRICK_ARGUMENT", lambda: brick("A\ud800")),
+    "a negative layer": ("E_BRICK_ARGUMENT", lambda: brick("A", layer=-1)),
+    "a layer beyond 63 bits": ("E_BRICK_ARGUMENT", lambda: brick("A", layer=2**63)),
+    "a text as elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements="3")),  # type: ignore[arg-type]
+    "an array as elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=np.ones(3))),  # type: ignore[arg-type]
+    "None as bytes": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=-1, bytes=None)),  # type: ignore[arg-type]
+    "a text as operations": ("E_BRICK_ARGUMENT", lambda: brick("A", flops="3")),  # type: ignore[arg-type]
+    "a text as elements of stop()": ("E_BRICK_ARGUMENT", lambda: stop(start("A"), elements="3")),  # type: ignore[arg-type]
     "a generator": ("E_BRICK_GENERATOR", _generator),
-    "two profilers": ("E_BRICKS_ON", BrickProfiler().__enter__),
-    "no such sync": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
-    "nothing to wait for": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="deferred")),
-    "never on": ("E_BRICKS_OFF", lambda: BrickProfiler().recorded()),
-    "reset while off": ("E_BRICKS_OFF", lambda: BrickProfiler().reset()),
+    "two profilers": ("E_BRICKS_STATE", BrickProfiler().__enter__),
+    "unknown sync mode": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
+    "a sync mode without synchronise": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="deferred")),
+    "never on": ("E_BRICKS_STATE", lambda: BrickProfiler().recorded()),
 }
 
 
 @pytest.mark.parametrize("keep_calls", [0, 9])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_use_has_a_code(wrong: str, keep_calls: int) -> None:
+def test_wrong_use_raises_its_code(wrong: str, keep_calls: int) -> None:
     code, use = WRONG[wrong]
-    with BrickProfiler(keep_calls=keep_calls), pytest.raises(UsageError) as refusal:
+    with BrickProfiler(keep_calls=keep_calls), pytest.raises(UsageError) as error:
         use()
-    assert refusal.value.code == code
+    assert error.value.code == code
 
 
-def _told_in_halves() -> None:
+def _half_an_element() -> None:
     with brick("A", elements=1.5):  # type: ignore[arg-type]
         pass
 
 
-def _taken_back() -> None:
+def _negative_sum() -> None:
     stop(start("A", elements=3), elements=-4)
 
 
-def _more_than_there_can_be() -> None:
+def _sum_beyond_63_bits() -> None:
     for _ in range(2):
         with brick("A", elements=2**62):
             pass
 
 
-@pytest.mark.parametrize("told", [_told_in_halves, _taken_back, _more_than_there_can_be])
-def test_counts_that_do_not_add_up_to_one_are_refused(told: Callable[[], None]) -> None:
+@pytest.mark.parametrize("use", [_half_an_element, _negative_sum, _sum_beyond_63_bits])
+def test_record_with_an_invalid_sum_raises(use: Callable[[], None]) -> None:
     with BrickProfiler() as profiler:
-        told()
-    with pytest.raises(UsageError, match="E_BRICK_COUNT"):
+        use()
+    with pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
         profiler.recorded()
 
 
 @pytest.mark.parametrize("kernel", [5, "k" * 257, "\ud800"])
-def test_a_kernel_that_cannot_be_kept_is_refused(kernel: Any) -> None:
-    with BrickProfiler(keep_calls=2), pytest.raises(UsageError, match="E_BRICK_KERNEL"):
+def test_invalid_kernel_raises(kernel: Any) -> None:
+    with BrickProfiler(keep_calls=2), pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
         brick("A", kernel=kernel)
 
 
-def test_calls_that_never_end_stand_in_no_figure(clock: FakeClock) -> None:
+def test_calls_that_never_end_are_only_counted(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         with brick("A"):
             clock.pass_(1)
@@ -294,7 +293,7 @@ def test_calls_that_never_end_stand_in_no_figure(clock: FakeClock) -> None:
             with brick("B"):
                 clock.pass_(100)
             clock.pass_(1_000)
-        with pytest.raises(UsageError, match="E_BRICK_ORDER"):
+        with pytest.raises(UsageError, match="E_BRICK_END"):
             stop(lost)
         start("Open")
     recorded = profiler.recorded()
@@ -305,7 +304,7 @@ def test_calls_that_never_end_stand_in_no_figure(clock: FakeClock) -> None:
     assert recorded.unended == 2
 
 
-def test_the_engines_own_exception_is_not_hidden() -> None:
+def test_exception_of_the_engine_is_not_replaced() -> None:
     with BrickProfiler() as profiler:
         outer, inner = brick("A"), brick("B")
         outer.__exit__(None, None, None)
@@ -313,24 +312,30 @@ def test_the_engines_own_exception_is_not_hidden() -> None:
     assert profiler.recorded().unended == 1
 
 
-def test_calls_that_outlive_the_profiler_or_a_reset_end_silently(clock: FakeClock) -> None:
+def test_calls_that_outlive_the_profiler_end_silently(clock: FakeClock) -> None:
     with ExitStack() as stack:
         profiler = stack.enter_context(BrickProfiler(clock=clock))
         with brick("A"):
-            clock.pass_(5)
-            profiler.reset()
-            clock.pass_(1)
-            with brick("B"):
-                clock.pass_(2)
-        with brick("C"):
+            clock.pass_(2)
+        with brick("B"):
             stack.close()
             clock.pass_(4)
     recorded = profiler.recorded()
-    assert {n: t.total_ns for n, t in by_name(recorded).items()} == {"B": 2}
-    assert (recorded.wall_ns, recorded.unended) == (3, 1)
+    assert {n: t.total_ns for n, t in by_name(recorded).items()} == {"A": 2}
+    assert (recorded.wall_ns, recorded.unended) == (2, 1)
 
 
-def test_a_snapshot_while_on(clock: FakeClock) -> None:
+def test_second_use_of_a_profiler_starts_afresh(clock: FakeClock) -> None:
+    profiler = BrickProfiler(clock=clock, keep_calls=5)
+    for name in "AB":
+        with profiler, brick(name):
+            clock.pass_(1)
+    recorded = profiler.recorded()
+    assert [total.name for total in recorded.totals] == ["B"]
+    assert [call.name for call in recorded.calls] == ["B"]
+
+
+def test_record_while_the_profiler_is_on(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         assert profiler.recorded().totals == ()
         with brick("A"), brick("B"):
@@ -342,7 +347,7 @@ def test_a_snapshot_while_on(clock: FakeClock) -> None:
     assert profiler.recorded() == second
 
 
-def test_a_clock_that_goes_back_is_refused(clock: FakeClock) -> None:
+def test_clock_that_goes_back_raises(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         with brick("A"):
             clock.pass_(10)
@@ -355,10 +360,8 @@ def test_a_clock_that_goes_back_is_refused(clock: FakeClock) -> None:
         profiler.recorded()
 
 
-def test_a_trusted_clock_that_goes_back_is_refused_too(clock: FakeClock) -> None:
-    profiler = BrickProfiler()
-    profiler._clock = clock
-    with profiler:
+def test_clock_that_goes_back_in_every_call_raises(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
         for _ in range(FOLD_AT + 2):
             with brick("A"):
                 clock.pass_(-1)
@@ -367,13 +370,13 @@ def test_a_trusted_clock_that_goes_back_is_refused_too(clock: FakeClock) -> None
         profiler.recorded()
 
 
-def test_the_handle_is_small() -> None:
+def test_scope_is_small() -> None:
     assert sys.getsizeof(Scope()) <= 96
     assert not hasattr(Scope(), "__dict__")
 
 
 @pytest.mark.parametrize("names", [10, 1_000])
-def test_a_call_asks_for_its_name_as_often_among_ten_as_among_a_thousand(names: int) -> None:
+def test_lookup_does_not_depend_on_the_number_of_names(names: int) -> None:
     class Name(str):
         __slots__ = ()
         asked = 0
@@ -397,3 +400,37 @@ def test_a_call_asks_for_its_name_as_often_among_ten_as_among_a_thousand(names: 
                 pass
     # One hash and one comparison for each call.
     assert Name.asked == 2 * names
+
+
+def test_last_calls_are_kept_with_their_arguments(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock, keep_calls=3) as profiler:
+        profiler.phase = "decode"
+        for token in range(5):
+            with brick("Layer", layer=token):
+                clock.pass_(10)
+                with brick("Gate", elements=token, bytes=8, kernel="gemv"):
+                    clock.pass_(1)
+    before, layer, inner = profiler.recorded().calls
+    assert (before.name, before.layer, before.parent) == ("Layer", 3, None)
+    assert (layer.name, layer.layer, layer.phase, layer.parent) == ("Layer", 4, "decode", None)
+    assert (inner.name, inner.parent, inner.elements, inner.bytes) == ("GateProjection", 1, 4, 8)
+    assert (layer.start_ns, layer.end_ns, layer.self_ns, inner.self_ns) == (1_044, 1_055, 10, 1)
+    assert (inner.kernel, layer.kernel) == ("gemv", "")
+
+
+def test_memory_of_kept_and_of_summed_calls() -> None:
+    calls = 10_000
+    taken = {}
+    for keep_calls in (0, calls):
+        with BrickProfiler(keep_calls=keep_calls):
+            with brick("A"):
+                pass
+            tracemalloc.start()
+            for _ in range(calls):
+                with brick("A"):
+                    pass
+            taken[keep_calls], _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+    assert taken[calls] <= 100 * calls
+    # Durations that are not folded yet: their number does not grow with the calls.
+    assert taken[0] <= 200_000

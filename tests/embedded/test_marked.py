@@ -142,7 +142,7 @@ def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
     assert tokens.gi_code is transformer.Transformer.generate.__code__
     assert "__call__" not in vars(type(loaded))
     with loaded.mark_bricks():
-        assert functions()["rope"].__module__ == "pytest_flamegate.child.embedded.marks"
+        assert hasattr(functions()["rope"], "__wrapped__")
 
 
 def test_a_pass_of_the_embedded_workload_covers_its_time() -> None:

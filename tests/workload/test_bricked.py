@@ -183,8 +183,8 @@ def test_calls_of_one_token_are_those_that_began_in_it() -> None:
 
 def test_of_a_token_with_too_many_calls_none_is_told() -> None:
     calls = tuple(call(at) for at in range(10, 20))
-    assert select_token_calls(calls, 10, 20, kept=10) is None
-    assert select_token_calls(calls, 10, 20, kept=11) == calls
-    assert select_token_calls(calls, 11, 20, kept=10) == calls[1:]
+    assert select_token_calls(calls, 10, 20, capacity=10) is None
+    assert select_token_calls(calls, 10, 20, capacity=11) == calls
+    assert select_token_calls(calls, 11, 20, capacity=10) == calls[1:]
     many = tuple(call(at) for at in range(5000))
     assert select_token_calls(many, 0, 5000) is None

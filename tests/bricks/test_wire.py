@@ -1,4 +1,4 @@
-"""What a process tells of its bricks: read as it was told, or refused."""
+"""The report of a brick run comes back as it was; anything else is an error."""
 
 from __future__ import annotations
 
@@ -38,62 +38,62 @@ RECORDED = Recorded(
 )
 
 
-def test_it_comes_back_as_it_was() -> None:
-    for told in (BrickReport(RECORDED), BrickReport(RECORDED, left_out=True)):
-        assert decode_report(encode_report(told)) == told
+def test_report_survives_encoding() -> None:
+    for report in (BrickReport(RECORDED), BrickReport(RECORDED, left_out=True)):
+        assert decode_report(encode_report(report)) == report
 
 
-def change(spoil: Callable[[dict[str, Any]], object]) -> str:
+def spoiled_text(spoil: Callable[[dict[str, Any]], object]) -> str:
     document = json.loads(encode_report(BrickReport(RECORDED)))
     spoil(document)
     return json.dumps(document)
 
 
 SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a field less": lambda it: it.pop("wall_ns"),
-    "a field more": lambda it: it.update(more=1),
-    "not said what was left out": lambda it: it.pop("left_out"),
+    "a missing field": lambda it: it.pop("wall_ns"),
+    "an unknown field": lambda it: it.update(more=1),
+    "left_out is missing": lambda it: it.pop("left_out"),
     "below zero": lambda it: it.update(wall_ns=-1),
     "a fraction": lambda it: it["totals"][0].update(calls=1.0),
     "true for a number": lambda it: it["lanes"][0].update(calls=True),
     "beyond 63 bits": lambda it: it["totals"][0].update(total_ns=2**63),
-    "no sync of ours": lambda it: it.update(sync="always"),
-    "a list for a word": lambda it: it.update(sync=["none"]),
-    "no phase of ours": lambda it: it["totals"][0].update(phase="warm-up"),
-    "no category of ours": lambda it: it["totals"][0].update(category="norm"),
-    "no provenance of ours": lambda it: it["totals"][0].update(provenance="guessed"),
+    "an unknown sync mode": lambda it: it.update(sync="always"),
+    "a list as a sync mode": lambda it: it.update(sync=["none"]),
+    "an unknown phase": lambda it: it["totals"][0].update(phase="warm-up"),
+    "an unknown category": lambda it: it["totals"][0].update(category="norm"),
+    "an unknown provenance": lambda it: it["totals"][0].update(provenance="guessed"),
     "no name": lambda it: it["totals"][0].update(name=""),
     "a long name": lambda it: it["totals"][0].update(name="x" * 300),
     "a long kernel": lambda it: it["calls"][0].update(kernel="x" * 300),
     "a bucket below zero": lambda it: it["totals"][0].update(durations={"-1": 1}),
-    "a bucket beyond all": lambda it: it["totals"][0].update(durations={"4096": 1}),
+    "a bucket beyond the last": lambda it: it["totals"][0].update(durations={"4096": 1}),
     "a bucket of Arabic digits": lambda it: it["totals"][0].update(durations={"\u0661": 1}),
     "a bucket written twice": lambda it: it["totals"][0].update(durations={"01": 1, "1": 1}),
     "durations in a list": lambda it: it["totals"][0].update(durations=[1]),
-    "a brick twice": lambda it: it["totals"].append(it["totals"][0]),
+    "two rows of one brick": lambda it: it["totals"].append(it["totals"][0]),
     "too many calls": lambda it: it.update(calls=it["calls"] * MAX_TOKEN_CALLS),
-    "totals that are no list": lambda it: it.update(totals={}),
+    "an object as totals": lambda it: it.update(totals={}),
     "a call within itself": lambda it: it["calls"][0].update(parent=0),
-    "a call within none that is told": lambda it: it["calls"][0].update(parent=2),
-    "a call that ends first": lambda it: it["calls"][0].update(end_ns=9),
+    "a parent that is missing": lambda it: it["calls"][0].update(parent=2),
+    "an end before the start": lambda it: it["calls"][0].update(end_ns=9),
 }
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
-def test_anything_else_is_refused(spoil: Callable[[dict[str, Any]], object]) -> None:
-    with pytest.raises(ToolError) as refused:
-        decode_report(change(spoil))
-    assert refused.value.code == "E_BAD_BRICKS"
+def test_invalid_report_raises(spoil: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(ToolError) as error:
+        decode_report(spoiled_text(spoil))
+    assert error.value.code == "E_BAD_BRICKS"
 
 
-def test_whoever_gave_a_name_that_is_too_long_is_told_how_long_it_may_be() -> None:
-    with pytest.raises(ToolError) as refused:
-        decode_report(change(SPOILED["a long kernel"]))
-    assert "name bricks and kernels by at most 256 characters" in refused.value.remedy
+def test_error_names_the_limit_of_names() -> None:
+    with pytest.raises(ToolError) as error:
+        decode_report(spoiled_text(SPOILED["a long kernel"]))
+    assert "name bricks and kernels by at most 256 characters" in error.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])
-def test_what_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(ToolError) as refused:
+def test_text_that_is_no_object_raises(text: str) -> None:
+    with pytest.raises(ToolError) as error:
         decode_report(text)
-    assert refused.value.code == "E_BAD_BRICKS"
+    assert error.value.code == "E_BAD_BRICKS"

@@ -1,4 +1,4 @@
-"""A mark costs nothing while no profiler is on, and the package loads nothing large."""
+"""A mark costs nothing while no profiler is on, and importing it loads nothing large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _marked(calls: int) -> None:
         _work()
 
 
-def test_no_clock_is_read_and_the_mark_is_one_shared_object(
+def test_marks_read_no_clock_while_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
@@ -38,11 +38,11 @@ def test_no_clock_is_read_and_the_mark_is_one_shared_object(
     with BrickProfiler(clock=clock):
         on = clock.reads
         _marked(10)
-    # The test can fail: while on, each of the three kinds of mark reads twice.
+    # While on, each of the three kinds of mark reads it twice, and leaving once.
     assert clock.reads - on == 10 * 3 * 2 + 1
 
 
-def test_nothing_is_allocated() -> None:
+def test_marks_allocate_nothing_while_off() -> None:
     _marked(10)
     gc.collect()
     gc.disable()
@@ -58,11 +58,11 @@ def test_nothing_is_allocated() -> None:
         tracemalloc.stop()
         gc.enable()
     assert after - before <= 500
-    # Frames and the keyword arguments of one call at a time, whatever the number of calls.
+    # Frames and keyword arguments of one call at a time, whatever the number of calls.
     assert peak - before <= 2_000
 
 
-def test_exceptions_pass_and_a_shared_object_nests() -> None:
+def test_exceptions_pass_through_the_shared_mark() -> None:
     with pytest.raises(KeyError), brick("A"), brick("A"):
         raise KeyError
 
@@ -79,7 +79,7 @@ def test_marks_load_neither_numpy_nor_asyncio() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_functions_and_coroutines_keep_their_names_and_results() -> None:
+def test_profiled_functions_keep_names_and_results() -> None:
     clock = FakeClock()
 
     @profiled

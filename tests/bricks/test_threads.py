@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks clock side by side: nothing lost, nothing nested across them."""
+"""Threads and asyncio tasks time their bricks side by side: none is lost or nested across them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.bricks.clocks import FakeClock, by_name
 THREADS, CALLS = 6, 700
 
 
-def test_threads_lose_no_call_and_nest_nothing() -> None:
+def test_threads_lose_no_call_and_do_not_nest_in_each_other() -> None:
     barrier = threading.Barrier(THREADS)
 
     def work() -> None:
@@ -28,7 +28,7 @@ def test_threads_lose_no_call_and_nest_nothing() -> None:
         for number in range(CALLS):
             with brick("Outer", layer=number % 3), brick("Inner", elements=number):
                 pass
-        # Who ends early leaves its lane to one that has not begun.
+        # A thread that ends early would leave its number to one that has not begun.
         barrier.wait()
 
     before = sys.getswitchinterval()
@@ -40,7 +40,7 @@ def test_threads_lose_no_call_and_nest_nothing() -> None:
                 thread.start()
             while any(thread.is_alive() for thread in threads):
                 seen = profiler.recorded()
-                assert all(lane.self_ns <= seen.wall_ns for lane in seen.lanes)
+                assert all(each.self_ns <= seen.wall_ns for each in seen.lanes)
                 assert all(0 <= t.self_ns <= t.total_ns for t in seen.totals)
     finally:
         sys.setswitchinterval(before)
@@ -50,10 +50,10 @@ def test_threads_lose_no_call_and_nest_nothing() -> None:
     assert sum(total.calls for total in outer) == THREADS * CALLS
     assert sum(total.elements for total in inner) == THREADS * sum(range(CALLS))
     assert sum(total.total_ns - total.self_ns for total in outer) == inner[0].total_ns
-    assert sorted((lane.name, lane.calls) for lane in recorded.lanes) == [
+    assert sorted((each.name, each.calls) for each in recorded.lanes) == [
         (f"w{number}", 2 * CALLS) for number in range(THREADS)
     ]
-    assert all(0 < lane.self_ns <= recorded.wall_ns for lane in recorded.lanes)
+    assert all(0 < each.self_ns <= recorded.wall_ns for each in recorded.lanes)
     assert len(recorded.calls) == 2 * CALLS * THREADS
     for call in recorded.calls:
         if call.parent is None:
@@ -64,7 +64,7 @@ def test_threads_lose_no_call_and_nest_nothing() -> None:
             assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
 
 
-def test_interleaved_tasks_are_not_nested_into_each_other() -> None:
+def test_interleaved_tasks_do_not_nest_in_each_other() -> None:
     clock = FakeClock()
 
     @profiled("Work")
@@ -86,15 +86,15 @@ def test_interleaved_tasks_are_not_nested_into_each_other() -> None:
     assert (totals["Work"].calls, totals["Step"].calls, totals["Step"].elements) == (5, 15, 15)
     assert totals["Main"].self_ns == totals["Main"].total_ns == recorded.wall_ns == 30
     assert totals["Thread"].self_ns == 30
-    assert sorted(lane.calls for lane in recorded.lanes) == [1, 1, 2, 3, 4, 5, 6]
-    assert all(lane.self_ns <= recorded.wall_ns for lane in recorded.lanes)
+    assert sorted(each.calls for each in recorded.lanes) == [1, 1, 2, 3, 4, 5, 6]
+    assert all(each.self_ns <= recorded.wall_ns for each in recorded.lanes)
     for call in recorded.calls:
         parent = None if call.parent is None else recorded.calls[call.parent]
         assert (parent and parent.name) == ("Work" if call.name == "Step" else None)
         assert parent is None or parent.lane == call.lane
 
 
-def test_tasks_have_lanes_even_if_asyncio_came_late() -> None:
+def test_tasks_are_split_even_if_asyncio_is_imported_late() -> None:
     script = """
 import sys
 from pytest_flamegate.bricks import BrickProfiler, brick
@@ -110,7 +110,7 @@ with BrickProfiler() as profiler:
         await asyncio.gather(work(), work())
     asyncio.run(main())
 assert not any(finder is profiler for finder in sys.meta_path)
-print([(lane.calls) for lane in profiler.recorded().lanes], profiler.recorded().unended)
+print([each.calls for each in profiler.recorded().lanes], profiler.recorded().unended)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -118,7 +118,7 @@ print([(lane.calls) for lane in profiler.recorded().lanes], profiler.recorded().
     assert done.stdout == "[1, 1, 1] 0\n"
 
 
-def test_many_tasks_and_threads_are_summed_up_when_they_end() -> None:
+def test_ended_tasks_and_threads_are_summed() -> None:
     async def work() -> None:
         with brick("Work", elements=2):
             start("Open")
@@ -135,18 +135,18 @@ def test_many_tasks_and_threads_are_summed_up_when_they_end() -> None:
             thread.start()
             thread.join()
         assert profiler._recording is not None
-        assert len(profiler._recording.lanes()) <= 130
+        assert len(profiler._recording.list_clocks()) <= 130
     recorded = profiler.recorded()
     assert [(t.name, t.calls, t.elements) for t in recorded.totals] == [
         ("Thread", 100, 0),
         ("Work", 500, 1_000),
     ]
-    assert (sum(lane.calls for lane in recorded.lanes), recorded.unended) == (600, 500)
+    assert (sum(each.calls for each in recorded.lanes), recorded.unended) == (600, 500)
 
 
 @pytest.mark.parametrize("sync", ["none", "immediate"])
-def test_a_lane_that_ended_is_gone_on_with_by_the_next(sync: Sync) -> None:
-    """Work one after the other is one lane's, as if one thread had done it."""
+def test_number_of_an_ended_thread_is_reused(sync: Sync) -> None:
+    """Threads one after the other count as one."""
     clock = FakeClock()
 
     async def work() -> None:
@@ -170,14 +170,14 @@ def test_a_lane_that_ended_is_gone_on_with_by_the_next(sync: Sync) -> None:
             thread.join()
         asyncio.run(main())
     recorded = profiler.recorded()
-    # Each task is in its brick while the other works, too.
+    # Each task is in its brick also while the other works.
     assert len(recorded.lanes) == 2
-    assert sum(lane.calls for lane in recorded.lanes) == 700
+    assert sum(each.calls for each in recorded.lanes) == 700
     assert recorded.wall_ns == 1_700
-    assert [lane.self_ns for lane in recorded.lanes] == [900 + 200 * 3, 200 * 3]
+    assert [each.self_ns for each in recorded.lanes] == [900 + 200 * 3, 200 * 3]
 
 
-def test_threads_side_by_side_have_lanes_of_their_own_among_those_that_ended() -> None:
+def test_threads_side_by_side_keep_numbers_of_their_own() -> None:
     started, over = threading.Barrier(4), threading.Event()
 
     def works() -> None:
@@ -196,13 +196,13 @@ def test_threads_side_by_side_have_lanes_of_their_own_among_those_that_ended() -
             over.set()
             for thread in threads:
                 thread.join()
-    assert [lane.calls for lane in profiler.recorded().lanes] == [3, 3, 3]
+    assert [each.calls for each in profiler.recorded().lanes] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("x" * 300, "x" * 256), ("", "unnamed"), ("\ud800", r"\ud800")]
+    ("name", "recorded"), [("x" * 300, "x" * 256), ("", "unnamed"), ("\ud800", r"\ud800")]
 )
-def test_a_lane_has_a_name_that_can_be_told(name: str, told: str) -> None:
+def test_name_of_a_thread_is_valid(name: str, recorded: str) -> None:
     def work() -> None:
         threading.current_thread().name = name
         stop(start("A"))
@@ -211,11 +211,11 @@ def test_a_lane_has_a_name_that_can_be_told(name: str, told: str) -> None:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert [lane.name for lane in profiler.recorded().lanes] == [told]
+    assert [each.name for each in profiler.recorded().lanes] == [recorded]
 
 
 @pytest.mark.parametrize("form", ["handle", "block"])
-def test_an_end_in_another_thread_is_refused_and_counted_as_unended(form: str) -> None:
+def test_end_in_another_thread_raises(form: str) -> None:
     clock = FakeClock()
     with BrickProfiler(clock=clock) as profiler, ThreadPoolExecutor(1) as pool, brick("Around"):
         scope = brick("A")
@@ -226,21 +226,21 @@ def test_an_end_in_another_thread_is_refused_and_counted_as_unended(form: str) -
             if form == "handle"
             else pool.submit(scope.__exit__, *[None] * 3)
         )
-        with pytest.raises(UsageError, match=r"E_BRICK_LANE.*MainThread"):
+        with pytest.raises(UsageError, match=r"E_BRICK_END.*MainThread"):
             end.result()
     recorded = profiler.recorded()
     assert {n: t.self_ns for n, t in by_name(recorded).items()} == {"Around": 7}
     assert recorded.unended == 1
 
 
-def test_an_end_in_another_task_is_refused() -> None:
+def test_end_in_another_task_raises() -> None:
     async def main() -> None:
         handle = start("A")
 
         async def ends() -> None:
             stop(handle)
 
-        with pytest.raises(UsageError, match="E_BRICK_LANE"):
+        with pytest.raises(UsageError, match="E_BRICK_END"):
             await asyncio.create_task(ends())
         stop(handle)
 
@@ -249,7 +249,7 @@ def test_an_end_in_another_task_is_refused() -> None:
     assert by_name(profiler.recorded())["A"].calls == 1
 
 
-def test_interleaved_generators_are_told_by_name() -> None:
+def test_interleaved_generators_raise() -> None:
     def values(name: str) -> Iterator[int]:
         with brick(name):
             yield 1
@@ -260,7 +260,7 @@ def test_interleaved_generators_are_told_by_name() -> None:
         next(first)
         next(second)
         next(first)
-        with pytest.raises(UsageError, match=r"E_BRICK_ORDER.*generator"):
+        with pytest.raises(UsageError, match=r"E_BRICK_END.*generator"):
             next(second)
     recorded = profiler.recorded()
     assert ([t.name for t in recorded.totals], recorded.unended) == (["A"], 1)

@@ -1,0 +1,207 @@
+"""Sums over the calls of a brick, and the buffer of the last single calls."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from itertools import count
+from struct import Struct
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_flamegate.bricks.marks import invalid_count_error
+from pytest_flamegate.bricks.record import MAX_COUNT, BrickCall, BrickTotals, find_bucket
+
+if TYPE_CHECKING:
+    from array import array
+
+    from numpy.typing import NDArray
+
+    from pytest_flamegate.bricks.record import Category, Phase, Provenance
+
+    CallKey = tuple[str, int | None, Phase, int]
+
+
+# Serial number, its parent's, start, end, self time, elements, bytes, key, kernel.
+_ROW = Struct("=qqqqqqqII")
+_LOW_BITS = 52 - 6
+
+
+class CallBuffer:
+    """The last ``size`` calls that ended, of all threads, 64 bytes each."""
+
+    def __init__(self, size: int) -> None:
+        self.serials = count(1)
+        self._size = size
+        self._lock = Lock()
+        self._rows = bytearray()
+        self._calls = 0
+        self._keys: dict[CallKey, int] = {}
+        self._kernels: dict[str, int] = {}
+
+    def append(
+        self,
+        key: CallKey,
+        extra: tuple[Any, ...],
+        start_ns: int,
+        end_ns: int,
+        self_ns: int,
+        elements: int,
+    ) -> None:
+        """Store a call; ``key`` is name, layer, phase and thread, ``extra`` that of its scope."""
+        size, _, kernel, serial, parent = extra
+        with self._lock:
+            row = _ROW.pack(
+                serial,
+                parent,
+                start_ns,
+                end_ns,
+                self_ns,
+                min(elements, MAX_COUNT),
+                min(size, MAX_COUNT),
+                self._keys.setdefault(key, len(self._keys)),
+                self._kernels.setdefault(kernel, len(self._kernels)),
+            )
+            offset = self._calls % self._size * _ROW.size
+            self._rows[offset : offset + _ROW.size] = row
+            self._calls += 1
+
+    def list_calls(self) -> tuple[BrickCall, ...]:
+        """Return the calls in the order in which they began.
+
+        ``parent`` is None if the call around it is no longer in the buffer.
+        """
+        with self._lock:
+            rows = sorted(_ROW.iter_unpack(self._rows))
+            keys, kernels = list(self._keys), list(self._kernels)
+        index = {row[0]: number for number, row in enumerate(rows)}
+        return tuple(
+            _build_call(row, keys[row[7]], kernels[row[8]], index.get(row[1])) for row in rows
+        )
+
+
+def _build_call(row: tuple[int, ...], key: CallKey, kernel: str, parent: int | None) -> BrickCall:
+    name, layer, phase, thread = key
+    _, _, start_ns, end_ns, self_ns, elements, size, *_ = row
+    return BrickCall(
+        name=name,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        self_ns=self_ns,
+        layer=layer,
+        phase=phase,
+        lane=thread,
+        parent=parent,
+        elements=elements,
+        bytes=size,
+        kernel=kernel,
+    )
+
+
+def check_counts(name: str, elements: int, size: int, flops: int) -> None:
+    """Raise ``UsageError`` ``E_BRICK_ARGUMENT`` unless all are counts of 63 bits."""
+    try:
+        counts = [operator.index(value) for value in (elements, size, flops)]
+    except TypeError:
+        raise invalid_count_error(name) from None
+    if min(counts) < 0 or max(counts) > MAX_COUNT:
+        raise invalid_count_error(name)
+
+
+class CallSums:
+    """Sums over calls. Times are nanoseconds; ``durations`` counts calls by bucket.
+
+    ``went_back`` is True once a call took less than no time.
+    """
+
+    __slots__ = (
+        "bytes",
+        "calls",
+        "durations",
+        "elements",
+        "flops",
+        "latency_ns",
+        "max_ns",
+        "min_ns",
+        "self_ns",
+        "total_ns",
+        "went_back",
+    )
+
+    def __init__(self) -> None:
+        self.calls = self.total_ns = self.self_ns = self.max_ns = 0
+        self.elements = self.bytes = self.flops = self.latency_ns = 0
+        self.went_back = False
+        self.min_ns: int | None = None
+        self.durations: Counter[int] = Counter()
+
+    def add_log(self, leaves: array[int], nested: array[int], *, is_recursive: bool) -> None:
+        """Add durations as a ``CallLog`` holds them."""
+        if leaves:
+            self._add(np.frombuffer(leaves, np.int64), 0, 0, is_recursive)
+        if nested:
+            child, duration = np.frombuffer(nested, np.int64).reshape(-1, 2).T
+            self._add(duration, int(child.sum()), int((duration - child).min()), is_recursive)
+
+    def _add(
+        self, durations_ns: NDArray[np.int64], child_ns: int, least_self_ns: int, is_recursive: bool
+    ) -> None:
+        least = int(durations_ns.min())
+        if least < 0 or least_self_ns < 0:
+            self.went_back = True
+            return
+        total = int(durations_ns.sum())
+        self.calls += len(durations_ns)
+        # The time of a brick within itself is already in its outermost call.
+        self.total_ns += 0 if is_recursive else total
+        self.self_ns += total - child_ns
+        self.min_ns = least if self.min_ns is None else min(self.min_ns, least)
+        self.max_ns = max(self.max_ns, int(durations_ns.max()))
+        # Exponent and first six bits of fraction of a double: no bucket is narrower than that.
+        tops = durations_ns.astype(np.float64).view(np.int64) >> _LOW_BITS
+        first = int(tops.min())
+        counts = np.bincount(tops - first)
+        for top in np.flatnonzero(counts):
+            edge = np.array(int(top) + first << _LOW_BITS).view(np.float64)
+            self.durations[find_bucket(int(edge))] += int(counts[top])
+
+    def merge(self, other: CallSums) -> None:
+        """Add the sums of ``other``."""
+        for name in ("calls", "total_ns", "self_ns", "elements", "bytes", "flops", "latency_ns"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        known = [value for value in (self.min_ns, other.min_ns) if value is not None]
+        self.min_ns = min(known, default=None)
+        self.max_ns = max(self.max_ns, other.max_ns)
+        self.went_back |= other.went_back
+        self.durations.update(other.durations)
+
+    def build_totals(
+        self,
+        name: str,
+        layer: int | None,
+        phase: Phase,
+        category: Category,
+        provenance: Provenance,
+    ) -> BrickTotals:
+        """Return the sums as data. ``UsageError`` ``E_BRICK_ARGUMENT`` if one is no count."""
+        # The fast path takes counts as they come, and a sum may exceed 63 bits.
+        check_counts(name, self.elements, self.bytes, self.flops)
+        return BrickTotals(
+            name=name,
+            category=category,
+            calls=self.calls,
+            total_ns=self.total_ns,
+            self_ns=self.self_ns,
+            min_ns=self.min_ns or 0,
+            max_ns=self.max_ns,
+            layer=layer,
+            phase=phase,
+            elements=int(self.elements),
+            bytes=int(self.bytes),
+            flops=int(self.flops),
+            durations={str(number): self.durations[number] for number in sorted(self.durations)},
+            latency_ns=self.latency_ns,
+            provenance=provenance,
+        )
