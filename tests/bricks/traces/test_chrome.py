@@ -162,7 +162,7 @@ def test_a_kernel_without_a_launch_is_a_name(shape: Any) -> None:
     ("data", "words"),
     [
         (made.TORCH[:-400], "no JSON"),
-        (chrome(event("a", 0, -1)), "lasts"),
+        (chrome(event("a", 0, -1)), "duration"),
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
         (chrome(*(event("a", 0, 1) for _ in range(3000))), "open at once"),
