@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with terminable(), system_errors():
             return int(parsed.run(parsed))
     except FlamegateError as error:
-        from pytest_flamegate.commands.common import harmless
+        from pytest_flamegate.commands.common import escape_controls as harmless
 
         told = harmless(f"{error.code}: {error.problem}\n{error.remedy}")
         print(told, file=sys.stderr)  # noqa: T201

@@ -19,12 +19,12 @@ from pytest_flamegate.config.marker import (
     is_marked,
     takes_fixture,
 )
-from pytest_flamegate.config.options import KNOBS, is_on
+from pytest_flamegate.config.options import OPTIONS, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_flamegate.config.options import Knob
+    from pytest_flamegate.config.options import Option
 
 
 OFF = "needs --flamegate"
@@ -34,7 +34,7 @@ _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare every knob, as an option, an ini key or both."""
     group = parser.getgroup("flamegate", "performance gate for LLM inference")
-    for knob in KNOBS:
+    for knob in OPTIONS:
         if knob.option:
             _add_option(group, knob)
         if knob.ini:
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.pluginmanager.has_plugin(HOSTED):
         return  # this very process is being measured
-    if is_on(config):
+    if is_enabled(config):
         from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
 
         config.pluginmanager.register(Gatekeeper(config), "flamegate-gatekeeper")
@@ -114,7 +114,7 @@ def flamegate(request: pytest.FixtureRequest) -> Any:
     return gatekeeper.gate_for(request.node)
 
 
-def _add_option(group: pytest.OptionGroup, knob: Knob) -> None:
+def _add_option(group: pytest.OptionGroup, knob: Option) -> None:
     if knob.kind == "flag":
         group.addoption(knob.flag, action="store_true", default=False, help=knob.help)
         return

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.child.sides import Sides
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import real
+from pytest_flamegate.core.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ class Relocator(MetaPathFinder):
         root = str(moved.parents[above - 1])
         if top_level and root not in self._roots:
             self._roots.append(root)
-        linked = self._sides.moved(real(origin))
+        linked = self._sides.moved(real_path(origin))
         for file in (moved, linked):
             if file is not None and file.is_file():
                 return self._file(spec, file)

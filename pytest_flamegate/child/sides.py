@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest_flamegate
-from pytest_flamegate.core.paths import real
+from pytest_flamegate.core.paths import real_path
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
@@ -34,7 +34,7 @@ class Sides:
     @classmethod
     def of(cls, project: Path, checkout: Path) -> Sides:
         """Take two directories as they were typed."""
-        return cls(real(project), real(checkout))
+        return cls(real_path(project), real_path(checkout))
 
     def swapped(self) -> Sides:
         """Return the way back."""
@@ -76,7 +76,7 @@ def relative_to(path: Path, top: Path) -> Path | None:
     A link inside ``top`` counts as lying there, wherever it leads.
     """
     if ".." in path.parts:
-        path = real(path.parent) / path.name
+        path = real_path(path.parent) / path.name
     where = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
     if os.path.realpath(where) == str(top):
         return Path()
@@ -91,7 +91,7 @@ def _directory(directory: str, top: str) -> str | None:
     for ancestor in (path, *path.parents):
         if os.path.realpath(ancestor) == top:
             return str(path.relative_to(ancestor))
-    followed = real(path)
+    followed = real_path(path)
     return str(followed.relative_to(top)) if followed.is_relative_to(top) else None
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from pytest_flamegate.receipt.artifacts import Shelves
+    from pytest_flamegate.receipt.artifacts import ArtifactStore
     from pytest_flamegate.receipt.types import Evidence
 
 
@@ -34,18 +34,20 @@ def add(subparsers: common.Subparsers) -> None:
     pruning.add_argument("--yes", action="store_true", help="remove them; else only list them")
     pruning.set_defaults(run=prune)
     for action in (listing, showing, accepting, pruning):
-        common.add_knobs(action, "dir", "config")
-    common.add_knobs(accepting, "update_in_ci")
+        common.add_options(action, "dir", "config")
+    common.add_options(accepting, "update_in_ci")
 
 
 def list_all(parsed: argparse.Namespace) -> int:
     """List every baseline, the unreadable ones with what is wrong with them."""
-    shelves = _shelves(parsed)
-    found = shelves.baselines()
+    artifacts = _artifacts(parsed)
+    found = artifacts.list_baselines()
     if not found:
-        common.say("no baselines; accept the first with: pytest --flamegate --flamegate-update")
+        common.print_text(
+            "no baselines; accept the first with: pytest --flamegate --flamegate-update"
+        )
     for machine, workload, directory in found:
-        common.say(f"{_visible(workload):<24} {_visible(machine):<28} {_line(directory)}")
+        common.print_text(f"{_visible(workload):<24} {_visible(machine):<28} {_line(directory)}")
     return 0
 
 
@@ -53,7 +55,7 @@ def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
     from pytest_flamegate.receipt.artifacts import PAGE
 
-    found = [entry for entry in _shelves(parsed).baselines() if entry[1] == parsed.workload]
+    found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == parsed.workload]
     if not found:
         raise UndecidedError(
             "E_NO_BASELINE",
@@ -62,10 +64,10 @@ def show(parsed: argparse.Namespace) -> int:
         )
     for machine, workload, directory in found:
         named = f"{_visible(workload)} on {_visible(machine)}"
-        common.say(f"{named}: {_line(directory)}\n{_visible(directory)}")
+        common.print_text(f"{named}: {_line(directory)}\n{_visible(directory)}")
         page = directory / PAGE
         if page.is_file():
-            common.say(read_bounded(page, EVIDENCE_MAX_BYTES).decode("utf-8", "replace"))
+            common.print_text(read_bounded(page, EVIDENCE_MAX_BYTES).decode("utf-8", "replace"))
     return 0
 
 
@@ -76,8 +78,8 @@ def accept(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.run.publish import Keeper
 
     parsed.update = True  # what it is, and so refused under CI
-    shelves = _shelves(parsed)
-    latest = sorted(path.parent.name for path in shelves.root.glob(f"latest/*/{RECEIPT}"))
+    artifacts = _artifacts(parsed)
+    latest = sorted(path.parent.name for path in artifacts.root.glob(f"latest/*/{RECEIPT}"))
     wanted = parsed.workloads or latest
     if not wanted:
         raise UndecidedError(
@@ -90,15 +92,16 @@ def accept(parsed: argparse.Namespace) -> int:
             f"There are: {', '.join(latest) or 'none'}.",
         )
     for name in wanted:
-        files, evidence = _honest(name, shelves.latest(name))
-        placed = Keeper(shelves, machine_id(evidence.machine)).accept(name, files, evidence)
-        common.say("\n".join((f"accepted {name}: {placed.path}", *placed.warnings)))
+        files, evidence = _honest(name, artifacts.latest_directory(name))
+        placed = Keeper(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
+        common.print_text("\n".join((f"accepted {name}: {placed.path}", *placed.warnings)))
     return 0
 
 
 def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
-    from pytest_flamegate.receipt.artifacts import EVIDENCE, FILES, FOLDED, RECEIPT
+    from pytest_flamegate.receipt.artifacts import BASELINE_FILES as FILES
+    from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT
     from pytest_flamegate.receipt.compose import decode_evidence
     from pytest_flamegate.receipt.verify import verify_receipt
 
@@ -134,24 +137,24 @@ def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
     from pytest_flamegate.child.embedded.workloads import embedded_workloads
 
-    settings = common.settings_of(parsed)
-    shelves = _shelves(parsed)
-    known = {workload.name for workload in common.declared(settings)}
+    settings = common.read_settings(parsed)
+    artifacts = _artifacts(parsed)
+    known = {workload.name for workload in common.read_workloads(settings)}
     known |= {workload.name for workload in embedded_workloads(settings.root)}
     stale = [
         entry
-        for entry in shelves.baselines()
+        for entry in artifacts.list_baselines()
         if entry[1] not in known and not _made_by_a_test(entry[2])
     ]
     for _, workload, directory in stale:
         if parsed.yes:
-            shelves.remove(directory)
+            artifacts.remove_baseline(directory)
         told = f"{_visible(workload)}: {_visible(directory)}"
-        common.say(f"{'removed' if parsed.yes else 'would remove'} {told}")
+        common.print_text(f"{'removed' if parsed.yes else 'would remove'} {told}")
     if not stale:
-        common.say("nothing to prune: every baseline belongs to a workload that there is")
+        common.print_text("nothing to prune: every baseline belongs to a workload that there is")
     elif not parsed.yes:
-        common.say("say --yes to remove them")
+        common.print_text("say --yes to remove them")
     return 0
 
 
@@ -162,10 +165,10 @@ def _visible(name: object) -> str:
     return visible(str(name), 1000)
 
 
-def _shelves(parsed: argparse.Namespace) -> Shelves:
-    from pytest_flamegate.receipt.artifacts import Shelves
+def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
+    from pytest_flamegate.receipt.artifacts import ArtifactStore
 
-    return Shelves(common.settings_of(parsed).directory)
+    return ArtifactStore(common.read_settings(parsed).directory)
 
 
 def _made_by_a_test(directory: Path) -> bool:

@@ -53,10 +53,10 @@ def run(parsed: argparse.Namespace) -> int:
     else:
         text = _text(open_graph(parsed.path), parsed.shape)
     if parsed.output is None:
-        common.say(text)
+        common.print_text(text)
     else:
         store.write_atomic(parsed.output, f"{text}\n".encode())
-        common.say(str(parsed.output))
+        common.print_text(str(parsed.output))
     return 0
 
 
@@ -87,7 +87,7 @@ def _sums(path: Path) -> str:
         notes=found.notes,
         kernels=found.kernels,
         medians_us=found.medians_us,
-        width=common.width(),
+        width=common.terminal_width(),
     )
 
 

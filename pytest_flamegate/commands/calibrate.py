@@ -43,13 +43,13 @@ def add(subparsers: common.Subparsers) -> None:
         metavar="SECONDS",
         help="measuring time for each workload in seconds (default 180)",
     )
-    common.add_knobs(parser, "profiler", "config", "dir")
+    common.add_options(parser, "profiler", "config", "dir")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Calibrate the workloads; the refusal of every threshold that is too small ends it."""
-    from pytest_flamegate.commands.run import chosen
+    from pytest_flamegate.commands.run import choose_workloads as chosen
     from pytest_flamegate.core.progress import NoProgress, StreamProgress
     from pytest_flamegate.gate.calibration import MIN_POOL
     from pytest_flamegate.run.calibrate import BUDGET_S, PAIRS
@@ -57,11 +57,11 @@ def run(parsed: argparse.Namespace) -> int:
 
     pairs = round(_number("--pairs", parsed.pairs, PAIRS, MIN_POOL, 10_000, whole=True))
     budget_s = _number("--budget", parsed.seconds, BUDGET_S, *_BUDGET_S)
-    settings = common.settings_of(parsed)
-    workloads = chosen(common.declared(settings), parsed.workloads)
+    settings = common.read_settings(parsed)
+    workloads = chosen(common.read_workloads(settings), parsed.workloads)
     line = StreamProgress(sys.stderr)
     session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
-    session.shelves.probe()
+    session.artifacts.require_writable()
     try:
         refusals = [_one(session, workload, pairs, budget_s, line) for workload in workloads]
     finally:
@@ -106,13 +106,13 @@ def _one(
         session.settings.compare_budget_s,
         PAIRS_SHARE if profiler is not None else 1.0,
     )
-    shelves = session.shelves
-    placed = keep(shelves, calibration, **document(found))
+    artifacts = session.artifacts
+    placed = keep(artifacts, calibration, **document(found))
     for warning in placed.warnings:
         line.tell(warning)
     gates = aa_gates(calibration.differences, drop_pct, found.plan)
-    ledger.enter(shelves, calibration, drop_pct, gates)
-    known = load_ledger(shelves, line.tell)
+    ledger.enter(artifacts, calibration, drop_pct, gates)
+    known = load_ledger(artifacts, line.tell)
     bound = ledger_bound(known, calibration.machine_id, workload.name, drop_pct)
     told = [
         f"{workload.node_name} on {calibration.machine_id}",
@@ -123,7 +123,7 @@ def _one(
         _row("ledger", f"{ledger_words(bound)} at {drop_pct:g} %"),
         _row("kept in", relative(placed.path, session.settings.root)),
     ]
-    common.say("\n".join(told) + "\n")
+    common.print_text("\n".join(told) + "\n")
     return refusal(workload.name, found)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.config import settings
-from pytest_flamegate.config.options import KNOBS
-from pytest_flamegate.config.settings import Settings, under
+from pytest_flamegate.config.options import OPTIONS
+from pytest_flamegate.config.settings import Settings, resolve_path
 
 if TYPE_CHECKING:
     import argparse
@@ -27,9 +27,9 @@ Subparsers = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse keeps the type to itself."""
 
 
-def add_knobs(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Give ``parser`` the knobs called ``names``, without their ``flamegate`` prefix."""
-    for knob in KNOBS:
+    for knob in OPTIONS:
         if knob.name not in names:
             continue
         flag = "--" + knob.name.replace("_", "-")
@@ -41,17 +41,17 @@ def add_knobs(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(flag, metavar=knob.metavar, help=words, **optional)
 
 
-def settings_of(parsed: argparse.Namespace) -> Settings:
+def read_settings(parsed: argparse.Namespace) -> Settings:
     """Return the settings that the arguments, the environment and pytest's file give.
 
     As under pytest an argument counts before the environment, and that before the file; a
     path among the arguments starts here, one in the file at its root.
     """
-    root, values = settings.read(Path.cwd())
-    for knob in KNOBS:
+    root, values = settings.read_ini(Path.cwd())
+    for knob in OPTIONS:
         given = getattr(parsed, knob.name, None)
         if given and knob.name in ("config", "dir", "report"):
-            given = str(under(Path.cwd(), given, knob.name))
+            given = str(resolve_path(Path.cwd(), given, knob.name))
         if not given and knob.env:
             given = os.environ.get(knob.env)
         if given:
@@ -59,7 +59,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     return Settings.from_values(values, root=root)
 
 
-def declared(settings: Settings) -> tuple[Workload, ...]:
+def read_workloads(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads; the embedded ones where none are declared."""
     from pytest_flamegate.child.embedded.workloads import embedded_workloads
     from pytest_flamegate.engines.declare import find_file, read_file
@@ -69,17 +69,17 @@ def declared(settings: Settings) -> tuple[Workload, ...]:
     return found or embedded_workloads(settings.root, settings.thresholds)
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print to standard output; nothing where its reader (head, less) has seen enough.
 
     What the command does, and how it exits, is the same either way. What could steer the
     terminal is shown and not sent, whoever wrote it.
     """
     with _heard():
-        print(harmless(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201 - a command's words are its result
+        print(escape_controls(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201 - a command's words are its result
 
 
-def harmless(text: str, *, colour: bool = False) -> str:
+def escape_controls(text: str, *, colour: bool = False) -> str:
     """Return ``text`` with its lines, ``colour`` or not, and nothing else that is hidden."""
     if text.replace("\n", "").isprintable():
         return text
@@ -90,7 +90,7 @@ def harmless(text: str, *, colour: bool = False) -> str:
     return "".join(each if kept.fullmatch(each) else visible(each, len(each)) for each in parts)
 
 
-def put(data: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     """Write ``data`` to standard output as it is; as ``say`` where nobody reads on."""
     with _heard():
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def _heard() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def width() -> int:
+def terminal_width() -> int:
     """Return the width of the terminal, 100 where there is none."""
     import shutil
 

@@ -43,9 +43,9 @@ def run_diff_figures(parsed: argparse.Namespace) -> int:
         )
     compared = compare(_figures(parsed.before), _figures(parsed.after))
     if parsed.format == "json":
-        common.say(json.dumps(compared_document(compared), indent=2, allow_nan=False))
+        common.print_text(json.dumps(compared_document(compared), indent=2, allow_nan=False))
     else:
-        common.say(compared_text(compared))
+        common.print_text(compared_text(compared))
     if compared.differing and not parsed.anyway:
         first, more = compared.differing[0], len(compared.differing) - 1
         others = f" So it is with {more} more." if more else ""
@@ -64,7 +64,7 @@ def run_diff_figures(parsed: argparse.Namespace) -> int:
 
 
 def _is_imported(path: Path) -> bool:
-    from pytest_flamegate.core.json import RECEIPT_MAX_BYTES, loads
+    from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES, loads
     from pytest_flamegate.receipt.imports import is_imported
 
     if not is_file(path) or path.suffix != ".json" or path.name in _RUNS:
@@ -98,7 +98,7 @@ def _result(path: Path) -> Path:
 
 def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
     from pytest_flamegate.receipt.compose import decode_evidence
     from pytest_flamegate.receipt.imports import decode_imported
     from pytest_flamegate.receipt.imports.document import seen_figures
@@ -176,13 +176,13 @@ def run(parsed: argparse.Namespace) -> int:
             "notes": [note] if note else [],
             "written": [str(path) for path in written],
         }
-        common.say(json.dumps(told, indent=2, allow_nan=False))
+        common.print_text(json.dumps(told, indent=2, allow_nan=False))
     else:
-        common.say(difference_text(found, colour=sys.stdout.isatty()))
+        common.print_text(difference_text(found, colour=sys.stdout.isatty()))
         if note:
-            common.say(f"  other work  {note}")
+            common.print_text(f"  other work  {note}")
         for path in written:
-            common.say(str(path))
+            common.print_text(str(path))
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.text import escape_name
 
 if TYPE_CHECKING:
     from pytest_flamegate.profile.profilers.base import Probe, Setup
@@ -35,7 +35,7 @@ def run(_: argparse.Namespace) -> int:
     from pytest_flamegate.profile.profilers.errors import read_permissions
 
     machine = identity()
-    common.say(
+    common.print_text(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
@@ -43,10 +43,10 @@ def run(_: argparse.Namespace) -> int:
     probes = {each.name: each.probe() for each in made}
     for probe in probes.values():
         for line in _probe_lines(probe):
-            common.say(line)
+            common.print_text(line)
     for line in _counts_lines(probe_callgrind()):
-        common.say(line)
-    common.say(f"{'allowed':<14} {read_permissions().words}")
+        common.print_text(line)
+    common.print_text(f"{'allowed':<14} {read_permissions().words}")
     for name, good, words in (
         *_clocks(),
         _gpu(),
@@ -56,13 +56,13 @@ def run(_: argparse.Namespace) -> int:
         *_found(),
         _signing(),
     ):
-        common.say(f"{name:<10} {_GOOD if good else _BAD}  {words}")
+        common.print_text(f"{name:<10} {_GOOD if good else _BAD}  {words}")
     for kind, setup in (
         ("Python engines (the embedded one too)", Setup()),
         ("native commands", Setup(python_engine=False)),
     ):
         for line in _chosen(setup, probes):
-            common.say(f"{kind}: {line}")
+            common.print_text(f"{kind}: {line}")
     return 0 if any(probe.usable for probe in probes.values()) else 5
 
 
@@ -93,7 +93,7 @@ def _places() -> list[tuple[str, bool, str]]:
     """Say whether recordings and artifacts can be written, and how much room there is."""
     from pytest_flamegate.profile.profilers.jitdump import DIRECTORY
 
-    artifacts = common.settings_of(argparse.Namespace()).directory
+    artifacts = common.read_settings(argparse.Namespace()).directory
     places = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]
     if sys.version_info >= (3, 13):
         places.append(("jitdump", DIRECTORY))  # CPython writes there what perf needs
@@ -108,8 +108,8 @@ def _place(path: Path) -> tuple[bool, str]:
             file.write(b"0" * 4096)
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return False, f"{escape(str(path), 300)} cannot be written: {error.strerror or error}"
-    return True, f"{escape(str(path), 300)}, {free / 2**30:.1f} GiB free"
+        return False, f"{escape_name(str(path), 300)} cannot be written: {error.strerror or error}"
+    return True, f"{escape_name(str(path), 300)}, {free / 2**30:.1f} GiB free"
 
 
 def _probe_lines(probe: Probe) -> list[str]:
@@ -141,9 +141,9 @@ def _clocks() -> list[tuple[str, bool, str]]:
 
     from pytest_flamegate.core import clocks
 
-    reading = clocks.read(os.getpid())
+    reading = clocks.read_clocks(os.getpid())
     delay = reading.run_delay_ns is not None
-    pressure = clocks.cpu_pressure_pct()
+    pressure = clocks.read_cpu_pressure_pct()
     linux = sys.platform == "linux"
     return [
         (
@@ -179,7 +179,7 @@ def _gpu() -> tuple[str, bool, str]:
         return "gpu", False, "no NVIDIA device: receipts say cpu"
     if missing is not None:
         return "gpu", False, f"{missing} Receipts say cpu; pip install 'pytest-flamegate[gpu]'"
-    names = ", ".join(escape(device.name, 80) for device in seen.devices)
+    names = ", ".join(escape_name(device.name, 80) for device in seen.devices)
     return "gpu", True, f"{names}, driver {seen.kernel_driver}"
 
 
@@ -206,21 +206,22 @@ def _model() -> tuple[str, bool, str]:
 def _found() -> list[tuple[str, bool, str]]:
     """Say what a workload takes that uses {model} and {tokenizer} and names neither."""
     from pytest_flamegate.core.errors import FlamegateError
-    from pytest_flamegate.core.paths import shown
-    from pytest_flamegate.models.discover import find_model, find_tokenizer, glance
+    from pytest_flamegate.core.paths import path_text as shown
+    from pytest_flamegate.models.discover import describe_model as glance
+    from pytest_flamegate.models.discover import find_model, find_tokenizer
 
-    directory = common.settings_of(argparse.Namespace()).root
+    directory = common.read_settings(argparse.Namespace()).root
     lines = []
     model = None
     try:
         model = find_model(None, directory)
-        told = f"{escape(shown(model), 300)} ({glance(model)}) where none is declared"
+        told = f"{escape_name(shown(model), 300)} ({glance(model)}) where none is declared"
         lines.append(("{model}", True, told))
     except FlamegateError as error:
         lines.append(("{model}", False, str(error)))
     try:
         tokenizer = find_tokenizer(directory, model)
-        lines.append(("{tokenizer}", True, escape(shown(tokenizer), 300)))
+        lines.append(("{tokenizer}", True, escape_name(shown(tokenizer), 300)))
     except FlamegateError as error:
         lines.append(("{tokenizer}", False, str(error)))
     return lines

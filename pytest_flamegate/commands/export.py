@@ -48,8 +48,8 @@ def run(parsed: argparse.Namespace) -> int:
     opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
     data = export_profile(opened.profile, parsed.format, opened.name)
     if parsed.output is None:
-        common.put(data)
+        common.write_bytes(data)
     else:
         store.write_atomic(parsed.output, data)
-        common.say(str(parsed.output))
+        common.print_text(str(parsed.output))
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import gate_all, worst
+from pytest_flamegate.commands.run import gate_all, worst_exit_code
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def add(subparsers: common.Subparsers) -> None:
     parser.add_argument(
         "output", nargs="?", type=Path, default=DEFAULT_DIRECTORY, metavar="OUTPUT_DIR"
     )
-    common.add_knobs(parser, "profiler", "budget", "config")
+    common.add_options(parser, "profiler", "budget", "config")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Measure both workloads and write their pictures; 0 where both came to be."""
-    settings = common.settings_of(parsed)
+    settings = common.read_settings(parsed)
     if settings.profiler == "none":
         raise UsageError(
             "E_NO_PROFILER",
@@ -66,11 +66,11 @@ def run(parsed: argparse.Namespace) -> int:
         failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
         for outcome in failed:
             for reason in outcome.verdict.reasons:
-                common.say(f"{outcome.workload.name}: {reason.code}: {reason.message}")
+                common.print_text(f"{outcome.workload.name}: {reason.code}: {reason.message}")
         written = [each for each in outcomes if each not in failed]
         for path in _write(written, parsed.output) if written else ():
-            common.say(str(path))
-    return worst(failed)
+            common.print_text(str(path))
+    return worst_exit_code(failed)
 
 
 def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> list[Workload]:
@@ -78,11 +78,17 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
     pair = [each for each in embedded_workloads(settings.root) if each.name in _PAIR]
     template = next(
-        (each for each in common.declared(settings) if any("{model}" in p for p in each.command)),
+        (
+            each
+            for each in common.read_workloads(settings)
+            if any("{model}" in p for p in each.command)
+        ),
         None,
     )
     if tokenizer and (template is None or not any("{tokenizer}" in p for p in template.command)):
-        common.say(f"TOKENIZER {tokenizer} is not used: the engine finds its own with the model")
+        common.print_text(
+            f"TOKENIZER {tokenizer} is not used: the engine finds its own with the model"
+        )
         tokenizer = None
     if model:
         model = os.path.relpath(model, settings.root)
@@ -99,7 +105,7 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.artifacts import INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph_markdown
@@ -121,7 +127,7 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     if _is_ours(directory / _GUIDE):
         files[_GUIDE] = guide.encode()
     else:
-        common.say(f"{directory / _GUIDE} is not a guide of ours, and was left as it is")
+        common.print_text(f"{directory / _GUIDE} is not a guide of ours, and was left as it is")
     for name, data in files.items():
         store.write_atomic(directory / name, data)
     return [directory / name for name in files]
@@ -132,7 +138,7 @@ def _is_ours(path: Path) -> bool:
     if not os.path.lexists(path):
         return True
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
     from pytest_flamegate.report.markdown import GUIDE_TITLE as TITLE
 
     try:

@@ -44,8 +44,8 @@ def run_import_results(
     files = {f"{each.result}.json": encode_imported(each, source) for each in results}
     _require_same_source(parsed, name, digest, files)
     directory = write(files, name, parsed)
-    common.say(imported_text(results))
-    common.say(str(directory))
+    common.print_text(imported_text(results))
+    common.print_text(str(directory))
     return 0
 
 
@@ -58,10 +58,10 @@ def _require_same_source(
     """
     from pytest_flamegate.commands.diff import results_in
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import RECEIPT_MAX_BYTES
+    from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES
     from pytest_flamegate.receipt.imports import decode_imported
 
-    directory = parsed.output or common.settings_of(parsed).directory / "imported" / name
+    directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
     for each in results_in(directory):
         if parsed.output is not None and each.name not in files:
             continue
@@ -101,7 +101,7 @@ def add(subparsers: common.Subparsers) -> None:
         metavar="DIR",
         help="where to write (default: .flamegate/imported/NAME)",
     )
-    common.add_knobs(parser, "dir")
+    common.add_options(parser, "dir")
     parser.set_defaults(run=run)
 
 
@@ -147,8 +147,8 @@ def _profile(data: bytes, parsed: argparse.Namespace) -> int:
         INTERACTIVE: page.encode(),
     }
     directory = _write(files, name, parsed)
-    common.say("\n".join(_told(profile)))
-    common.say(str(directory))
+    common.print_text("\n".join(_told(profile)))
+    common.print_text(str(directory))
     return 0
 
 
@@ -178,13 +178,13 @@ def _name(parsed: argparse.Namespace) -> str:
 
 
 def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
-    from pytest_flamegate.core.files import confined
+    from pytest_flamegate.core.files import require_confined as confined
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.artifacts import EVIDENCE, RECEIPT
 
     if parsed.output is None:
-        root = common.settings_of(parsed).directory
-        published = confined(root, store.inside(root / "imported", name))
+        root = common.read_settings(parsed).directory
+        published = confined(root, store.child_path(root / "imported", name))
         store.ensure_gitignore(root)
         store.publish(published, files)
         return published

@@ -25,7 +25,7 @@ def add(subparsers: common.Subparsers) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=DEFAULT, metavar="PATH", help=f"default: {DEFAULT}"
     )
-    common.add_knobs(parser, "dir")
+    common.add_options(parser, "dir")
     parser.set_defaults(run=run)
 
 
@@ -33,8 +33,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Write the page; 0 whatever the verdicts on it are."""
     from pytest_flamegate.run.report import of_directory, require_writable, write_report
 
-    settings = common.settings_of(parsed)
+    settings = common.read_settings(parsed)
     require_writable(parsed.output)
     write_report(parsed.output, of_directory(settings), settings)
-    common.say(str(parsed.output))
+    common.print_text(str(parsed.output))
     return 0

@@ -29,7 +29,7 @@ def add(subparsers: common.Subparsers) -> None:
         "file count as under pytest; its addopts do not.",
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
-    common.add_knobs(
+    common.add_options(
         parser,
         "update",
         "update_in_ci",
@@ -52,29 +52,31 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.run.present import brick_lines, show
     from pytest_flamegate.run.report import of_results, require_writable, write_report
 
-    settings = common.settings_of(parsed)
+    settings = common.read_settings(parsed)
     if settings.report is not None:
         # Said before the measuring, not after it.
         require_writable(settings.report)
-    outcomes = gate_all(settings, chosen(common.declared(settings), parsed.workloads))
+    outcomes = gate_all(
+        settings, choose_workloads(common.read_workloads(settings), parsed.workloads)
+    )
     shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
-            common.say(one.section + "\n")
+            common.print_text(one.section + "\n")
     table = summary(
         [one.row for one in shown],
         directory=relative(settings.directory / "latest", settings.root),
         accept=f"{run_command(settings)} --update" if any(map(_waits, outcomes)) else None,
-        width=common.width(),
+        width=common.terminal_width(),
         colour=sys.stdout.isatty(),
     )
     if settings.bricks is not None:
-        table += brick_lines(shown, width=common.width(), colour=sys.stdout.isatty())
-    common.say("\n".join(table))
+        table += brick_lines(shown, width=common.terminal_width(), colour=sys.stdout.isatty())
+    common.print_text("\n".join(table))
     if settings.report is not None:
         write_report(settings.report, of_results(shown, settings), settings)
-        common.say(f"report: {relative(settings.report, settings.root)}")
-    return worst(outcomes)
+        common.print_text(f"report: {relative(settings.report, settings.root)}")
+    return worst_exit_code(outcomes)
 
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
@@ -84,7 +86,7 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
 
     line = StreamProgress(sys.stderr)
     session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
-    common.say(session.preamble(workloads))
+    common.print_text(session.preamble(workloads))
     try:
         return [session.gate(workload) for workload in workloads]
     finally:
@@ -92,12 +94,12 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
         session.close()
 
 
-def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
+def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
     """Return the workloads called ``names``, all where none is named.
 
     The name of a template stands for its variants; none is returned twice.
     """
-    from pytest_flamegate.engines.declare import named
+    from pytest_flamegate.engines.declare import find_workloads as named
 
     found = {name: named(known, name) for name in names}
     if unknown := [name for name in names if not found[name]]:
@@ -111,7 +113,7 @@ def chosen(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
     return list({each.name: each for name in names for each in found[name]}.values())
 
 
-def worst(outcomes: Sequence[Outcome]) -> int:
+def worst_exit_code(outcomes: Sequence[Outcome]) -> int:
     """Return the exit code that says most: regressed, refused, misused, failed, undecided, good."""
     codes = {outcome.exit_code for outcome in outcomes if outcome.accepted is None}
     return next((code for code in _SEVERITY if code in codes), 0)

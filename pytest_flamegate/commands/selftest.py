@@ -49,7 +49,7 @@ def add(subparsers: common.Subparsers) -> None:
         "--extra", metavar="25%", default=_EXTRA, help=f"how much slower (default {_EXTRA})"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    common.add_knobs(parser, "profiler", "budget", "config")
+    common.add_options(parser, "profiler", "budget", "config")
     parser.set_defaults(run=run)
 
 
@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.run.instruments import Instruments
     from pytest_flamegate.run.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
 
-    settings = common.settings_of(parsed)
+    settings = common.read_settings(parsed)
     if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
         settings = replace(settings, compare_budget_s=BUDGET_S)
     asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
@@ -75,20 +75,20 @@ def run(parsed: argparse.Namespace) -> int:
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
         told = _document(bench, rows, seconds, status)
-        common.say(json.dumps(told, indent=2))
+        common.print_text(json.dumps(told, indent=2))
     else:
-        common.say("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
+        common.print_text("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
     return status
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
     from pytest_flamegate.child.embedded.workloads import embedded_workloads
-    from pytest_flamegate.commands.run import chosen
+    from pytest_flamegate.commands.run import choose_workloads as chosen
 
     embedded = embedded_workloads(settings.root, settings.thresholds)
     if parsed.workload is None:
         return chosen(embedded, [_DEFAULT])[0]
-    declared = common.declared(settings)
+    declared = common.read_workloads(settings)
     names = {workload.name for workload in declared}
     known = (*declared, *(each for each in embedded if each.name not in names))
     found = chosen(known, [parsed.workload])

@@ -62,16 +62,16 @@ def run_keygen(parsed: argparse.Namespace) -> int:
             )
     secret = passphrase(twice=True) if parsed.passphrase else _from_environment()
     key = keys.generate()
-    disk.create(private, key.pem(secret), mode=0o600)
+    disk.create_file(private, key.pem(secret), mode=0o600)
     try:
-        disk.create(public, key.public.pem, mode=0o644)
+        disk.create_file(public, key.public.pem, mode=0o644)
     except BaseException:
         private.unlink(missing_ok=True)
         raise
     sealed = "encrypted" if secret else "not encrypted"
-    common.say(f"private key  {private} ({sealed}; keep it secret, and out of git)")
-    common.say(f"public key   {public} (for verify-receipt --key)")
-    common.say(f"keyid        {key.public.keyid}")
+    common.print_text(f"private key  {private} ({sealed}; keep it secret, and out of git)")
+    common.print_text(f"public key   {public} (for verify-receipt --key)")
+    common.print_text(f"keyid        {key.public.keyid}")
     return 0
 
 
@@ -144,14 +144,14 @@ def run(parsed: argparse.Namespace) -> int:
         files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
         present = store.read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
         store.write_atomic(path, sign(files, key, present))
-    common.say(f"{path}\nsigned by {key.public.keyid}")
+    common.print_text(f"{path}\nsigned by {key.public.keyid}")
     return 0
 
 
 @contextmanager
 def _undisturbed(directory: Path) -> Iterator[None]:
     """Let no run replace ``directory`` and nobody else sign in it, by the lock that runs take."""
-    from pytest_flamegate.core.locks import directory_lock
+    from pytest_flamegate.core.locks import lock_directory as directory_lock
     from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
 
     above = directory.parent
@@ -168,7 +168,7 @@ def _private_key(path: Path) -> PrivateKey:
     pem = keys.read_pem(path)
     key = keys.load_private(pem, passphrase() if keys.is_encrypted(pem) else None)
     if path.stat().st_mode & 0o077:
-        common.say(f"note: others on this machine may use {path}; type: chmod 600 {path}")
+        common.print_text(f"note: others on this machine may use {path}; type: chmod 600 {path}")
     return key
 
 
@@ -213,6 +213,6 @@ def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
     store.write_atomic(output, statement.predicate(files) + b"\n")
     # A receipt may go by another name; the others stand beside it under their own.
     names = [receipt, *(receipt.with_name(name) for name, _ in statement.digests(files)[1:])]
-    common.say(f"subject-path={','.join(map(str, names))}")
-    common.say(f"predicate-type={statement.PREDICATE_TYPE}")
-    common.say(f"predicate-path={output}")
+    common.print_text(f"subject-path={','.join(map(str, names))}")
+    common.print_text(f"predicate-type={statement.PREDICATE_TYPE}")
+    common.print_text(f"predicate-path={output}")

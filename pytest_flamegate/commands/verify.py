@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="with --replay: run whatever program the receipt names",
     )
     parser.add_argument("--model", type=Path, metavar="PATH", help="with --replay: the model file")
-    common.add_knobs(parser, "budget", "config")
+    common.add_options(parser, "budget", "config")
 
 
 def checked(parsed: argparse.Namespace) -> None:
@@ -94,11 +94,11 @@ def answers(
     from pytest_flamegate.core.progress import NoProgress, StreamProgress
     from pytest_flamegate.run.replay import Replaying
 
-    settings = common.settings_of(parsed)
+    settings = common.read_settings(parsed)
     line = StreamProgress(sys.stderr)
     replaying = Replaying(
         root=settings.root,
-        declared=(*common.declared(settings), *embedded_workloads(settings.root)),
+        declared=(*common.read_workloads(settings), *embedded_workloads(settings.root)),
         budget_s=settings.budget_s,
         progress=line if sys.stderr.isatty() else NoProgress(),
         tell=line.tell,
@@ -223,7 +223,7 @@ def run(parsed: argparse.Namespace) -> int:
     for path, each in answers(parsed, verify) if parsed.replay else plain:
         results.append((path, each))
         if parsed.format == "text":
-            common.say(
+            common.print_text(
                 verification_text(
                     each.verification,
                     path=str(path),
@@ -234,13 +234,13 @@ def run(parsed: argparse.Namespace) -> int:
             )
     if parsed.format == "json":
         told = [{"path": str(path), **_document(each)} for path, each in results]
-        common.say(json.dumps(told, indent=2))
+        common.print_text(json.dumps(told, indent=2))
     elif len(results) > 1:
         codes = [each.exit_code(replay=parsed.replay) for _, each in results]
         refused = codes.count(ReceiptError.exit_code)
         undecided = len(codes) - codes.count(0) - refused
         open_ones = f", {undecided} not replayed" if undecided else ""
-        common.say(f"{codes.count(0)} accepted, {refused} refused{open_ones}")
+        common.print_text(f"{codes.count(0)} accepted, {refused} refused{open_ones}")
     return worst([each for _, each in results], replay=parsed.replay)
 
 

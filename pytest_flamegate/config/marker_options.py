@@ -59,7 +59,7 @@ class MarkerOptions:
         return cls(**given)
 
 
-def check(item: pytest.Item) -> None:
+def check_marker(item: pytest.Item) -> None:
     """Raise ``pytest.UsageError`` for a marker that is not understood or would do nothing."""
     if not is_marked(item):
         return

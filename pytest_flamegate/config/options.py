@@ -25,7 +25,7 @@ KERNEL_COMPARE_BUDGET_S = 20.0
 Kind = Literal["flag", "text", "number"]
 
 
-class Knob(NamedTuple):
+class Option(NamedTuple):
     """One setting. ``option`` and ``ini`` say where it can be given.
 
     ``bare`` is what the option means without a value, None where it needs one.
@@ -52,18 +52,18 @@ class Knob(NamedTuple):
         return "--" + self.ini_name.replace("_", "-")
 
 
-KNOBS = (
-    Knob("", "flag", "measure, write receipts, and gate the performance of LLM inference"),
-    Knob("update", "flag", "accept this run's honest measurements as the baseline", ini=False),
-    Knob("update_in_ci", "flag", "let --flamegate-update work under CI", ini=False),
-    Knob(
+OPTIONS = (
+    Option("", "flag", "measure, write receipts, and gate the performance of LLM inference"),
+    Option("update", "flag", "accept this run's honest measurements as the baseline", ini=False),
+    Option("update_in_ci", "flag", "let --flamegate-update work under CI", ini=False),
+    Option(
         "against",
         "text",
         "compare with that revision: build and run it and the working tree in interleaved pairs",
         None,
         "REV",
     ),
-    Knob(
+    Option(
         "profiler",
         "text",
         f"which profiler: {', '.join(PROFILERS)} (callgrind counts instructions beside what "
@@ -72,7 +72,7 @@ KNOBS = (
         "NAME",
         env="FLAMEGATE_PROFILER",
     ),
-    Knob(
+    Option(
         "budget",
         "number",
         f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g}; against a "
@@ -80,16 +80,16 @@ KNOBS = (
         None,
         "SECONDS",
     ),
-    Knob(
+    Option(
         "config",
         "text",
         "workload file (default: flamegate.toml, else pyproject.toml)",
         None,
         "PATH",
     ),
-    Knob("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
-    Knob("report", "text", "write all workloads of the run as one HTML page", None, "PATH"),
-    Knob(
+    Option("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
+    Option("report", "text", "write all workloads of the run as one HTML page", None, "PATH"),
+    Option(
         "bricks",
         "number",
         "clock the bricks that the engine marks, in processes of their own, and show the N that "
@@ -98,7 +98,7 @@ KNOBS = (
         "N",
         bare=DEFAULT_BRICKS,
     ),
-    Knob(
+    Option(
         "inject",
         "text",
         "falsification: make FRAME of the embedded engine or of a Python workload really do "
@@ -107,14 +107,14 @@ KNOBS = (
         "FRAME:+10%",
         ini=False,
     ),
-    Knob(
+    Option(
         "instructions",
         "flag",
         "count instructions with valgrind too, where it can: a warning says where it cannot",
         option=False,
     ),
-    Knob("strict", "flag", "undecided verdicts fail outside CI too", option=False),
-    Knob(
+    Option("strict", "flag", "undecided verdicts fail outside CI too", option=False),
+    Option(
         "share_drift",
         "text",
         "cost: a drifted share that costs no more passes when the whole got faster; "
@@ -122,20 +122,20 @@ KNOBS = (
         "cost",
         option=False,
     ),
-    Knob(
+    Option(
         "tokens_per_second",
         "text",
         'how much slower is allowed where a workload does not say: "5%"',
         option=False,
     ),
-    Knob(
+    Option(
         "hotspots",
         "text",
         "how far shares of the profile may drift where a workload does not say, in one line or "
         'one line a frame: "rms_norm=3pp, *=5pp"',
         option=False,
     ),
-    Knob(
+    Option(
         "peak_gflops",
         "number",
         "what this machine computes at most, in 10⁹ operations a second by the threads of a "
@@ -146,7 +146,7 @@ KNOBS = (
 )
 
 
-def _ini_value(config: pytest.Config, knob: Knob) -> Any:
+def _ini_value(config: pytest.Config, knob: Option) -> Any:
     """Return what the configuration file says; the ``pytest.UsageError`` names the key."""
     try:
         return config.getini(knob.ini_name)
@@ -163,12 +163,12 @@ def _ini_value(config: pytest.Config, knob: Knob) -> Any:
         ) from None
 
 
-def is_on(config: pytest.Config) -> bool:
+def is_enabled(config: pytest.Config) -> bool:
     """Whether this run gates: by ``--flamegate`` or its ini key."""
-    return bool(value(config, KNOBS[0]))
+    return bool(read_option(config, OPTIONS[0]))
 
 
-def value(config: pytest.Config, knob: Knob) -> Any:
+def read_option(config: pytest.Config, knob: Option) -> Any:
     """Return what was given for a knob: on the command line, in the environment, in a file."""
     if knob.option:
         given = config.getoption(knob.flag)

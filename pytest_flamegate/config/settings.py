@@ -16,17 +16,17 @@ from pytest_flamegate.config.options import (
     DEFAULT_BUDGET_S,
     KERNEL_BUDGET_S,
     KERNEL_COMPARE_BUDGET_S,
-    KNOBS,
+    OPTIONS,
     PROFILERS,
     SHARE_DRIFT,
-    Knob,
-    value,
+    Option,
+    read_option,
 )
-from pytest_flamegate.config.thresholds import DEFAULTS, hotspots_of, thresholds
+from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_hotspots, parse_thresholds
 from pytest_flamegate.config.workload import NAME as BENCHMARK
 from pytest_flamegate.config.workload import parse_injection
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.paths import is_file, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ _YES = frozenset({"y", "yes", "t", "true", "on", "1"})
 _NO = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
-def read(directory: Path) -> tuple[Path, dict[str, Any]]:
+def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
     """Return pytest's root for ``directory`` and what its file says, by the knobs' names.
 
     The root is ``directory`` itself where no file is found in it or above. Raises
@@ -100,12 +100,12 @@ def _ini(path: Path, text: str) -> Mapping[str, Any] | None:
 def _values(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         knob.name: _value(path, knob, table[knob.ini_name])
-        for knob in KNOBS
+        for knob in OPTIONS
         if knob.ini and knob.ini_name in table
     }
 
 
-def _value(path: Path, knob: Knob, given: object) -> object:
+def _value(path: Path, knob: Option, given: object) -> object:
     word = str(given).lower()
     if knob.kind == "flag" and word in _YES | _NO:
         return word in _YES
@@ -145,7 +145,7 @@ class Settings:
     bricks: int | None = None
     strict: bool = False
     share_drift: Literal["cost", "strict"] = "cost"
-    thresholds: Thresholds = DEFAULTS
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
     ci: bool = False
     peak_gflops: float | None = None
 
@@ -162,16 +162,16 @@ class Settings:
         A path on the command line starts where pytest was called, one in a
         configuration file at the root.
         """
-        values = {knob.name: value(config, knob) for knob in KNOBS}
+        values = {knob.name: read_option(config, knob) for knob in OPTIONS}
         for name in ("config", "dir", "report"):
             if given := config.getoption(f"--flamegate-{name}"):
-                values[name] = str(under(config.invocation_params.dir, given, name))
+                values[name] = str(resolve_path(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
     def from_values(cls, values: dict[str, Any], *, root: Path) -> Settings:
         """Check the values, however they were given; ``UsageError`` says which is wrong."""
-        ci = under_ci()
+        ci = is_ci()
         update = bool(values.get("update"))
         if update and ci and not values.get("update_in_ci"):
             raise UsageError(
@@ -202,7 +202,7 @@ class Settings:
         return cls(
             root=root,
             directory=_artifacts(root, values.get("dir") or ".flamegate"),
-            config=_existing(under(root, given, "config")) if given else None,
+            config=_existing(resolve_path(root, given, "config")) if given else None,
             profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
             budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
             compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
@@ -211,7 +211,7 @@ class Settings:
                 _budget(values.get("budget"), KERNEL_COMPARE_BUDGET_S),
             ),
             against=against,
-            report=under(root, values["report"], "report") if values.get("report") else None,
+            report=resolve_path(root, values["report"], "report") if values.get("report") else None,
             bricks=_bricks(values.get("bricks")),
             update=update,
             inject=parse_injection(values["inject"]) if values.get("inject") else None,
@@ -224,12 +224,12 @@ class Settings:
         )
 
 
-def under_ci() -> bool:
+def is_ci() -> bool:
     """Whether ``CI`` is set to something that means yes."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def under(root: Path, path: str, name: str) -> Path:
+def resolve_path(root: Path, path: str, name: str) -> Path:
     """Return ``path``, given for the knob ``name``, from ``root`` on; ``UsageError`` if it is none.
 
     A leading ``~`` is somebody's home.
@@ -247,8 +247,8 @@ def under(root: Path, path: str, name: str) -> Path:
 
 def _artifacts(root: Path, given: str) -> Path:
     """Return where artifacts go: a directory of its own, for git is told to ignore all in it."""
-    directory = under(root, given, "dir")
-    if real(root).is_relative_to(real(directory)):
+    directory = resolve_path(root, given, "dir")
+    if real_path(root).is_relative_to(real_path(directory)):
         raise UsageError(
             "E_BAD_OPTION",
             f"flamegate_dir is {given!r}, in which the project itself lies.",
@@ -276,8 +276,8 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> Any:
 
 
 def _thresholds(tokens_per_second: object, hotspots: Any) -> Thresholds:
-    table = hotspots_of(hotspots, "flamegate_hotspots") if hotspots else None
-    return thresholds(tokens_per_second or None, table, "flamegate_")
+    table = parse_hotspots(hotspots, "flamegate_hotspots") if hotspots else None
+    return parse_thresholds(tokens_per_second or None, table, "flamegate_")
 
 
 def _budget(value: object, default_s: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from pytest_flamegate.config.toml import known, told
+from pytest_flamegate.config.toml import format_value, require_known_keys
 from pytest_flamegate.config.workload import BrickBudget, Sampling, Thresholds
 from pytest_flamegate.core.errors import UsageError
 
@@ -32,13 +32,13 @@ def is_call_graph(text: str) -> bool:
     return found is not None and int(found[1]) <= MAX_STACK_BYTES and int(found[1]) % 8 == 0
 
 
-def sampling(table: Mapping[str, Any], where: str) -> Sampling:
+def parse_sampling(table: Mapping[str, Any], where: str) -> Sampling:
     """Return what ``table`` asks for; ``where`` names the workload.
 
     ``UsageError``: ``E_UNKNOWN_KEY``, ``E_BAD_VALUE``.
     """
     where = f"{where}, profile"
-    known(table, {field.name for field in fields(Sampling)}, where)
+    require_known_keys(table, {field.name for field in fields(Sampling)}, where)
     rate = table.get("rate_hz")
     # A rate of 0 would have py-spy wait for ever.
     if rate is not None and (type(rate) is not int or not 1 <= rate <= MAX_RATE_HZ):
@@ -60,21 +60,21 @@ def sampling(table: Mapping[str, Any], where: str) -> Sampling:
 
 
 def _refuse(where: str, key: str, value: object, remedy: str) -> NoReturn:
-    raise UsageError("E_BAD_VALUE", f"{where}: {key} is {told(value)}.", remedy)
+    raise UsageError("E_BAD_VALUE", f"{where}: {key} is {format_value(value)}.", remedy)
 
 
-DEFAULTS = Thresholds()
+DEFAULT_THRESHOLDS = Thresholds()
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|pp)\s*")
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms)\s*")
 _US = {"ns": 1e-3, "ms": 1e3}
 _BETWEEN_ENTRIES = re.compile(r"\n|,(?![^<(\[]*[>)\]])")
 
 
-def thresholds(
+def parse_thresholds(
     tokens_per_second: object,
     hotspots: object,
     prefix: str,
-    below: Thresholds = DEFAULTS,
+    below: Thresholds = DEFAULT_THRESHOLDS,
     bricks: object = None,
 ) -> Thresholds:
     """Return the thresholds of one layer over those of the layers ``below`` it.
@@ -89,7 +89,7 @@ def thresholds(
         if not isinstance(hotspots, Mapping):
             raise UsageError(
                 "E_BAD_THRESHOLD",
-                f"{prefix}hotspots is {told(hotspots)}, not a table of frames.",
+                f"{prefix}hotspots is {format_value(hotspots)}, not a table of frames.",
                 'Write hotspots = { "rms_norm" = "3pp", "*" = "5pp" }.',
             )
         named = {str(k): _figure(v, "pp", f"{prefix}hotspots.{k}") for k, v in hotspots.items()}
@@ -98,7 +98,7 @@ def thresholds(
     return Thresholds(drop_pct, shares_pp, budgets)
 
 
-def hotspots_of(text: str | list[str], key: str) -> dict[str, str]:
+def parse_hotspots(text: str | list[str], key: str) -> dict[str, str]:
     """Return the table that ``"rms_norm=3pp, *=5pp"`` writes in one text, or one line a frame.
 
     A comma within brackets belongs to the frame: ``std::map<int, int>::at = 3pp``.
@@ -112,7 +112,7 @@ def hotspots_of(text: str | list[str], key: str) -> dict[str, str]:
         elif entry.strip():
             raise UsageError(
                 "E_BAD_THRESHOLD",
-                f"{key} is {told(text)}.",
+                f"{key} is {format_value(text)}.",
                 "Write each frame once, with what is allowed: rms_norm=3pp, *=5pp.",
             )
     return table
@@ -124,7 +124,7 @@ def _budgets(
     if not isinstance(table, Mapping):
         raise UsageError(
             "E_BAD_THRESHOLD",
-            f"{prefix}bricks is {told(table)}, not a table of bricks.",
+            f"{prefix}bricks is {format_value(table)}, not a table of bricks.",
             'Write bricks = { RmsNorm = "1.5us", "*" = "15%" }.',
         )
     named = {str(name): _budget(value, str(name), prefix) for name, value in table.items()}
@@ -143,7 +143,7 @@ def _budget(value: object, name: str, prefix: str) -> BrickBudget:
     if not (figures and understood and name.strip()) or len(times) > most or len(others) > 1:
         raise UsageError(
             "E_BAD_THRESHOLD",
-            f"{where} is {told(value)}.",
+            f"{where} is {format_value(value)}.",
             'Write what every other brick may grow by: "15%".'
             if name == "*"
             else 'Name a brick, and write what one call may cost, "1.5us", how much its cost per '
@@ -166,7 +166,7 @@ def _figure(value: object, unit: str, where: str) -> float:
     if match is None or match[2] != unit or not 0 < float(match[1]) < 100:
         raise UsageError(
             "E_BAD_THRESHOLD",
-            f"{where} is {told(value)}.",
+            f"{where} is {format_value(value)}.",
             f'Write a figure above 0 and below 100 with its unit: "5{unit}".',
         )
     return float(match[1])

@@ -20,7 +20,7 @@ MAX_BYTES = 4 << 20
 _LONGEST_SHOWN = 80
 
 
-def read_bytes(path: Path) -> bytes:
+def read_toml_bytes(path: Path) -> bytes:
     """Return the content of ``path``; ``UsageError`` ``E_BAD_TOML`` where it cannot be read.
 
     A pipe is not waited for, and no more than ``MAX_BYTES`` are taken.
@@ -44,16 +44,16 @@ def _unreadable(path: Path, why: str) -> UsageError:
     )
 
 
-def frozen(value: object) -> object:
+def freeze(value: object) -> object:
     """Return the value with lists as tuples and tables as read-only views, all the way down."""
     if isinstance(value, list):
-        return tuple(map(frozen, value))
+        return tuple(map(freeze, value))
     if isinstance(value, dict):
-        return MappingProxyType({key: frozen(each) for key, each in value.items()})
+        return MappingProxyType({key: freeze(each) for key, each in value.items()})
     return value
 
 
-def parse(path: Path, data: bytes) -> dict[str, Any]:
+def parse_toml(path: Path, data: bytes) -> dict[str, Any]:
     """Return the document that ``data``, the content of ``path``, holds.
 
     ``UsageError`` ``E_BAD_TOML``, with line and column where the parser knows them.
@@ -77,7 +77,7 @@ def parse(path: Path, data: bytes) -> dict[str, Any]:
     raise UsageError("E_BAD_TOML", what, "Mend the file at that place.")
 
 
-def told(value: object) -> str:
+def format_value(value: object) -> str:
     """Return ``value`` as a message shows it: short, and never a failure of its own."""
     try:
         text = repr(value)
@@ -86,7 +86,7 @@ def told(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 
-def known(table: Mapping[str, Any], names: Collection[str], where: str) -> None:
+def require_known_keys(table: Mapping[str, Any], names: Collection[str], where: str) -> None:
     """Refuse a key that is none of ``names``: ``UsageError`` ``E_UNKNOWN_KEY``."""
     for key in table:
         if key not in names:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.paths import real
+from pytest_flamegate.core.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,12 +26,12 @@ of others.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def tells_of_writes(path: Path) -> bool:
+def tracks_all_writes(path: Path) -> bool:
     """Whether no write to ``path`` can leave its ctime as it was; False where that is unknown."""
-    return type_of(path) in _FAITHFUL
+    return file_system_of(path) in _FAITHFUL
 
 
-def type_of(path: Path) -> str | None:
+def file_system_of(path: Path) -> str | None:
     """Return the kernel's name of the file system that ``path`` lies on, links followed.
 
     None where the kernel does not say (anywhere but on Linux).
@@ -40,7 +40,7 @@ def type_of(path: Path) -> str | None:
         lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return None
-    place = real(path.absolute())
+    place = real_path(path.absolute())
     found: tuple[int, str] | None = None
     for line in lines:
         # … ID parent major:minor root MOUNT options [tags…] - TYPE source options
@@ -61,7 +61,7 @@ _MOST_BYTES = 1 << 20
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | os.O_RDONLY
 
 
-def directory() -> Path | None:
+def cache_directory() -> Path | None:
     """Return where such files are; None where the user has no such place."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     # As the XDG specification has it, a relative path counts for nothing.
@@ -71,15 +71,15 @@ def directory() -> Path | None:
     return Path(home, ".cache", "pytest-flamegate") if os.path.isabs(home) else None  # noqa: PTH117
 
 
-def find(file: str, line: re.Pattern[str], key: str) -> str | None:
+def read_cached(file: str, line: re.Pattern[str], key: str) -> str | None:
     """Return what ``file`` keeps for ``key``; ``line`` matches a key, a space and what is kept."""
-    where = directory()
+    where = cache_directory()
     return None if where is None else _lines(where / file, line).get(key)
 
 
-def keep(file: str, line: re.Pattern[str], key: str, kept: str) -> None:
+def write_cached(file: str, line: re.Pattern[str], key: str, kept: str) -> None:
     """Keep something, and of what was kept the latest; without a word where that is impossible."""
-    where = directory()
+    where = cache_directory()
     if where is None:
         return
     with suppress(OSError, ValueError):

@@ -42,7 +42,7 @@ class Interval:
         return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
 
 
-def total(intervals: Sequence[Interval]) -> Interval:
+def sum_intervals(intervals: Sequence[Interval]) -> Interval:
     """Return what several intervals spent together."""
     delays = [each.run_delay_ns for each in intervals]
     known = [delay for delay in delays if delay is not None]
@@ -57,14 +57,14 @@ _LINUX = sys.platform == "linux"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """One look at a process: monotonic time, its CPU time and its run delay, all in ns."""
 
     at_ns: int
     cpu_ns: int
     run_delay_ns: int | None
 
-    def until(self, later: Reading) -> Interval:
+    def until(self, later: ClockReading) -> Interval:
         """Return what was spent between this reading and a later one."""
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
@@ -73,7 +73,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class ProcessCounters:
     """Peak memory, bytes read, threads and context switches of a process; None where not told."""
 
     peak_rss_bytes: int | None = None
@@ -83,19 +83,19 @@ class Counters:
     involuntary_switches: int | None = None
 
 
-def read(pid: int) -> Reading:
+def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all its threads). Raises ``ProcessLookupError`` once it ended."""
-    return Reading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
+    return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
 
 
-def counters(pid: int) -> Counters:
+def read_counters(pid: int) -> ProcessCounters:
     """Read the counters of ``pid``; what the platform does not tell is None."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             switches = process.num_ctx_switches()
             status = Path(f"/proc/{pid}/status").read_text() if _LINUX else ""
-            return Counters(
+            return ProcessCounters(
                 peak_rss_bytes=_field(status, "VmHWM:") if _LINUX else process.memory_info().rss,
                 read_bytes=process.io_counters().read_chars if _LINUX else None,
                 threads=process.num_threads(),
@@ -103,7 +103,7 @@ def counters(pid: int) -> Counters:
                 involuntary_switches=switches.involuntary,
             )
     except (psutil.Error, OSError):
-        return Counters()
+        return ProcessCounters()
 
 
 def utc_now() -> str:
@@ -111,7 +111,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def started_ticks(pid: int) -> int | None:
+def read_start_ticks(pid: int) -> int | None:
     """Return the start time of ``pid`` in clock ticks since boot (Linux), else None.
 
     Some sandboxes tell 0 of every process, which is no start of any that is measured.
@@ -124,7 +124,7 @@ def started_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19]) or None
 
 
-def cpu_pressure_pct() -> float | None:
+def read_cpu_pressure_pct() -> float | None:
     """Return the share of the last 10 s in which some task waited for a CPU, in percent."""
     try:
         line = Path("/proc/pressure/cpu").read_text().splitlines()[0]

@@ -39,7 +39,7 @@ _TODO = {
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError within the block into a ToolError about ``path``."""
     try:
         yield
@@ -74,7 +74,7 @@ def read_at(directory: int | None, name: str, path: Path, limit: int) -> bytes:
         # A sparse file of a terabyte need not be read to be known as too large.
         return _read(descriptor, path, limit) if found.st_size <= limit else _too_large(path, limit)
     except (OSError, ValueError) as error:
-        raise cannot_read(path, error) from error
+        raise read_error(path, error) from error
     finally:
         if descriptor >= 0:
             close(descriptor)
@@ -109,7 +109,7 @@ def _too_large(path: Path, limit: int) -> NoReturn:
     )
 
 
-def cannot_read(path: Path, error: OSError | ValueError) -> FlamegateError:
+def read_error(path: Path, error: OSError | ValueError) -> FlamegateError:
     """Return the ToolError that says why ``path`` cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -173,13 +173,13 @@ def make_directory(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def refuse_symlink(path: Path) -> None:
+def require_no_link(path: Path) -> None:
     """Raise OSError where ``path`` is a symbolic link: its target may be anywhere."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange_names(one: Path, other: Path) -> bool:
     """Swap two names in one step; False where the system or file system cannot."""
     renameat2 = _renameat2()
     if renameat2 is None:
@@ -214,13 +214,13 @@ def _renameat2() -> Any:
     return function
 
 
-def create(path: Path, data: bytes, *, mode: int) -> None:
+def create_file(path: Path, data: bytes, *, mode: int) -> None:
     """Make the file ``path`` with ``data``, all or nothing, where nothing stands yet.
 
     ``mode`` says who may use it, from the start. ToolError ``E_CANNOT_WRITE`` where the
     system refuses or something stands there, be it a link that leads nowhere.
     """
-    with writing(path):
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(6)}")
         try:
@@ -235,7 +235,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class OpenDirectory:
     """An open directory: the same one however its name is used by now."""
 
     path: Path
@@ -255,7 +255,7 @@ class Directory:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Directory]:
+def open_directory(path: Path) -> Iterator[OpenDirectory]:
     """Open the directory that ``path`` leads to, by whatever links; ToolError if it is none."""
     with _open(None, os.fspath(path), path) as directory:
         yield directory
@@ -268,11 +268,11 @@ def read_beneath(root: Path, *parts: str, limit: int) -> bytes:
     ``E_BAD_NAME``, or what ``read_bounded`` raises.
     """
     *above, name = parts
-    with opened(root) as directory:
+    with open_directory(root) as directory:
         return _descend(directory, above, name, limit)
 
 
-def _descend(directory: Directory, above: list[str], name: str, limit: int) -> bytes:
+def _descend(directory: OpenDirectory, above: list[str], name: str, limit: int) -> bytes:
     if not above:
         return directory.read(name, limit)
     first, *rest = above
@@ -281,7 +281,7 @@ def _descend(directory: Directory, above: list[str], name: str, limit: int) -> b
 
 
 @contextmanager
-def _open(above: int | None, name: str, path: Path) -> Iterator[Directory]:
+def _open(above: int | None, name: str, path: Path) -> Iterator[OpenDirectory]:
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     try:
         descriptor = os.open(name, flags, dir_fd=above)
@@ -290,9 +290,9 @@ def _open(above: int | None, name: str, path: Path) -> Iterator[Directory]:
         # for: by then it may be another.
         if above is not None and isinstance(error, OSError) and error.errno == errno.ENOTDIR:
             error = OSError(errno.ENOTDIR, "it is no directory, or a symbolic link to one")
-        raise cannot_read(path, error) from error
+        raise read_error(path, error) from error
     try:
-        yield Directory(path, descriptor)
+        yield OpenDirectory(path, descriptor)
     finally:
         os.close(descriptor)
 
@@ -307,22 +307,22 @@ def _plain(name: str) -> str:
     return name
 
 
-def confined(root: Path, path: Path) -> Path:
+def require_confined(root: Path, path: Path) -> Path:
     """Return ``path``, which lies below ``root``.
 
     ToolError ``E_CANNOT_WRITE`` where it does not, or where ``root``, ``path`` or a directory
     between the two is a symbolic link: a repository may hold one, and what is written
     would land wherever it points to.
     """
-    with writing(path):
+    with write_errors(path):
         names = path.relative_to(root).parts if path.is_relative_to(root) else ("..",)
         if ".." in names:
             raise OSError(errno.EXDEV, f"it does not lie in {os.fspath(root)!a}")
         place = root
-        refuse_symlink(place)
+        require_no_link(place)
         for name in names:
             place /= name
-            refuse_symlink(place)
+            require_no_link(place)
     return path
 
 
@@ -330,29 +330,29 @@ _LEFT = re.compile(r"\.(?P<name>.+)\.(?P<role>new|old)-[0-9a-f]{12}", re.DOTALL)
 _PROBE = re.compile(r"\.flamegate-probe-[0-9a-f]{12}")
 
 
-def passing(path: Path) -> Path:
+def new_name(path: Path) -> Path:
     """Return an unused name for what is on its way to ``path``, or out of it: swept."""
     return path.with_name(f".{path.name}.new-{secrets.token_hex(6)}")
 
 
-def waiting(path: Path) -> Path:
+def old_name(path: Path) -> Path:
     """Return an unused name for what goes back to ``path`` if the writer is killed."""
     return path.with_name(f".{path.name}.old-{secrets.token_hex(6)}")
 
 
-def aside(path: Path) -> Path:
+def corrupt_name(path: Path) -> Path:
     """Return an unused name for what is spoilt at ``path``. Nothing ever removes it."""
     # Microseconds keep two of one second apart; the writer's lock does the rest.
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     return path.with_name(f".{path.name}.corrupt-{stamp}")
 
 
-def probing(directory: Path) -> Path:
+def probe_name(directory: Path) -> Path:
     """Return an unused name for a file that only tries whether ``directory`` can be written."""
     return directory / f".flamegate-probe-{secrets.token_hex(6)}"
 
 
-def tidy(directory: Path, name: str | None = None) -> None:
+def recover(directory: Path, name: str | None = None) -> None:
     """Bring back what ``name`` lost and remove what else killed writers left, under the lock.
 
     Without a name, of all of them. ``OSError`` where something cannot be brought back or
@@ -364,7 +364,7 @@ def tidy(directory: Path, name: str | None = None) -> None:
         if role == "old" and not os.path.lexists(directory / named):
             entry.rename(directory / named)
         elif role == "old":
-            gone = passing(directory / named)
+            gone = new_name(directory / named)
             # Half removed it must not come back.
             entry.rename(gone)
             discard(gone)
@@ -372,7 +372,7 @@ def tidy(directory: Path, name: str | None = None) -> None:
             discard(entry)
 
 
-def tidy_probes(directory: Path) -> None:
+def remove_probes(directory: Path) -> None:
     """Remove the probes that killed writers left, under the lock."""
     for entry in list(directory.iterdir()):
         if _PROBE.fullmatch(entry.name):

@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import ToolError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.core.process import Result
+    from pytest_flamegate.core.process import CompletedCommand
 
 
 ARTIFACTS = ".flamegate"
@@ -146,7 +146,7 @@ def code_digest(directory: Path, commit: str) -> str:
     return hashlib.sha256("\n".join(code).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> Result:
+def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:
     """Run git in ``directory``, unaffected by a git hook that may have started this process.
 
     Raises:
@@ -176,12 +176,12 @@ def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
 
 
-def stdout_text(result: Result) -> str:
+def stdout_text(result: CompletedCommand) -> str:
     """Return git's standard output; bytes that are not UTF-8 stay usable in a path."""
     return os.fsdecode(result.stdout).strip("\n")
 
 
-def failure_text(result: Result) -> str:
+def failure_text(result: CompletedCommand) -> str:
     """Return the last lines of git's standard error, joined into one."""
     if result.timed_out:
         return f"git did not finish within {result.elapsed_s:.0f} s"

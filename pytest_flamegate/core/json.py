@@ -92,7 +92,7 @@ from pytest_flamegate.core.json_old import (
 from pytest_flamegate.core.json_old import (
     to_plain as to_plain,
 )
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -290,7 +290,7 @@ def _parse_with_reasons(text: str, is_shallow: bool) -> Any:
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 20) : error.start + 1]
         raise _MalformedError(
-            "E_JSON_ENCODING", f"holds half a surrogate pair near {shown(near)}"
+            "E_JSON_ENCODING", f"holds half a surrogate pair near {quote(near)}"
         ) from None
     return document
 
@@ -300,7 +300,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(fields) != len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _MalformedError(
-            "E_JSON_DUPLICATE_KEY", f"has the key {shown(key)} twice in one object"
+            "E_JSON_DUPLICATE_KEY", f"has the key {quote(key)} twice in one object"
         )
     return fields
 
@@ -308,7 +308,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _float(text: str) -> float:
     value = float(_bounded(text))
     if math.isinf(value):
-        raise _MalformedError("E_JSON_NUMBER", f"has a number out of range: {shown(text)}")
+        raise _MalformedError("E_JSON_NUMBER", f"has a number out of range: {quote(text)}")
     return value
 
 
@@ -394,10 +394,10 @@ def _describe(error: str, document: object, kind: Any) -> tuple[str, str]:
         value = next((key for key in value if not _converts(key, kind)), None)
     if missing := _MISSING.fullmatch(found["message"]):
         place = f"{place}.{missing['name']}".removeprefix(".")
-        return "E_MISSING_FIELD", f"{shown(place)} is missing"
-    place = shown(place) if place else "it"
+        return "E_MISSING_FIELD", f"{quote(place)} is missing"
+    place = quote(place) if place else "it"
     if expected := _expected(found["message"], _without_null(kind)):
-        return "E_WRONG_TYPE", f"{place} must be {expected}, and is {shown(value)}"
+        return "E_WRONG_TYPE", f"{place} must be {expected}, and is {quote(value)}"
     return "E_WRONG_TYPE", f"{place} is not accepted: {found['message']}"
 
 
@@ -444,7 +444,7 @@ def _expected(message: str, kind: Any) -> str | None:
     if "matching regex" in message:
         return next(meta.description for meta in get_args(kind)[1:] if isinstance(meta, Meta))
     if "enum value" in message:
-        return " or ".join(map(shown, get_args(_bare(kind))))
+        return " or ".join(map(quote, get_args(_bare(kind))))
     if expected := _EXPECTED.fullmatch(message):
         return re.sub(r"`(.+?)`", _in_words, expected["expected"])
     return None
@@ -506,7 +506,7 @@ def _encode_object(fields: dict[Any, object], pad: str) -> str:
     lines = []
     for key, value in fields.items():
         if not isinstance(key, str):
-            raise TypeError(f"the key {shown(key)} is not text")
+            raise TypeError(f"the key {quote(key)} is not text")
         lines.append(f"{inner}{_encode_scalar(key)}: {_encode(value, inner)}")
     return "{\n" + ",\n".join(lines) + f"\n{pad}}}" if lines else "{}"
 

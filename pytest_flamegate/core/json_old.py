@@ -30,7 +30,7 @@ from typing import (
 )
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import Refusal, escape, shown
+from pytest_flamegate.core.text import Refusal, escape_name, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ class Refused:
         """Return the refusal for ``why``, a few words."""
         return ReceiptError(
             self.code,
-            f"{self.problem} is malformed: {escape(why, _SHOWN)}.",
+            f"{self.problem} is malformed: {escape_name(why, _SHOWN)}.",
             "Have the tool that wrote it write it again.",
         )
 
@@ -139,7 +139,7 @@ def from_plain(cls: type[T], data: object, path: str = "") -> T:
         place = "".join([path, *reversed(misfit.steps)]).removeprefix(".")
         raise ReceiptError(
             misfit.code,
-            f"{shown(place) if place else 'The document'} {misfit.complaint}.",
+            f"{quote(place) if place else 'The document'} {misfit.complaint}.",
             "Have the tool that wrote it write it again.",
         ) from None
 
@@ -175,7 +175,7 @@ def _as_they_are(kind: Any) -> frozenset[type]:
 
 
 def _wrong(wanted: str, data: object) -> _MisfitError:
-    return _MisfitError("E_WRONG_TYPE", f"must be {wanted}, and is {shown(data)}")
+    return _MisfitError("E_WRONG_TYPE", f"must be {wanted}, and is {quote(data)}")
 
 
 def _scalar_reader(kind: type) -> _Reader:
@@ -193,7 +193,7 @@ def _scalar_reader(kind: type) -> _Reader:
 
 
 def _literal_reader(values: tuple[object, ...]) -> _Reader:
-    wanted = " or ".join(map(shown, values))
+    wanted = " or ".join(map(quote, values))
     allowed = {(type(value), value) for value in values}
 
     def read(data: Any) -> Any:
@@ -367,21 +367,21 @@ class FieldError(Exception):
 def object_of(value: object, name: str) -> Mapping[str, object]:
     """Return ``value`` if it is an object."""
     if not isinstance(value, dict):
-        raise FieldError(f"{name} must be an object, and is {shown(value)}.")
+        raise FieldError(f"{name} must be an object, and is {quote(value)}.")
     return cast("Mapping[str, object]", value)
 
 
 def list_of(value: object, name: str, most: int) -> list[object]:
     """Return ``value`` if it is a list of at least one and at ``most`` so many entries."""
     if not isinstance(value, list) or not 0 < len(value) <= most:
-        raise FieldError(f"{name} must be a list of 1 to {most}, and is {shown(value)}.")
+        raise FieldError(f"{name} must be a list of 1 to {most}, and is {quote(value)}.")
     return value
 
 
 def text_of(value: object, name: str) -> str:
     """Return ``value`` if it is text."""
     if not isinstance(value, str):
-        raise FieldError(f"{name} must be text, and is {shown(value)}.")
+        raise FieldError(f"{name} must be text, and is {quote(value)}.")
     return value
 
 
@@ -496,14 +496,14 @@ def _unique_strict_json(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if key in seen:
             break
         seen.add(key)
-    raise _RefusedError("E_JSON_DUPLICATE_KEY", f"The key {shown(key)} stands twice in one object.")
+    raise _RefusedError("E_JSON_DUPLICATE_KEY", f"The key {quote(key)} stands twice in one object.")
 
 
 def _number(text: str) -> float:
     _check_length(text)
     value = float(text)
     if math.isinf(value):
-        raise _RefusedError("E_JSON_NUMBER", f"The number {shown(text)} is out of range.")
+        raise _RefusedError("E_JSON_NUMBER", f"The number {quote(text)} is out of range.")
     return value
 
 
@@ -598,7 +598,7 @@ def _check_surrogates(document: object) -> None:
             pending.extend(value)
         elif isinstance(value, str) and _has_lone_surrogate(value):
             raise _RefusedError(
-                "E_JSON_ENCODING", f"The string {shown(value)} holds half a surrogate pair."
+                "E_JSON_ENCODING", f"The string {quote(value)} holds half a surrogate pair."
             )
 
 
@@ -643,7 +643,7 @@ def _encode_object(fields: Mapping[object, object], pad: str) -> str:
     lines = []
     for key, value in fields.items():
         if not isinstance(key, str):
-            raise TypeError(f"the key {shown(key)} is not text")
+            raise TypeError(f"the key {quote(key)} is not text")
         lines.append(f"{inner}{_encode_scalar(key)}: {_encode(value, inner)}")
     return "{\n" + ",\n".join(lines) + f"\n{pad}}}" if lines else "{}"
 
@@ -659,7 +659,7 @@ def _encode_list(values: Sequence[object], pad: str) -> str:
 
 def _encode_scalar(value: object) -> str:
     if isinstance(value, str) and _has_lone_surrogate(value):
-        raise ValueError(f"the string {shown(value)} holds half a surrogate pair")
+        raise ValueError(f"the string {quote(value)} holds half a surrogate pair")
     return json.dumps(value, allow_nan=False)
 
 

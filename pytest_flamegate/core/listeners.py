@@ -12,7 +12,7 @@ import psutil
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 
 
-def listening(port: int, among: set[int] | None = None) -> set[int]:
+def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
     """Return the processes that listen at a TCP port; of ``among`` alone, where it is given.
 
     What belongs to another user may not be told.
@@ -31,7 +31,7 @@ def listening(port: int, among: set[int] | None = None) -> set[int]:
     return found
 
 
-def is_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether ``host`` is this machine's own loopback."""
     if host.lower() in _LOCAL_NAMES:
         return True
@@ -41,23 +41,23 @@ def is_here(host: str) -> bool:
         return False
 
 
-def server_of(host: str, port: int) -> int | None:
+def find_server(host: str, port: int) -> int | None:
     """Return the process that answers there; the eldest of those that share the socket.
 
     None where it is on another machine, or where this user may not see it.
     """
-    if not is_here(host):
+    if not is_loopback(host):
         return None
-    found = listening(port)
+    found = find_listeners(port)
     return min(found, key=_began_s) if found else None
 
 
-def program_of(url: str) -> str:
+def find_server_program(url: str) -> str:
     """Return the name of the program that answers at ``url``; empty where nobody can tell."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        pid = server_of(parts.hostname or "", port)
+        pid = find_server(parts.hostname or "", port)
     except ValueError:
         return ""
     if pid is None:

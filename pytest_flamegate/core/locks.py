@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import close, make_directory, writing
+from pytest_flamegate.core.files import close, make_directory, write_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,28 +23,28 @@ _LOCKS = Path("/proc/locks")
 
 
 @contextmanager
-def lock(path: Path, timeout_s: float) -> Iterator[None]:
+def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
     """Hold the lock file ``path`` within the block; it stays in place afterwards.
 
     ToolError ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
     ``E_CANNOT_WRITE`` if the file cannot be made.
     """
-    with writing(path):
+    with write_errors(path):
         make_directory(path.parent)
         descriptor = open_locked(path, os.O_RDWR, timeout_s)
     try:
-        note_holder(descriptor)
+        write_holder(descriptor)
         yield
     finally:
         close(descriptor)
 
 
 @contextmanager
-def directory_lock(path: Path, timeout_s: float) -> Iterator[None]:
+def lock_directory(path: Path, timeout_s: float) -> Iterator[None]:
     """Hold the directory ``path`` itself within the block: no lock file is left in it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        hold(descriptor, path, timeout_s)
+        acquire_lock(descriptor, path, timeout_s)
         yield
     finally:
         close(descriptor)
@@ -58,8 +58,8 @@ def open_locked(path: Path, flags: int, timeout_s: float) -> int:
     while True:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            hold(descriptor, path, timeout_s)
-            if is_still(descriptor, path):
+            acquire_lock(descriptor, path, timeout_s)
+            if is_same_file(descriptor, path):
                 return descriptor
         except BaseException:
             close(descriptor)
@@ -68,7 +68,7 @@ def open_locked(path: Path, flags: int, timeout_s: float) -> int:
         close(descriptor)
 
 
-def hold(descriptor: int, path: Path, timeout_s: float) -> None:
+def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
     """Lock the open file ``descriptor`` exclusively, until it is closed."""
     deadline_s = time.monotonic() + timeout_s
     poll_s = _FIRST_POLL_S
@@ -83,14 +83,15 @@ def hold(descriptor: int, path: Path, timeout_s: float) -> None:
         if time.monotonic() >= deadline_s:
             raise ToolError(
                 "E_LOCK_TIMEOUT",
-                f"{str(path)!a} has been locked for {timeout_s:g} s by {holder(descriptor)}.",
+                f"{str(path)!a} has been locked for {timeout_s:g} s by "
+                f"{describe_holder(descriptor)}.",
                 "Wait for that run to end, or end it.",
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, _POLL_S)
 
 
-def note_holder(descriptor: int) -> None:
+def write_holder(descriptor: int) -> None:
     """Write this process's pid into a lock file, for those whom ``/proc/locks`` does not tell."""
     # It is for their message only; a full disk must not stop us.
     with suppress(OSError):
@@ -98,7 +99,7 @@ def note_holder(descriptor: int) -> None:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
 
 
-def holder(descriptor: int) -> str:
+def describe_holder(descriptor: int) -> str:
     """Return who holds the lock on the open file ``descriptor``, in words."""
     with suppress(OSError, ValueError):
         pid = _locking(os.fstat(descriptor)) or _noted(descriptor)
@@ -107,7 +108,7 @@ def holder(descriptor: int) -> str:
     return "another process"
 
 
-def is_still(descriptor: int, path: Path) -> bool:
+def is_same_file(descriptor: int, path: Path) -> bool:
     """Say whether ``path`` still names the open file ``descriptor``."""
     try:
         named = path.lstat()

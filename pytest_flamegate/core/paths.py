@@ -18,12 +18,12 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def shown(path: Path | str) -> str:
+def path_text(path: Path | str) -> str:
     """Return a path as text that can be written down, whatever bytes its name holds."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
     """Return ``path`` with every link followed; a loop of links stays as it is.
 
     ``Path.resolve`` raises on such a loop, up to Python 3.12.

@@ -45,7 +45,7 @@ OUTPUT_LIMIT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CompletedCommand:
     """How a command that was waited for ended, and what it wrote."""
 
     argv: tuple[str, ...]
@@ -107,7 +107,7 @@ FILLER = "FLAMEGATE_FILLER"
 _PAGE_BYTES = 4096
 
 
-def some_cpu(rng: random.Random) -> int | None:
+def choose_cpu(rng: random.Random) -> int | None:
     """Return one of the cores this process may use; None where it cannot be bound to one."""
     if not hasattr(os, "sched_getaffinity"):
         return None
@@ -115,7 +115,7 @@ def some_cpu(rng: random.Random) -> int | None:
 
 
 @contextlib.contextmanager
-def on_cpu(cpu: int | None) -> Iterator[None]:
+def bound_to_cpu(cpu: int | None) -> Iterator[None]:
     """Bind this thread, and what it starts meanwhile, to one core; None binds to nothing."""
     if cpu is None:
         yield
@@ -128,7 +128,7 @@ def on_cpu(cpu: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def filled(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
     """Return ``env`` with a filler, so that it takes whole pages together with ``argv``."""
     rest = {name: value for name, value in env.items() if name != FILLER}
     # Each string ends in a NUL, and the program's name stands there once more.
@@ -137,7 +137,7 @@ def filled(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
     return {**rest, FILLER: "." * (-used % _PAGE_BYTES)}
 
 
-def readable(fd: int, timeout_s: float) -> bool:
+def wait_readable(fd: int, timeout_s: float) -> bool:
     """Whether ``fd`` has data, or its end, within ``timeout_s``."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -152,7 +152,7 @@ _users = 0
 _before = 0
 
 
-def acquire() -> None:
+def acquire_subreaper() -> None:
     """Start being a subreaper, unless this process already is one."""
     global _users, _before
     with _lock:
@@ -162,7 +162,7 @@ def acquire() -> None:
         _users += 1
 
 
-def release() -> None:
+def release_subreaper() -> None:
     """Give the setting back when the last user is done."""
     global _users
     with _lock:
@@ -189,7 +189,7 @@ _LINUX = sys.platform == "linux"
 _PROC = "/proc"
 
 
-def descendants(pid: int) -> set[int]:
+def find_descendants(pid: int) -> set[int]:
     """Return ``pid`` and all that descends from it; its parents' deaths hide what left it."""
     parents = _parents()
     found, fresh = {pid}, {pid}
@@ -199,7 +199,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def members(session: int, marker: str) -> set[int]:
+def find_members(session: int, marker: str) -> set[int]:
     """Return the processes of ``session`` and those whose environment carries ``marker``."""
     me = os.getpid()
     needle = f"{MARKER}={marker}".encode("ascii")
@@ -210,13 +210,13 @@ def members(session: int, marker: str) -> set[int]:
     }
 
 
-def children() -> dict[int, int | None]:
+def find_children() -> dict[int, int | None]:
     """Return the children of this process, the adopted ones too: session by pid."""
     me = os.getpid()
     return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Say whether ``pid`` is there and no zombie."""
     if _LINUX:
         fields = _stat(pid)
@@ -227,7 +227,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-def ignores(pid: int, number: int) -> bool:
+def ignores_signal(pid: int, number: int) -> bool:
     """Say whether ``pid`` is known to ignore the signal ``number`` (Linux; else never known).
 
     One that blocks it may be waiting for it, and one that handles it may still be at it.
@@ -371,11 +371,11 @@ class Child:
             return
         try:
             # Who left the session is found by its parents only as long as these live.
-            below = descendants(self.pid) if self.poll() is None else {self.pid}
+            below = find_descendants(self.pid) if self.poll() is None else {self.pid}
             if self.poll() is None:
                 self._signal(signal.SIGTERM)
                 self._signal(signal.SIGCONT)
-                if not ignores(self.pid, signal.SIGTERM):
+                if not ignores_signal(self.pid, signal.SIGTERM):
                     self.wait(_GRACE_S)
             self._sweep(below)
             self._reap_adopted()
@@ -383,7 +383,7 @@ class Child:
             self._closed = True
             _ROOTS.discard(self.pid)
             self._output.close()
-            release()
+            release_subreaper()
 
     def output_bytes(self) -> int:
         """Bytes written so far to the captured streams."""
@@ -427,7 +427,7 @@ class Child:
         empty = 0
         # One look can miss what its parent left behind in that very moment.
         while empty < _LOOKS:
-            known |= members(self.pid, self._marker)
+            known |= find_members(self.pid, self._marker)
             known = {pid for pid in known if self._lives(pid)}
             empty = 0 if known else empty + 1
             for pid in known:
@@ -447,7 +447,7 @@ class Child:
         session is somebody else's to wait for.
         """
         mine = os.getsid(0)
-        for pid, session in children().items():
+        for pid, session in find_children().items():
             if session != mine and pid not in self._before and pid not in _ROOTS:
                 self._lives(pid)
 
@@ -458,7 +458,7 @@ class Child:
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 return False
-        return lives(pid)
+        return is_alive(pid)
 
 
 def start(
@@ -479,16 +479,16 @@ def start(
     marker = secrets.token_hex(8)
     environment = {**(os.environ if env is None else env), MARKER: marker}
     output = Output(captures_stdout=stdout_fd is None)
-    before = children()
-    acquire()
+    before = find_children()
+    acquire_subreaper()
     try:
-        with on_cpu(cpu):
+        with bound_to_cpu(cpu):
             process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=output.stdout if stdout_fd is None else stdout_fd,
                 stderr=output.stderr,
-                env=filled(argv, environment),
+                env=pad_environment(argv, environment),
                 cwd=cwd,
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
@@ -515,8 +515,8 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
     assert output.stdout is not None
     sys.stdout.flush()
     sys.stderr.flush()
-    before = children()
-    acquire()
+    before = find_children()
+    acquire_subreaper()
     marker = secrets.token_hex(8)
     with warnings.catch_warnings():
         # CPython warns of forking with threads; the copy runs one callable and leaves by _exit.
@@ -540,7 +540,7 @@ def run(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Result:
+) -> CompletedCommand:
     """Run ``argv`` to its end, or end its tree after ``timeout_s``; return what it wrote.
 
     ``ToolError`` ``E_OUTPUT_FLOOD`` where it writes without end: its output goes to a disk.
@@ -560,12 +560,12 @@ def run(
         child.end()
     code = -signal.SIGKILL if status is None else status
     elapsed_s = time.monotonic() - began
-    return Result(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
+    return CompletedCommand(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
 
 
 def _give_up(output: Output) -> None:
     output.close()
-    release()
+    release_subreaper()
 
 
 def _cannot_start(what: str, error: Exception) -> ToolError:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import is_timestamp
-from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.core.text import Refusal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -386,7 +386,7 @@ def _fault(path: list[str], complaint: str, kind: Kind) -> Fault:
     code = _OTHER_CODES[kind]
     if kind == "receipt" and top is not None:
         code = _FIELD_CODES.get(top, code)
-    where = shown(".".join(path)) if path else f"The {kind}"
+    where = quote(".".join(path)) if path else f"The {kind}"
     remedy = f"See the {kind} schema {VERSION} for what belongs there."
     return Fault(top, Refusal(code, f"{where} {complaint}.", remedy))
 
@@ -396,14 +396,14 @@ def _complaint(error: ValidationError) -> str:
     wanted: Any = error.validator_value
     if error.validator == "type":
         names = wanted if isinstance(wanted, list) else [wanted]
-        return f"must be {' or '.join(names)}, and is {shown(value)}"
+        return f"must be {' or '.join(names)}, and is {quote(value)}"
     if error.validator == "enum":
-        return f"must be one of {', '.join(map(shown, wanted))}, and is {shown(value)}"
+        return f"must be one of {', '.join(map(quote, wanted))}, and is {quote(value)}"
     if error.validator == "pattern" and isinstance(error.schema, dict):
-        alike = ", ".join(map(shown, error.schema.get("examples", [])))
-        return f"must look like {alike or 'the schema says'}, and is {shown(value)}"
+        alike = ", ".join(map(quote, error.schema.get("examples", [])))
+        return f"must look like {alike or 'the schema says'}, and is {quote(value)}"
     template = _TEMPLATES.get(str(error.validator), "does not satisfy the schema: {value}")
-    return template.format(value=shown(value), wanted=shown(wanted))
+    return template.format(value=quote(value), wanted=quote(wanted))
 
 
 _TEMPLATES = {

@@ -30,7 +30,7 @@ INVISIBLE = frozenset(
 """Printable to Python and yet invisible on a screen: fillers, joiners, variation selectors."""
 
 
-def decode(raw: bytes) -> str:
+def decode_name(raw: bytes) -> str:
     """Decode UTF-8; a byte that is not becomes a lone surrogate, which ``escape`` shows."""
     return raw.decode("utf-8", "surrogateescape")
 
@@ -43,7 +43,7 @@ def is_clean(text: str) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def escape(text: str, limit_bytes: int = NAME_BYTES) -> str:
+def escape_name(text: str, limit_bytes: int = NAME_BYTES) -> str:
     r"""Return ``text`` with every unsafe character and backslash as ``\xNN`` or ``\uNNNN``.
 
     The result holds at most ``limit_bytes`` bytes of UTF-8; a longer one is cut and
@@ -73,10 +73,10 @@ def _unit(character: str) -> str:
     # Kept: as many strings as a hostile name has characters would be fifty times its size.
     if character != "\\" and is_clean(character):
         return character
-    return escaped_character(character)
+    return escape_character(character)
 
 
-def escaped_character(character: str) -> str:
+def escape_character(character: str) -> str:
     r"""Return one character as ``\xNN``, ``\uNNNN`` or ``\UNNNNNNNN``."""
     point = ord(character)
     if point < 0x100:
@@ -94,7 +94,7 @@ _BIDI_AND_BREAKS = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
-def hidden_in_name(name: str) -> str | None:
+def find_hidden_character(name: str) -> str | None:
     """Return what a name hides, in words, or None: control, invisible, edge space."""
     if name.isascii() and name.isprintable() and name.strip() == name:
         return None
@@ -104,7 +104,7 @@ def hidden_in_name(name: str) -> str | None:
     return "a space at its edge" if name.strip() != name else None
 
 
-def steering_in_text(text: str) -> str | None:
+def find_control_character(text: str) -> str | None:
     """Return what a text could do to a terminal or to the reading order, or None."""
     if text.isascii() and text.isprintable():
         return None
@@ -159,7 +159,7 @@ def one_line(message: str) -> str:
     return message
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Return ``value`` as one short line of printable ASCII, safe for terminals and logs.
 
     What stands in a receipt is foreign text: it may hold terminal escapes, line breaks

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.config.thresholds import DEFAULTS, sampling, thresholds
-from pytest_flamegate.config.toml import frozen, known, parse, read_bytes, told
+from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_sampling, parse_thresholds
+from pytest_flamegate.config.toml import (
+    format_value,
+    freeze,
+    parse_toml,
+    read_toml_bytes,
+    require_known_keys,
+)
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.paths import is_file
@@ -23,12 +29,12 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.base import Engine
 
 
-KEY = "variants"
+VARIANTS = "variants"
 _LAID_OVER = ("env", "hotspots", "bricks", "profile")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declaration:
     """One workload to read: its name, its whole table, and whose variant it is, if any.
 
     ``own`` is what stands under its own heading: for a variant the part that it changes.
@@ -41,7 +47,7 @@ class Declared:
     variant: str | None = None
 
 
-def name_of(family: str, variant: str) -> str:
+def variant_name(family: str, variant: str) -> str:
     """Return the name of the workload that one variant is: ``decode[i2s]``.
 
     No declaration can be called so, as brackets are no part of a name that people give.
@@ -49,34 +55,34 @@ def name_of(family: str, variant: str) -> str:
     return f"{family}[{variant}]"
 
 
-def split(name: str) -> tuple[str | None, str | None]:
+def split_variant_name(name: str) -> tuple[str | None, str | None]:
     """Return family and variant of a workload's name, None twice where it is no variant's."""
     family, bracket, variant = name.removesuffix("]").partition("[")
     return (family, variant) if bracket else (None, None)
 
 
-def expand(name: str, table: Mapping[str, Any], where: str) -> tuple[Declared, ...]:
+def expand_variants(name: str, table: Mapping[str, Any], where: str) -> tuple[Declaration, ...]:
     """Return the workloads that ``table`` declares: itself, or in its place its variants.
 
     ``UsageError`` ``E_BAD_VALUE``, at the place ``where``, for variants that are none.
     """
-    if KEY not in table:
-        return (Declared(name, table, table),)
-    variants = table[KEY]
+    if VARIANTS not in table:
+        return (Declaration(name, table, table),)
+    variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
         raise UsageError(
             "E_BAD_VALUE",
-            f"{where}: {KEY} holds no variant.",
-            f"Declare each under its own heading, [workloads.{name}.{KEY}.NAME].",
+            f"{where}: {VARIANTS} holds no variant.",
+            f"Declare each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
         )
-    template = {key: value for key, value in table.items() if key != KEY}
+    template = {key: value for key, value in table.items() if key != VARIANTS}
     return tuple(
-        Declared(name_of(name, variant), _merged(template, own), own, name, variant)
+        Declaration(variant_name(name, variant), _merged(template, own), own, name, variant)
         for variant, own in variants.items()
     )
 
 
-def named(known: Sequence[Workload], name: str) -> list[Workload]:
+def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
     """Return the workload called ``name``, or the variants of the template called so."""
     return [each for each in known if name in (each.name, each.family)]
 
@@ -136,9 +142,9 @@ def find_file(root: Path) -> Path | None:
     project = root / PROJECT_NAME
     if not is_file(project):
         return None
-    data = read_bytes(project)
+    data = read_toml_bytes(project)
     try:
-        tool = parse(project, data).get("tool")
+        tool = parse_toml(project, data).get("tool")
     except UsageError:
         if _OURS.search(data):
             raise
@@ -146,16 +152,16 @@ def find_file(root: Path) -> Path | None:
     return project if isinstance(tool, dict) and "flamegate" in tool else None
 
 
-def read_file(path: Path, below: Thresholds = DEFAULTS) -> tuple[Workload, ...]:
+def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workload, ...]:
     """Return the workloads declared in ``path``, in order; their thresholds over those ``below``.
 
     ``UsageError``: ``E_BAD_TOML`` with line and column, ``E_UNKNOWN_KEY``,
     ``E_MISSING_KEY``, ``E_BAD_VALUE``, ``E_BAD_NAME``, and what the engine refuses.
     """
-    document = parse(path, read_bytes(path))
+    document = parse_toml(path, read_toml_bytes(path))
     if path.name == PROJECT_NAME:
         document = _table(_table(document, "tool", path.name), "flamegate", path.name)
-    known(document, {"workloads"}, path.name)
+    require_known_keys(document, {"workloads"}, path.name)
     tables = _table(document, "workloads", path.name)
     return tuple(
         _workload(declared, path, below)
@@ -169,16 +175,16 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
 
     ``name`` may be a variant's, as in ``decode[i2s]``. ``UsageError`` as of ``read_file``.
     """
-    where = f"{path.name}: workload {told(name)}"
-    family, variant = split(name)
+    where = f"{path.name}: workload {format_value(name)}"
+    family, variant = split_variant_name(name)
     for part in (name,) if family is None else (family, variant or ""):
         _can_name(part, where)
-    known(table, set(_KINDS), where)
+    require_known_keys(table, set(_KINDS), where)
     _kinds(table, where)
-    return _workload(Declared(name, table, table, family, variant), path, DEFAULTS)
+    return _workload(Declaration(name, table, table, family, variant), path, DEFAULT_THRESHOLDS)
 
 
-def line_of(path: Path, name: str) -> int | None:
+def find_line(path: Path, name: str) -> int | None:
     """Return the line of the heading that declares ``name``, for annotations.
 
     For a variant without a heading of its own it is its template's.
@@ -187,8 +193,8 @@ def line_of(path: Path, name: str) -> int | None:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    family, variant = split(name)
-    own = ["workloads", family or name, KEY, variant or ""]
+    family, variant = split_variant_name(name)
+    own = ["workloads", family or name, VARIANTS, variant or ""]
     for keys in (own, own[:2]) if variant else (own[:2],):
         told = r"\.".join(rf"[\"']?{re.escape(key)}[\"']?" for key in keys)
         heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?{told}\]")
@@ -210,29 +216,29 @@ def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     return table
 
 
-def _declared(name: str, table: object, path: Path) -> tuple[Declared, ...]:
+def _declared(name: str, table: object, path: Path) -> tuple[Declaration, ...]:
     """Return what stands under one heading: a workload, or the variants of a template."""
     where = f"{path.name}: workload {name!r}"
     _can_name(name, where)
     if not isinstance(table, dict):
         raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
-    known(table, {*_KINDS, KEY}, where)
-    _kinds({key: value for key, value in table.items() if key != KEY}, where)
-    found = expand(name, table, where)
+    require_known_keys(table, {*_KINDS, VARIANTS}, where)
+    _kinds({key: value for key, value in table.items() if key != VARIANTS}, where)
+    found = expand_variants(name, table, where)
     for each in found:
         if each.variant is not None:
             _variant(each, path.name)
     return found
 
 
-def _variant(declared: Declared, file: str) -> None:
+def _variant(declared: Declaration, file: str) -> None:
     """Refuse what no variant can be called or can say."""
     where = f"{file}: variant {declared.variant!r} of workload {declared.family!r}"
     _can_name(declared.variant or "", where)
     if not isinstance(declared.own, dict):
-        remedy = f"Write [workloads.{declared.family}.{KEY}.{declared.variant}]."
+        remedy = f"Write [workloads.{declared.family}.{VARIANTS}.{declared.variant}]."
         raise UsageError("E_BAD_VALUE", f"{where} is no table.", remedy)
-    known(declared.own, set(_KINDS), where)
+    require_known_keys(declared.own, set(_KINDS), where)
     _kinds(declared.own, where)
 
 
@@ -245,7 +251,7 @@ def _can_name(name: str, where: str) -> None:
         )
 
 
-def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
+def _workload(declared: Declaration, path: Path, below: Thresholds) -> Workload:
     name, table = declared.name, declared.table
     where = f"{path.name}: workload {name!r}"
     for key in _REQUIRED:
@@ -270,14 +276,14 @@ def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
         seed=table.get("seed", 42),
         threads=table.get("threads", 1),
         timeout_s=float(table.get("timeout", 120.0)),
-        thresholds=thresholds(
+        thresholds=parse_thresholds(
             table.get("tokens_per_second"),
             table.get("hotspots"),
             f"{where} ",
             below,
             table.get("bricks"),
         ),
-        sampling=sampling(table.get("profile", {}), where),
+        sampling=parse_sampling(table.get("profile", {}), where),
         decode_profile=_decode_profile(table, where),
         options=_options(table, chosen),
         family=declared.family,
@@ -288,7 +294,7 @@ def _workload(declared: Declared, path: Path, below: Thresholds) -> Workload:
 
 
 def _options(table: Mapping[str, Any], chosen: Engine) -> Mapping[str, object]:
-    return MappingProxyType({key: frozen(table[key]) for key in chosen.options if key in table})
+    return MappingProxyType({key: freeze(table[key]) for key in chosen.options if key in table})
 
 
 def _decode_profile(table: Mapping[str, Any], where: str) -> bool:
@@ -315,7 +321,7 @@ def _kinds(table: Mapping[str, Any], where: str) -> None:
             kinds = " or ".join(kind.__name__ for kind in _KINDS[key])
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where}: {key} is {told(value)}.",
+                f"{where}: {key} is {format_value(value)}.",
                 f"It takes a value of type {kinds}.",
             )
     for key in _FOR_THE_SYSTEM:
@@ -334,7 +340,7 @@ def _kinds(table: Mapping[str, Any], where: str) -> None:
         if key in table and not low <= table[key] <= high:
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where}: {key} is {told(table[key])}.",
+                f"{where}: {key} is {format_value(table[key])}.",
                 f"It takes a figure from {low} to {high}.",
             )
 
@@ -369,7 +375,7 @@ def _environment(table: dict[str, Any], where: str) -> MappingProxyType[str, str
         if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where}: env.{name} is {told(value)}.",
+                f"{where}: env.{name} is {format_value(value)}.",
                 'Environment variables are strings: { BITNET_SEED = "42" }.',
             )
     return MappingProxyType(dict(table))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pytest_flamegate.config.toml import told
+from pytest_flamegate.config.toml import format_value
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan
@@ -59,7 +59,9 @@ class OpenAI:
             return _is_python(argv[0], workload.directory)
         from pytest_flamegate.core import listeners
 
-        return bool(_PYTHON.fullmatch(listeners.program_of(str(workload.options.get("url", "")))))
+        return bool(
+            _PYTHON.fullmatch(listeners.find_server_program(str(workload.options.get("url", ""))))
+        )
 
     def validate(self, workload: Workload) -> None:
         """Refuse neither or both of serve and url, and values that no server could take."""
@@ -153,7 +155,7 @@ def _check_request(workload: Workload) -> None:
 
 
 def _bad(workload: Workload, key: str, remedy: str) -> UsageError:
-    shown = told(workload.options.get(key))
+    shown = format_value(workload.options.get(key))
     return UsageError("E_BAD_VALUE", f"Workload {workload.name!r}: {key} is {shown}.", remedy)
 
 

@@ -284,13 +284,13 @@ def _keep(cpus: list[int | None], it: Bandwidth) -> None:
     rates = (f"{rate:.0f}" for rate in (it.bytes_per_second, it.low, it.median))
     counts = (str(n) for n in (it.array_bytes, it.repeats, it.cache_bytes or 0))
     told = ",".join([it.measured_at, it.method, *rates, *counts])
-    cache.keep(_FILE, _LINE, _key(cpus), told)
+    cache.write_cached(_FILE, _LINE, _key(cpus), told)
 
 
 def _kept(cpus: list[int | None]) -> Bandwidth | None:
     """Return what is kept, if it is sound and not too old: a virtual machine may move."""
     try:
-        told = (cache.find(_FILE, _LINE, _key(cpus)) or "").split(",")
+        told = (cache.read_cached(_FILE, _LINE, _key(cpus)) or "").split(",")
         at, method, *figures = told
         age = datetime.now(UTC) - datetime.fromisoformat(at)
         best, low, median, array_bytes, repeats, caches = map(int, figures)

@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-from pytest_flamegate.core.json import Refused, loads_strict
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.json_old import Refused, loads_strict
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.graph.graph import fnv1a
 from pytest_flamegate.profile.profilers import perf as profilers_perf
 from pytest_flamegate.profile.profilers import trial
@@ -242,7 +242,7 @@ class Key(NamedTuple):
     position: int | None = None
 
     def __str__(self) -> str:
-        told = [escape(self.name, MAX_NAME_CHARACTERS)]
+        told = [escape_name(self.name, MAX_NAME_CHARACTERS)]
         if self.layer is not None:
             told.append(f"layer {self.layer}")
         if self.position is not None:

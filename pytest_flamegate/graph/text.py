@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.core.text import INVISIBLE, escaped_character
+from pytest_flamegate.core.text import INVISIBLE, escape_character
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import Brick, Function, Kernel, Layer, build_graph, get_node_name
 
@@ -58,7 +58,7 @@ def escape_name(text: str) -> str:
     shown = text[:MOST]
     if not (shown.isprintable() and (shown.isascii() or INVISIBLE.isdisjoint(shown))):
         shown = "".join(
-            each if each.isprintable() and each not in INVISIBLE else escaped_character(each)
+            each if each.isprintable() and each not in INVISIBLE else escape_character(each)
             for each in shown
         )
     return shown if len(text) <= MOST else f"{shown}… ({len(text):,} characters)"

@@ -23,8 +23,8 @@ from pytest_flamegate.bricks.record import (
     resolve_alias,
 )
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.core.json import Refused, loads_strict
-from pytest_flamegate.core.text import decode, escape
+from pytest_flamegate.core.json_old import Refused, loads_strict
+from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.engines.figure_sources import QuantDispatch, phases_us
 from pytest_flamegate.engines.figures import Heard
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH
@@ -82,7 +82,7 @@ class IngestedTrace:
 def contradicts(why: str) -> ReceiptError:
     """Return the refusal of a file whose figures cannot all be true."""
     return ReceiptError(
-        "E_TRACE_CONTRADICTS", f"The trace contradicts itself: {escape(why, _SHOWN)}.", _TODO
+        "E_TRACE_CONTRADICTS", f"The trace contradicts itself: {escape_name(why, _SHOWN)}.", _TODO
     )
 
 
@@ -90,7 +90,7 @@ def self_exceeds_wall(why: str) -> ReceiptError:
     """Return the refusal of more time spent than there was."""
     return ReceiptError(
         "E_SELF_EXCEEDS_WALL",
-        f"The trace tells of more time spent than passed: {escape(why, _SHOWN)}.",
+        f"The trace tells of more time spent than passed: {escape_name(why, _SHOWN)}.",
         "Have the profiler clock each thread by itself, and calls within calls only once.",
     )
 
@@ -158,7 +158,7 @@ def _with(mark: bytes, data: bytes) -> Iterator[str]:
         if mark in line:
             if len(line) > _LONGEST_BYTES:
                 raise _malformed(f"a line has more than {_LONGEST_BYTES:,} bytes")
-            yield decode(line)
+            yield decode_name(line)
 
 
 def _totals(brick: str, values_us: Sequence[float]) -> BrickTotals:
@@ -349,7 +349,7 @@ class _Nest:
 
 def brick_name(name: str) -> str:
     """Return the known brick of that name or alias, else the name as it can be shown."""
-    return resolve_alias(escape(name.strip())) or "(no name)"
+    return resolve_alias(escape_name(name.strip())) or "(no name)"
 
 
 _MARK = re.compile(rb'\s*(?:\[\s*\{.*"ph"\s*:|\{.*"traceEvents"\s*:)', re.DOTALL)
@@ -439,7 +439,7 @@ def _span(event: TraceEvent, name: str, lane: str, kernel: str = "") -> Span:
 
 
 def _thread(event: TraceEvent) -> str:
-    return escape(" ".join(part for part in event.track if part)) or "0"
+    return escape_name(" ".join(part for part in event.track if part)) or "0"
 
 
 def read_onnx(data: bytes) -> IngestedTrace:
@@ -447,7 +447,7 @@ def read_onnx(data: bytes) -> IngestedTrace:
     spans = [
         Span(
             brick_name(operator_name(each)),
-            escape(" ".join(part for part in each.track if part)) or "0",
+            escape_name(" ".join(part for part in each.track if part)) or "0",
             each.start_us,
             each.length_us,
         )
@@ -658,7 +658,7 @@ def read_trace(data: bytes, name: str = "") -> IngestedTrace:
 
 
 def _called(name: str) -> str:
-    return f"{escape(name, _SHOWN_READING)!a}" if name else "The file"
+    return f"{escape_name(name, _SHOWN_READING)!a}" if name else "The file"
 
 
 __all__ = ["IngestedTrace", "is_trace", "read_trace"]

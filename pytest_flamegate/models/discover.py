@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.paths import is_file, real, shown
+from pytest_flamegate.core.paths import is_file, path_text, real_path
 from pytest_flamegate.models.facts import read_model
-from pytest_flamegate.models.files import model_files, part_of
+from pytest_flamegate.models.files import model_files, parse_part_name
 from pytest_flamegate.models.gguf import read_header
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def hub_cache() -> Path:
     return Path(os.path.expanduser("~/.cache/huggingface/hub"))  # noqa: PTH111
 
 
-def hub_files(search: Search, pattern: str) -> list[Path]:
+def hub_files(search: DirectorySearch, pattern: str) -> list[Path]:
     """Return the files of all models there that match ``pattern`` below their snapshot.
 
     Of several snapshots of a model the one that ``refs/main`` names counts; where it names
@@ -42,21 +42,23 @@ def hub_files(search: Search, pattern: str) -> list[Path]:
     cache is somebody else's, and is passed over.
     """
     cache = hub_cache()
-    inside = real(cache)
+    inside = real_path(cache)
     found: list[Path] = []
     for name in search.names(cache):
         if name.startswith("models--"):
             for snapshot in _snapshots(search, inside / name):
                 found += search.files(snapshot, pattern)
-    return [cache / path.relative_to(inside) for path in found if real(path).is_relative_to(inside)]
+    return [
+        cache / path.relative_to(inside) for path in found if real_path(path).is_relative_to(inside)
+    ]
 
 
-def _snapshots(search: Search, model: Path) -> list[Path]:
+def _snapshots(search: DirectorySearch, model: Path) -> list[Path]:
     # The hub's tools link files alone: a directory that is a link was laid by somebody else.
     revisions = [
         name
         for name in search.names(model / "snapshots")
-        if real(model / "snapshots" / name) == model / "snapshots" / name
+        if real_path(model / "snapshots" / name) == model / "snapshots" / name
     ]
     if len(revisions) > 1 and (main := _main(model)) in revisions:
         revisions = [main]
@@ -75,7 +77,7 @@ MOST_ENTRIES = 50_000
 """Names that one search looks at, at most."""
 
 
-class Search:
+class DirectorySearch:
     """One search, maybe through several places. ``complete`` is False where it was cut short.
 
     ``unread`` are the directories that the system did not let it read.
@@ -198,7 +200,7 @@ def find_model(declared: str | None, directory: Path) -> Path:
     """
     if declared is not None and is_file(directory / declared):
         return _whole(directory / declared)
-    search = Search()
+    search = DirectorySearch()
     looked = []
     for place in _places(search, declared, directory):
         models = _models(place.found, named=declared is not None)
@@ -209,10 +211,11 @@ def find_model(declared: str | None, directory: Path) -> Path:
         if models:
             raise _ambiguous(models, place.words, directory)
         looked.append(place.words)
-    unread = ", ".join(shown(path) for path in search.unread[:_LISTED])
+    unread = ", ".join(path_text(path) for path in search.unread[:_LISTED])
     raise ToolError(
         "E_MODEL_MISSING",
-        f"No model file was found in {shown(real(directory))}: looked for {', '.join(looked)}"
+        f"No model file was found in {path_text(real_path(directory))}: "
+        f"looked for {', '.join(looked)}"
         f"{f'; not allowed to read {unread}' if unread else ''}.",
         'Name one, model = "path/to/model.gguf", or fetch one: '
         f"hf download microsoft/bitnet-b1.58-2B-4T-gguf --local-dir {_BITNET}; "
@@ -237,8 +240,8 @@ def find_tokenizer(directory: Path, model: Path | None) -> Path:
                 return place / name
     if model is not None and _carries_vocabulary(model):
         return model
-    looked = ", ".join(shown(place) for place in places)
-    inside = "" if model is None else f", and {shown(model)} carries none"
+    looked = ", ".join(path_text(place) for place in places)
+    inside = "" if model is None else f", and {path_text(model)} carries none"
     raise ToolError(
         "E_TOKENIZER_MISSING",
         f"No tokenizer was found: looked for {' and '.join(_TOKENIZERS)} in {looked}{inside}.",
@@ -246,7 +249,7 @@ def find_tokenizer(directory: Path, model: Path | None) -> Path:
     )
 
 
-def glance(model: Path) -> str:
+def describe_model(model: Path) -> str:
     """Return a model's size and main quantisation: ``1.2 GB, I2_S``, or that it cannot be read."""
     try:
         size_bytes = sum(path.stat().st_size for path in model_files(model))
@@ -259,13 +262,13 @@ def glance(model: Path) -> str:
     return f"{size_bytes / 1e3:.1f} kB, {told}"
 
 
-def _places(search: Search, declared: str | None, directory: Path) -> Iterator[_Place]:
+def _places(search: DirectorySearch, declared: str | None, directory: Path) -> Iterator[_Place]:
     if declared is not None:
-        yield _Place(shown(declared), search.files(directory, declared))
+        yield _Place(path_text(declared), search.files(directory, declared))
         return
     for pattern in PLACES:
         yield _Place(pattern, search.files(directory, pattern))
-    where = f"{shown(hub_cache())}/models--*/snapshots/*/{_HUB_PATTERN}"
+    where = f"{path_text(hub_cache())}/models--*/snapshots/*/{_HUB_PATTERN}"
     yield _Place(where, hub_files(search, _HUB_PATTERN))
 
 
@@ -273,13 +276,13 @@ def _models(found: list[Path], *, named: bool) -> list[Path]:
     """Return the models among files: each once, by its first name and its first part."""
     models: dict[Path, Path] = {}
     for path in found:
-        part = part_of(path)
+        part = parse_part_name(path)
         if part is not None and part[1] > 1:
             stem, _, count = part
             first = path.with_name(f"{stem}-00001-of-{count:05d}.gguf")
             path = first if is_file(first) else path
         if named or not path.name.lower().startswith("mmproj"):
-            models.setdefault(real(path), path)
+            models.setdefault(real_path(path), path)
     return list(models.values())
 
 
@@ -298,7 +301,8 @@ def _carries_vocabulary(model: Path) -> bool:
 
 def _ambiguous(models: list[Path], where: str, directory: Path) -> ToolError:
     listed = ", ".join(
-        f"{shown(_relative(path, directory))} ({glance(path)})" for path in models[:_LISTED]
+        f"{path_text(_relative(path, directory))} ({describe_model(path)})"
+        for path in models[:_LISTED]
     )
     more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
     return ToolError(

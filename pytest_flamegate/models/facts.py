@@ -8,8 +8,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.paths import real, shown
-from pytest_flamegate.models.files import model_files, model_sha256, stamps
+from pytest_flamegate.core.paths import path_text, real_path
+from pytest_flamegate.models.files import model_files, model_sha256, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, read_header
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NOT_ALWAYS_READ = re.compile(r"nextn\.|cross_attn|ffn_[a-z_]*_chexps\.")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReading:
+class ModelSummary:
     """What a model is.
 
     ``quantisation`` holds shares (0 to 1) of the parameters by type, the largest first.
@@ -63,15 +63,15 @@ class ModelReading:
         return ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.quantisation.items())
 
 
-def read_model(model: Path) -> ModelReading:
+def read_model(model: Path) -> ModelSummary:
     """Read the headers of a model, all parts of a split one.
 
     Raises ``ToolError``: what ``read_header`` and ``model_files`` raise.
     """
-    return reading([read_header(path) for path in model_files(model)])
+    return summarize_headers([read_header(path) for path in model_files(model)])
 
 
-def reading(headers: Sequence[ModelHeader]) -> ModelReading:
+def summarize_headers(headers: Sequence[ModelHeader]) -> ModelSummary:
     """Return what the headers of a model's files (one or more, in order) say together."""
     first = headers[0]
     by_type: dict[str, int] = {}
@@ -79,7 +79,7 @@ def reading(headers: Sequence[ModelHeader]) -> ModelReading:
         by_type[kind] = by_type.get(kind, 0) + parameters
     total = sum(by_type.values())
     ordered = sorted(by_type.items(), key=lambda item: (-item[1], item[0]))
-    return ModelReading(
+    return ModelSummary(
         name=first.name[:_NAME_LENGTH],
         architecture=first.architecture[:_NAME_LENGTH],
         parameters=total,
@@ -195,7 +195,7 @@ def _weight_bytes(tensor: TensorInfo) -> int:
     raise _UnknownError
 
 
-def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
+def read_model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
     """Return what the receipt says of the model: its path, and what its header tells.
 
     ``bytes_per_token`` stands there only where the header says it for certain; of a split
@@ -214,13 +214,13 @@ def model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
         }
         if read.bytes_per_token is not None:
             facts["bytes_per_token"] = read.bytes_per_token
-    size_bytes = sum(each.size_bytes for each in stamps(model))
+    size_bytes = sum(each.size_bytes for each in read_stamps(model))
     return {**facts, "sha256": model_sha256(model), "size_bytes": size_bytes}
 
 
 def _told_path(model: Path, directory: Path) -> str:
     """Return the path as it means something to others: inside the project, else its name."""
     try:
-        return shown(real(model).relative_to(real(directory)).as_posix())
+        return path_text(real_path(model).relative_to(real_path(directory)).as_posix())
     except ValueError:
-        return shown(model.name)
+        return path_text(model.name)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import cache
-from pytest_flamegate.core.cache import tells_of_writes
+from pytest_flamegate.core.cache import tracks_all_writes
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import shown
+from pytest_flamegate.core.paths import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +25,18 @@ _MOST_FILES = 64
 _LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
 
 
-def find(files: Sequence[Stamp]) -> str | None:
+def find_digest(files: Sequence[FileStamp]) -> str | None:
     """Return the digest kept for files in exactly this state."""
-    return cache.find(_FILE, _LINE, _key(files))
+    return cache.read_cached(_FILE, _LINE, _key(files))
 
 
-def keep(files: Sequence[Stamp], sha256: str) -> None:
+def keep_digest(files: Sequence[FileStamp], sha256: str) -> None:
     """Keep a digest; without a word where that is impossible."""
     if len(files) <= _MOST_FILES:
-        cache.keep(_FILE, _LINE, _key(files), sha256)
+        cache.write_cached(_FILE, _LINE, _key(files), sha256)
 
 
-def _key(files: Sequence[Stamp]) -> str:
+def _key(files: Sequence[FileStamp]) -> str:
     return ",".join(
         f"{each.device}:{each.inode}:{each.size_bytes}:{each.mtime_ns}:{each.ctime_ns}"
         for each in files
@@ -48,7 +48,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """What the system says of a file: another stamp means that its bytes may be others.
 
     ``ctime_ns`` no program can set: it moves with every write, rename and change of times.
@@ -62,7 +62,7 @@ class Stamp:
     ctime_ns: int
 
     @classmethod
-    def of(cls, path: Path, status: os.stat_result) -> Stamp:
+    def of(cls, path: Path, status: os.stat_result) -> FileStamp:
         """Return the stamp of what ``status`` was told of."""
         return cls(
             path,
@@ -74,7 +74,7 @@ class Stamp:
         )
 
 
-def stamp(path: Path) -> Stamp:
+def read_stamp(path: Path) -> FileStamp:
     """Return the stamp of the file at ``path``, links followed.
 
     Raises ``ToolError``: E_MODEL_MISSING (nothing there, or no regular file),
@@ -83,31 +83,31 @@ def stamp(path: Path) -> Stamp:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise _missing(f"There is no model file at {shown(path)}.") from None
+        raise _missing(f"There is no model file at {path_text(path)}.") from None
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     if not stat.S_ISREG(status.st_mode):
-        raise _missing(f"{shown(path)} is not a file.")
-    return Stamp.of(path, status)
+        raise _missing(f"{path_text(path)} is not a file.")
+    return FileStamp.of(path, status)
 
 
-def stamps(model: Path | None) -> tuple[Stamp, ...]:
+def read_stamps(model: Path | None) -> tuple[FileStamp, ...]:
     """Return the stamps of all files of a model, none for an engine without a file."""
-    return () if model is None else tuple(map(stamp, model_files(model)))
+    return () if model is None else tuple(map(read_stamp, model_files(model)))
 
 
-def require_unchanged(before: Sequence[Stamp]) -> None:
+def require_unchanged(before: Sequence[FileStamp]) -> None:
     """Raise ``ToolError`` E_MODEL_CHANGED where a file is no longer as its stamp says."""
     for known in before:
         try:
-            now = stamp(known.path)
+            now = read_stamp(known.path)
         except ToolError as error:
             raise _changed(known.path, error.problem) from None
         if now != known:
             raise _changed(known.path, _difference(known, now))
 
 
-def part_of(path: Path) -> tuple[str, int, int] | None:
+def parse_part_name(path: Path) -> tuple[str, int, int] | None:
     """Return stem, number (from 1) and count where the name is that of a part of a split model."""
     match = _PART.fullmatch(path.name)
     if match is None:
@@ -121,15 +121,15 @@ def model_files(model: Path) -> tuple[Path, ...]:
 
     ``ToolError`` E_MODEL_PARTS: it is a later part, or one is missing.
     """
-    part = part_of(model)
+    part = parse_part_name(model)
     if part is None:
         return (model,)
     stem, number, count = part
     if number != 1:
         raise ToolError(
             "E_MODEL_PARTS",
-            f"{shown(model)} is part {number} of {count} of a model.",
-            f"Name the first part: {shown(stem)}-00001-of-{count:05d}.gguf.",
+            f"{path_text(model)} is part {number} of {count} of a model.",
+            f"Name the first part: {path_text(stem)}-00001-of-{count:05d}.gguf.",
         )
     files = []
     missing: list[str] = []
@@ -144,19 +144,19 @@ def model_files(model: Path) -> tuple[Path, ...]:
     if missing:
         raise ToolError(
             "E_MODEL_PARTS",
-            f"The model {shown(model)} has {count} parts, and not all stand beside it: "
-            f"{', '.join(map(shown, missing))}.",
+            f"The model {path_text(model)} has {count} parts, and not all stand beside it: "
+            f"{', '.join(map(path_text, missing))}.",
             "Fetch the missing parts into the same directory.",
         )
     return tuple(files)
 
 
-def unreadable(path: Path, error: Exception) -> ToolError:
+def unreadable_error(path: Path, error: Exception) -> ToolError:
     """Return what to raise where the system refused to read a model file."""
     reason = getattr(error, "strerror", None) or str(error)
     return ToolError(
         "E_MODEL_UNREADABLE",
-        f"The model file {shown(path)} cannot be read: {reason}.",
+        f"The model file {path_text(path)} cannot be read: {reason}.",
         "Check the path and its permissions.",
     )
 
@@ -168,12 +168,12 @@ def _missing(what: str) -> ToolError:
 def _changed(path: Path, how: str) -> ToolError:
     return ToolError(
         "E_MODEL_CHANGED",
-        f"The model file {shown(path)} changed while it was measured: {how.rstrip('.')}.",
+        f"The model file {path_text(path)} changed while it was measured: {how.rstrip('.')}.",
         "Measure again, and let nothing write to it meanwhile.",
     )
 
 
-def _difference(before: Stamp, now: Stamp) -> str:
+def _difference(before: FileStamp, now: FileStamp) -> str:
     if (before.device, before.inode) != (now.device, now.inode):
         return "another file stands there now"
     if before.size_bytes != now.size_bytes:
@@ -203,22 +203,22 @@ def model_sha256(model: Path) -> str:
     E_MODEL_CHANGED where a file was written to while it was read.
     """
     files = model_files(model)
-    before = [stamp(path) for path in files]
+    before = [read_stamp(path) for path in files]
     worth = sum(each.size_bytes for each in before) >= WORTH_KEEPING_BYTES
-    kept = find(before) if worth else None
-    if kept is not None and all(map(tells_of_writes, files)):
+    kept = find_digest(before) if worth else None
+    if kept is not None and all(map(tracks_all_writes, files)):
         return kept
     digest = hashlib.sha256()
     flushed = worth and all(map(_flushed, files))
     seen = [_read(path, digest) for path in files]
-    if [stamp(path) for path in files] != seen:
+    if [read_stamp(path) for path in files] != seen:
         raise ToolError(
             "E_MODEL_CHANGED",
-            f"The model file {shown(model)} changed while it was read.",
+            f"The model file {path_text(model)} changed while it was read.",
             "Measure again, and let nothing write to it meanwhile.",
         )
-    if flushed and _settled(seen) and all(map(tells_of_writes, files)):
-        keep(seen, digest.hexdigest())
+    if flushed and _settled(seen) and all(map(tracks_all_writes, files)):
+        keep_digest(seen, digest.hexdigest())
     return digest.hexdigest()
 
 
@@ -232,19 +232,19 @@ def _flushed(path: Path) -> bool:
     return True
 
 
-def _read(path: Path, digest: hashlib._Hash) -> Stamp:
+def _read(path: Path, digest: hashlib._Hash) -> FileStamp:
     """Add the bytes of a file to ``digest`` and return its stamp from before they were read."""
     try:
         with path.open("rb", buffering=0) as file:
-            began = Stamp.of(path, os.fstat(file.fileno()))
+            began = FileStamp.of(path, os.fstat(file.fileno()))
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
             return began
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
-def _settled(seen: Sequence[Stamp]) -> bool:
+def _settled(seen: Sequence[FileStamp]) -> bool:
     """Whether the last change is so long ago that another would have another time."""
     newest = max(max(each.mtime_ns, each.ctime_ns) for each in seen)
     return newest + _SETTLED_NS <= time.time_ns()

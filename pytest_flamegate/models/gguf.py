@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import shown
-from pytest_flamegate.models.files import stamp, unreadable
+from pytest_flamegate.core.paths import path_text
+from pytest_flamegate.models.files import read_stamp, unreadable_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -56,7 +56,7 @@ class MalformedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class SkippedValue:
     """A long array or string that was stepped over: its element type and length."""
 
     kind: str
@@ -64,7 +64,7 @@ class Unread:
 
 
 Scalar = str | int | float | bool
-Value = Scalar | tuple[Scalar, ...] | Unread
+Value = Scalar | tuple[Scalar, ...] | SkippedValue
 
 
 class Cursor:
@@ -129,11 +129,11 @@ class Cursor:
             raise MalformedError(f"gives the metadata key {key!r} the unknown type {code}")
         return self._number(code)
 
-    def _string(self) -> str | Unread:
+    def _string(self) -> str | SkippedValue:
         nbytes = self.u64()
         if nbytes > KEPT_STRING_BYTES:
             self.take(nbytes)
-            return Unread("byte", nbytes)
+            return SkippedValue("byte", nbytes)
         return self.text(nbytes, "string")
 
     def _number(self, code: int) -> int | float | bool:
@@ -143,7 +143,7 @@ class Cursor:
             raise MalformedError(f"holds a boolean of value {value}")
         return bool(value) if code == _BOOL else value
 
-    def _array(self, key: str, *, whole: bool) -> tuple[Scalar, ...] | Unread:
+    def _array(self, key: str, *, whole: bool) -> tuple[Scalar, ...] | SkippedValue:
         code, length = self.u32(), self.u64()
         if code != _STRING and code not in _NUMBERS:
             # llama.cpp refuses arrays of arrays as well, so no usable model has them.
@@ -156,7 +156,7 @@ class Cursor:
                 self._skip_strings(length)
             else:
                 self.take(length * smallest)
-            return Unread(name, length)
+            return SkippedValue(name, length)
         if code == _STRING:
             self._count_strings(length)
             return tuple(self.text(self.u64(), "string") for _ in range(length))
@@ -287,7 +287,7 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
     ``arrays``; so do strings longer than 1 MiB. Raises ``ToolError``: E_MODEL_MISSING,
     E_MODEL_UNREADABLE (the system refused), E_MODEL_BROKEN.
     """
-    size = stamp(path).size_bytes
+    size = read_stamp(path).size_bytes
     try:
         with path.open("rb") as file:
             if size < 24:
@@ -297,11 +297,11 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
     except MalformedError as error:
         raise ToolError(
             "E_MODEL_BROKEN",
-            f"The model file {shown(path)} {error}.",
+            f"The model file {path_text(path)} {error}.",
             "Fetch or convert it again, and compare its sha256 with the publisher's.",
         ) from None
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
 def _broken_start(start: bytes) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.environment import environment
 from pytest_flamegate.observe.redact import redacted
@@ -186,7 +186,7 @@ def look_at(plan: Plan, workload: Workload, built: Build | None) -> Look | None:
         if built is not None or shell_hint(argv):
             raise _missing(argv, built)
         return None
-    project = real(workload.directory)
+    project = real_path(workload.directory)
     found = [path]
     if (name := _interpreter(path)) is not None:
         runs_it = find(name, env, workload.directory)
@@ -211,7 +211,7 @@ def find(name: str, env: Mapping[str, str], directory: Path) -> Path | None:
     """Return the file that a process in ``directory`` with ``env`` starts as ``name``."""
     places = [""] if os.sep in name else os.get_exec_path(env)
     for place in places:
-        path = real(directory / place / name)
+        path = real_path(directory / place / name)
         if is_file(path) and os.access(path, os.X_OK):
             return path
     return None

@@ -76,7 +76,7 @@ class Server:
     @property
     def tree(self) -> set[int]:
         """The processes that may compute: it and all below it."""
-        return process.descendants(self.pid)
+        return process.find_descendants(self.pid)
 
     def close(self) -> None:
         """End what was started."""
@@ -122,13 +122,13 @@ class Server:
         try:
             began(self.pid)
             self._await(time.monotonic() + self._workload.timeout_s)
-            mine = listeners.listening(port, self.tree)
-            if mine or not (others := listeners.listening(port)):
+            mine = listeners.find_listeners(port, self.tree)
+            if mine or not (others := listeners.find_listeners(port)):
                 return True
             raise _taken(self._workload, port, others)
         except BaseException as error:
             self.child.end()
-            lost = isinstance(error, ToolError) and bool(listeners.listening(port))
+            lost = isinstance(error, ToolError) and bool(listeners.find_listeners(port))
             if last or not lost:
                 raise
             return False
@@ -174,7 +174,7 @@ def _filled(part: str, values: Mapping[str, str]) -> str:
 
 
 def _found(workload: Workload, origin: Origin) -> int:
-    pid = listeners.server_of(origin.host, origin.port)
+    pid = listeners.find_server(origin.host, origin.port)
     if pid is None:
         raise ToolError(
             "E_SERVER_ELSEWHERE",
@@ -298,9 +298,9 @@ class EndpointProcess:
         asked = [report(f"openai:asked without {name}") for name in self._without]
         return (*self._reports, *asked)
 
-    def counters(self) -> clocks.Counters:
+    def counters(self) -> clocks.ProcessCounters:
         """Read the process's counters."""
-        return clocks.counters(self.pid)
+        return clocks.read_counters(self.pid)
 
     def _settle(self) -> None:
         """Find out which process computes, and whether each token comes by itself."""
@@ -337,7 +337,7 @@ class EndpointProcess:
         spent = {}
         for pid in self._server.tree:
             with suppress(ProcessLookupError, PermissionError):
-                spent[pid] = clocks.read(pid).cpu_ns
+                spent[pid] = clocks.read_clocks(pid).cpu_ns
         return spent
 
     def _answer(self, max_tokens: int) -> Answer:
@@ -414,9 +414,9 @@ class EndpointProcess:
                 "see what the server itself says of them (reported)."
             )
 
-    def _clocks(self) -> clocks.Reading:
+    def _clocks(self) -> clocks.ClockReading:
         try:
-            return clocks.read(self.pid)
+            return clocks.read_clocks(self.pid)
         except ProcessLookupError:
             if left := self._server.left():
                 raise left from None

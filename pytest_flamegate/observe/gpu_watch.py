@@ -239,7 +239,7 @@ class _Watched:
 
     @property
     def lives(self) -> bool:
-        return clocks.started_ticks(self.pid) == self.started_ticks
+        return clocks.read_start_ticks(self.pid) == self.started_ticks
 
 
 class Watch:
@@ -264,7 +264,7 @@ class Watch:
     def begin(self, pid: int) -> None:
         """Begin to look at the run of ``pid``, which has loaded."""
         if self._there:
-            run = _Watched(pid, clocks.started_ticks(pid))
+            run = _Watched(pid, clocks.read_start_ticks(pid))
             self._open.append(run)
             self._look(run)
 

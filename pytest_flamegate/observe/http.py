@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.core.process import readable
+from pytest_flamegate.core.process import wait_readable
 from pytest_flamegate.engines.figures import report
 from pytest_flamegate.observe.lasting import timed_out
 
@@ -342,7 +342,7 @@ class _Reader(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Wait for something and read it; nothing is the end."""
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-        while not pending and not readable(
+        while not pending and not wait_readable(
             self._socket.fileno(), min(self._deadline.left_s(), _SLICE_S)
         ):
             self._deadline.idle()

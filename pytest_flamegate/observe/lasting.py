@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core import process
-    from pytest_flamegate.core.clocks import Counters
+    from pytest_flamegate.core.clocks import ProcessCounters
     from pytest_flamegate.engines.figures import Report
     from pytest_flamegate.observe.observation import Block
 
@@ -78,7 +78,7 @@ class LastingProcess(Protocol):
     def reports(self) -> tuple[Report, ...]:
         """Return what the engine said of its measured sequences so far."""
 
-    def counters(self) -> Counters:
+    def counters(self) -> ProcessCounters:
         """Read the process's counters."""
 
     def close(self, leave_s: float = 1.0) -> None:

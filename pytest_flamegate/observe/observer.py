@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.clocks import total
+from pytest_flamegate.core.clocks import sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting
 from pytest_flamegate.engines.tokens import Sameness, token_digest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.bricks.record import Recorded
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.clocks import Counters
+    from pytest_flamegate.core.clocks import ProcessCounters
     from pytest_flamegate.engines.base import Plan, Streamed
     from pytest_flamegate.engines.figures import Report
     from pytest_flamegate.observe.lasting import LastingProcess, Window
@@ -109,7 +109,7 @@ def timed_blocks(
     workload: Workload,
     seconds: float,
     look: Callable[[], None],
-) -> tuple[list[Block], Counters]:
+) -> tuple[list[Block], ProcessCounters]:
     """Warm ``process`` up and run blocks for about ``seconds``; return them and its counters.
 
     ``look()`` is called after each block. Nobody runs the reference kernel in the process of a
@@ -138,7 +138,7 @@ def timed_blocks(
             block = process.block(sequences)
             look()
             after = process.reference(REFERENCE_TIMES)
-            blocks.append(replace(block, reference=total([before, after])))
+            blocks.append(replace(block, reference=sum_intervals([before, after])))
             before = after
     return blocks, replace(process.counters(), peak_rss_bytes=peak_rss_bytes)
 
@@ -150,7 +150,7 @@ def _by_parts(process: ServedProcess) -> Block:
     while not sequence.ended:
         sequence.part(PART_TOKENS)
         references.append(process.reference(PART_REFERENCE_TIMES))
-    return sequence.block(total(references))
+    return sequence.block(sum_intervals(references))
 
 
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
@@ -261,7 +261,7 @@ class Observer:
         role: Role,
         served: LastingProcess,
         blocks: Sequence[Block],
-        counted: clocks.Counters,
+        counted: clocks.ProcessCounters,
         place: Place = ALONE,
     ) -> Run:
         """Write down what a served process did; it still runs."""
@@ -270,7 +270,7 @@ class Observer:
         run = Run(
             role=role,
             pid=served.pid,
-            started_ticks=clocks.started_ticks(served.pid),
+            started_ticks=clocks.read_start_ticks(served.pid),
             started_at=served.started_at,
             load_ns=served.load_ns,
             blocks=tuple(blocks),
@@ -408,7 +408,7 @@ class Observer:
             **self._last(seen.counters),
         ), seen
 
-    def _last(self, counted: clocks.Counters) -> _Common:
+    def _last(self, counted: clocks.ProcessCounters) -> _Common:
         """Return what is said alike of every run, of the one that has just ended."""
         return {
             "token_digest": token_digest(self._same.last),
@@ -418,7 +418,7 @@ class Observer:
             "threads": counted.threads,
             "voluntary_switches": counted.voluntary_switches,
             "involuntary_switches": counted.involuntary_switches,
-            "cpu_pressure_pct": clocks.cpu_pressure_pct(),
+            "cpu_pressure_pct": clocks.read_cpu_pressure_pct(),
         }
 
     def _alike(self) -> tuple[Run, ...]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.process import some_cpu
+from pytest_flamegate.core.process import choose_cpu
 from pytest_flamegate.engines.base import Lasting
 from pytest_flamegate.observe.lasting import WARM_TOKENS, Place
 from pytest_flamegate.observe.served import ServedProcess
@@ -48,7 +48,7 @@ class PairObserver:
     def pair(self) -> None:
         """Measure one pair. Where a process fails the whole comparison does."""
         bound = self.base.workload.threads == self.head.workload.threads == 1
-        place = Place(self.pairs, some_cpu(self.rng) if bound else None)
+        place = Place(self.pairs, choose_cpu(self.rng) if bound else None)
         sides = self._drawn()
         if isinstance(self.base.plan, Lasting):
             self._served(sides, place)

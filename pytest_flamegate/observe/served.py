@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING
 
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.clocks import Interval, total
-from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, readable
+from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, wait_readable
 from pytest_flamegate.engines.base import ROUND
 from pytest_flamegate.engines.figures import read_facts, read_report
 from pytest_flamegate.observe import environment
@@ -243,9 +243,9 @@ class ServedProcess:
         """Return what the engine said of its measured sequences so far."""
         return tuple(self._reports)
 
-    def counters(self) -> clocks.Counters:
+    def counters(self) -> clocks.ProcessCounters:
         """Read the process's counters."""
-        return clocks.counters(self.pid)
+        return clocks.read_counters(self.pid)
 
     def part(self, tokens: int, taken: _Sequences) -> Interval:
         """Generate ``tokens`` more of the sequence that is open; return what they took."""
@@ -290,9 +290,9 @@ class ServedProcess:
                 elif record == wire.DONE:
                     return before.until(self._clocks())
 
-    def _clocks(self) -> clocks.Reading:
+    def _clocks(self) -> clocks.ClockReading:
         try:
-            return clocks.read(self.pid)
+            return clocks.read_clocks(self.pid)
         except ProcessLookupError:
             raise self._died() from None
 
@@ -311,7 +311,7 @@ class ServedProcess:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0:
                 raise timed_out(self._workload)
-            if not readable(self._read_fd, min(left_s, 1.0)):
+            if not wait_readable(self._read_fd, min(left_s, 1.0)):
                 check_output(self._workload, self._child)
                 continue
             data = os.read(self._read_fd, _READ_BYTES)
@@ -358,7 +358,7 @@ class Parted:
     def block(self, reference: Interval | None = None) -> Block:
         """Return the whole sequence, with what the reference kernel took between its parts."""
         self._taken.finish()
-        return Block(total(self._parts), tuple(self._taken.sequences_ns), reference)
+        return Block(sum_intervals(self._parts), tuple(self._taken.sequences_ns), reference)
 
 
 class _Sequences:

@@ -14,7 +14,7 @@ import psutil
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, readable
+from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.figures import Heard
 from pytest_flamegate.engines.tokens import Tokenized
@@ -258,7 +258,7 @@ class Cutter(Generic[At]):
 
 if TYPE_CHECKING:
     Clean = Callable[[bytes], bytes]
-    Seen = tuple[str, clocks.Reading]
+    Seen = tuple[str, clocks.ClockReading]
 
 _READ_BYTES = 65536
 _LOOKS_TO_TELL_APART = 3
@@ -282,7 +282,7 @@ class Answer:
     interval: Interval
     decode: Interval | None
     window_ns: tuple[int, int] | None
-    counters: clocks.Counters
+    counters: clocks.ProcessCounters
     effective_environment: Mapping[str, str]
     stderr: bytes
     wall_ns: int
@@ -362,7 +362,7 @@ def answer(
         gaps_ns=_gaps(began_ns, looks),
         interval=_accounted(ended_ns - began_ns, usage)
         if wrapped or looks[-1].cpu_ns == 0
-        else clocks.Reading(began_ns, 0, 0).until(looks[-1]),
+        else clocks.ClockReading(began_ns, 0, 0).until(looks[-1]),
         decode=decode,
         window_ns=(looks[0].at_ns, looks[-1].at_ns) if decode is not None else None,
         counters=stream.counters if wrapped else _with_usage(stream.counters, usage),
@@ -391,7 +391,7 @@ class _Stream:
         self,
         child: process.Child,
         workload: Workload,
-        cutter: Cutter[clocks.Reading],
+        cutter: Cutter[clocks.ClockReading],
         clean: Clean | None,
         *,
         wrapped: bool,
@@ -399,11 +399,11 @@ class _Stream:
         self.seen: list[Seen] = []
         # What is seen are bytes then, and how many tokens they are is told at the end.
         self.uncounted = cutter.unit == base.UNIT
-        self.counters = clocks.Counters()
+        self.counters = clocks.ProcessCounters()
         # A script may have set variables anew before it turned into the program.
         self.effective: Mapping[str, str] = {}
         self.pid = child.pid
-        self.started_ticks = clocks.started_ticks(child.pid)
+        self.started_ticks = clocks.read_start_ticks(child.pid)
         self.lost_sight = False
         self._child = child
         self._workload = workload
@@ -415,12 +415,12 @@ class _Stream:
 
     def read_all(self, fd: int, began_ns: int) -> None:
         """Read to the end of the output."""
-        latest = clocks.Reading(began_ns, 0, None)
+        latest = clocks.ClockReading(began_ns, 0, None)
         while True:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:
                 raise timed_out(self._workload)
-            if not readable(fd, min(left_s, 1.0)):
+            if not wait_readable(fd, min(left_s, 1.0)):
                 check_output(self._workload, self._child)
                 continue
             # The first look opens the decode and is taken before the read: what the read does
@@ -433,11 +433,11 @@ class _Stream:
             latest = opening or self._look(latest)
             self._take(data, latest)
 
-    def _look(self, latest: clocks.Reading) -> clocks.Reading:
+    def _look(self, latest: clocks.ClockReading) -> clocks.ClockReading:
         if self._inside:
             self._step_inside()
         try:
-            return clocks.read(self.pid)
+            return clocks.read_clocks(self.pid)
         except ProcessLookupError:
             # It wrote and was gone: what it had spent by then is in the last look.
             return replace(latest, at_ns=time.monotonic_ns())
@@ -450,10 +450,10 @@ class _Stream:
             return
         if len(below) == 1:
             self.pid = below[0].pid
-            self.started_ticks = clocks.started_ticks(self.pid)
+            self.started_ticks = clocks.read_start_ticks(self.pid)
             self._inside = False
 
-    def _take(self, data: bytes, at: clocks.Reading) -> None:
+    def _take(self, data: bytes, at: clocks.ClockReading) -> None:
         check_output(self._workload, self._child)
         if self._clean is not None:
             self._held += data
@@ -462,7 +462,7 @@ class _Stream:
             return
         self._add(self.cutter.feed(data, at))
 
-    def _finish(self, latest: clocks.Reading) -> None:
+    def _finish(self, latest: clocks.ClockReading) -> None:
         if self._clean is not None:
             self._add(self.cutter.feed(self._clean(self._held), latest))
         self._add(self.cutter.finish())
@@ -470,7 +470,7 @@ class _Stream:
     def _add(self, new: Sequence[Seen]) -> None:
         if self.cutter.begun and not self._begun:
             self._begun = True
-            self.counters = clocks.counters(self.pid)
+            self.counters = clocks.read_counters(self.pid)
             asked = environment.requested(self._workload)
             self.effective = environment.effective(self.pid, asked)
             self.lost_sight = self._inside  # the clocks so far were the profiler's
@@ -498,7 +498,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _gaps(began_ns: int, looks: Sequence[clocks.Reading]) -> tuple[int, ...]:
+def _gaps(began_ns: int, looks: Sequence[clocks.ClockReading]) -> tuple[int, ...]:
     times = [began_ns, *(look.at_ns for look in looks)]
     return tuple(later - earlier for earlier, later in pairwise(times))
 
@@ -517,7 +517,7 @@ def _accounted(wall_ns: int, usage: struct_rusage | None) -> Interval:
     return Interval(wall_ns, cpu_ns, None)
 
 
-def _decode(looks: Sequence[clocks.Reading]) -> Interval | None:
+def _decode(looks: Sequence[clocks.ClockReading]) -> Interval | None:
     """Return what passed from the first token to the last, where that is the decode.
 
     A program that holds its output back and lets go of it at once decodes before its
@@ -529,7 +529,9 @@ def _decode(looks: Sequence[clocks.Reading]) -> Interval | None:
     return interval if interval.wall_ns >= _SHORTEST_DECODE_NS and interval.cpu_ns > 0 else None
 
 
-def _with_usage(seen: clocks.Counters, usage: struct_rusage | None) -> clocks.Counters:
+def _with_usage(
+    seen: clocks.ProcessCounters, usage: struct_rusage | None
+) -> clocks.ProcessCounters:
     """Take what the kernel accounted at the end, and what only a living process shows.
 
     Not its peak memory: there Linux counts what this process held when it forked.

@@ -19,7 +19,7 @@ import psutil
 from pytest_flamegate.child.sides import Sides
 from pytest_flamegate.core import clocks, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Served, Streamed
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ _HOME = re.compile(r"flamegate-([0-9a-f]{8})-(\d+)-(\d+)-[a-z0-9_]+")
 def make_home() -> Path:
     """Make an empty home for a worktree of this process, under the temporary directory."""
     pid = os.getpid()
-    prefix = f"flamegate-{_machine()}-{pid}-{clocks.started_ticks(pid) or 0}-"
-    return real(Path(tempfile.mkdtemp(prefix=prefix)))
+    prefix = f"flamegate-{_machine()}-{pid}-{clocks.read_start_ticks(pid) or 0}-"
+    return real_path(Path(tempfile.mkdtemp(prefix=prefix)))
 
 
 def remove_home(home: Path, git_directory: Path) -> None:
@@ -208,7 +208,7 @@ def _abandoned(home: Path) -> bool:
         return False
     if not psutil.pid_exists(pid):
         return True
-    return ticks != 0 and clocks.started_ticks(pid) not in {ticks, None}
+    return ticks != 0 and clocks.read_start_ticks(pid) not in {ticks, None}
 
 
 def _machine() -> str:
@@ -225,7 +225,7 @@ def _beside() -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if _HOME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                yield real(Path(entry.path))
+                yield real_path(Path(entry.path))
 
 
 def _notes(git_directory: Path) -> Iterator[tuple[Path, Path]]:
@@ -238,7 +238,7 @@ def _notes(git_directory: Path) -> Iterator[tuple[Path, Path]]:
         with contextlib.suppress(OSError):
             written = os.fsdecode((note / "gitdir").read_bytes()).rstrip("\n")
             # git may write it relative to its own directory; it names the file .git inside.
-            yield note, real(note / written).parent
+            yield note, real_path(note / written).parent
 
 
 def _remove_tree(directory: Path) -> None:
@@ -356,7 +356,7 @@ def _repository(directory: Path) -> tuple[Path, Path]:
     for result in (top, common):
         if result.returncode != 0:
             raise _no_repository(directory, git.failure_text(result))
-    return real(Path(git.stdout_text(top))), real(directory / git.stdout_text(common))
+    return real_path(Path(git.stdout_text(top))), real_path(directory / git.stdout_text(common))
 
 
 def _commit(directory: Path, rev: str) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError
-from pytest_flamegate.core.text import escape, is_clean
+from pytest_flamegate.core.text import escape_name, is_clean
 from pytest_flamegate.profile.frames import KERNEL
 from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
 
@@ -35,7 +35,7 @@ def format_frame(frame: Frame) -> str:
         return text
     raise ToolError(
         "E_FRAME_NAME",
-        f"The frame {escape(repr(tuple(frame)))} cannot be written down.",
+        f"The frame {escape_name(repr(tuple(frame)))} cannot be written down.",
         "Frames come from normalise.py, which escapes what is unsafe; report this.",
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest_flamegate
-from pytest_flamegate.core.text import escape, escaped_character
+from pytest_flamegate.core.text import escape_character, escape_name
 from pytest_flamegate.profile.model import Frame
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def path_prefixes(project: Path | None) -> tuple[str, ...]:
 def make_python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
     """Return the frame of a Python function that stands in ``file``."""
     name = _OBJECT_ADDRESS.sub("", name)
-    return Frame(escape(name), _module(shorten_python_path(file, roots)), "python")
+    return Frame(escape_name(name), _module(shorten_python_path(file, roots)), "python")
 
 
 def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
@@ -81,8 +81,8 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
     else:
         name = shorten_symbol(symbol)
     if is_kernel_library(library):
-        return Frame(escape(name), KERNEL, "system")
-    return Frame(escape(name), _module(module), "native")
+        return Frame(escape_name(name), KERNEL, "system")
+    return Frame(escape_name(name), _module(module), "native")
 
 
 def shorten_python_path(file: str, roots: Sequence[str]) -> str:
@@ -192,8 +192,8 @@ def _split_python(text: str) -> tuple[str, str]:
 
 
 def _module(module: str) -> str:
-    text = escape(module)
+    text = escape_name(module)
     if text == KERNEL:  # only the kernel's own frames may carry its name
-        return escaped_character("k") + text[1:]
+        return escape_character("k") + text[1:]
     # A label is read back by its last " (" or " [": none may stand inside a module.
     return text.replace(" (", "\\x20(").replace(" [", "\\x20[")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.config.marker_options import MarkerOptions
-from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.declare import NAME
@@ -119,7 +119,7 @@ class Gate:
     def _with_thresholds(self, workload: Workload) -> Workload:
         options = self._options
         try:
-            found = thresholds(
+            found = parse_thresholds(
                 options.tokens_per_second,
                 options.hotspots,
                 f"{self._item.nodeid} ",

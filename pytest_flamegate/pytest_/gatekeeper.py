@@ -18,10 +18,10 @@ from pytest_flamegate.config.marker import (
     is_marked,
     takes_fixture,
 )
-from pytest_flamegate.config.marker_options import check
+from pytest_flamegate.config.marker_options import check_marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.core.progress import LineProgress, NoProgress
 from pytest_flamegate.engines.declare import FILE_NAME, find_file, read_file
 from pytest_flamegate.pytest_.fixture import Gate
@@ -115,7 +115,7 @@ class Gatekeeper:
         """Refuse markers that would silently do nothing."""
         for item in items:
             try:
-                check(item)
+                check_marker(item)
             except pytest.UsageError as error:
                 if not self._travels:
                     raise
@@ -300,7 +300,7 @@ class Gatekeeper:
         if self.config.args_source is pytest.Config.ArgsSource.ARGS:
             return
         places = [Path(self.config.invocation_params.dir, arg) for arg in self.config.args]
-        if not any(real(self.file).is_relative_to(real(place)) for place in places):
+        if not any(real_path(self.file).is_relative_to(real_path(place)) for place in places):
             self.config.args.append(str(self.file))
 
 
@@ -316,4 +316,4 @@ def _named(config: pytest.Config) -> Path | None:
 
 def _same(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, whatever links lie on the way."""
-    return one.name == other.name and real(one) == real(other)
+    return one.name == other.name and real_path(one) == real_path(other)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.config.marker import NAME, is_marked
 from pytest_flamegate.core.paths import is_file
-from pytest_flamegate.engines.declare import line_of
+from pytest_flamegate.engines.declare import find_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ class WorkloadItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return where the workload is declared, and the heading of its failure."""
-        line = line_of(self.path, self.workload.name) if is_file(self.path) else None
+        line = find_line(self.path, self.workload.name) if is_file(self.path) else None
         # A heading that the node id ends in would be shown in its place, dots made colons.
         heading = f"{self.workload.name} ({self.workload.source})"
         return self.path, line - 1 if line else None, heading

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.config.marker_options import MarkerOptions
-from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import NAME, Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.benchmark import WORK
@@ -99,7 +99,7 @@ def _uses(item: pytest.Item, begins: str) -> bool:
 
 def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
     try:
-        return thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
+        return parse_thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
     except UsageError as error:
         what = error.problem.replace(" tokens_per_second is", " throughput is")
         raise UsageError(error.code, what, error.remedy) from None

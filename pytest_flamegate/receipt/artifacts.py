@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from glob import escape
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pytest_flamegate.core import files, json, schema
+from pytest_flamegate.core import files, json_old, schema
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import confined, read_beneath
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES, from_plain, to_plain
+from pytest_flamegate.core.files import read_beneath, require_confined
+from pytest_flamegate.core.json_old import (
+    EVIDENCE_MAX_BYTES,
+    RECEIPT_MAX_BYTES,
+    from_plain,
+    to_plain,
+)
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.compose import decode_evidence
 
@@ -38,7 +43,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BaselineRecord:
     """What ``baseline.json`` holds. ``files`` has the sha256 of each file beside it.
 
     ``batches`` are the measurements of the same code accepted so far, oldest first.
@@ -57,9 +62,9 @@ class _OldRecord:
     batches: tuple[Batch, ...] = field(default=())
 
 
-def encode(record: Record) -> bytes:
+def encode(record: BaselineRecord) -> bytes:
     """Return the content of ``baseline.json``."""
-    return json.dumps({"schema_version": record.schema_version, **to_plain(record)})
+    return json_old.dumps({"schema_version": record.schema_version, **to_plain(record)})
 
 
 def accepted_digests(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -67,7 +72,9 @@ def accepted_digests(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
 
 
-def read(directory: Path, known: Collection[str]) -> tuple[Evidence, tuple[Batch, ...]]:
+def read_baseline_files(
+    directory: Path, known: Collection[str]
+) -> tuple[Evidence, tuple[Batch, ...]]:
     """Return a baseline's evidence and batches, its files checked against its record.
 
     One from before there were records has no digests, and stays readable. ``known`` are the
@@ -94,38 +101,40 @@ def _read(directory: Path, known: Collection[str]) -> tuple[Evidence, tuple[Batc
     elif os.path.lexists(directory / OLD_RECORD):
         path = directory / OLD_RECORD
         try:
-            batches = from_plain(_OldRecord, json.loads(_bytes(path))).batches
+            batches = from_plain(_OldRecord, json_old.loads(_bytes(path))).batches
         except ReceiptError as error:
-            raise corrupt(path, error.problem) from None
+            raise corrupt_baseline(path, error.problem) from None
     path = directory / ACCEPTED_EVIDENCE
     try:
         return decode_evidence(_bytes(path, EVIDENCE_MAX_BYTES)), batches
     except FlamegateError as error:
-        raise corrupt(path, error.problem) from None
+        raise corrupt_baseline(path, error.problem) from None
 
 
-def _record(path: Path) -> Record:
+def _record(path: Path) -> BaselineRecord:
     try:
-        document = json.loads(_bytes(path))
+        document = json_old.loads(_bytes(path))
         for fault in schema.validate(document, "baseline")[:1]:
             raise ReceiptError(fault.code, fault.message, fault.remedy)
-        return from_plain(Record, document)
+        return from_plain(BaselineRecord, document)
     except FlamegateError as error:
-        raise corrupt(path, error.problem) from None
+        raise corrupt_baseline(path, error.problem) from None
 
 
-def _check(directory: Path, record: Record, known: Collection[str]) -> None:
+def _check(directory: Path, record: BaselineRecord, known: Collection[str]) -> None:
     for name, sha256 in record.files.items():
         path = directory / name
         if not os.path.lexists(path):
-            raise corrupt(path, "it was accepted, and is gone.")
+            raise corrupt_baseline(path, "it was accepted, and is gone.")
         if hashlib.sha256(_bytes(path, EVIDENCE_MAX_BYTES)).hexdigest() != sha256:
-            raise corrupt(path, f"it is not what was accepted: its sha256 is not {sha256[:12]}….")
+            raise corrupt_baseline(
+                path, f"it is not what was accepted: its sha256 is not {sha256[:12]}…."
+            )
     if ACCEPTED_EVIDENCE not in record.files:
-        raise corrupt(directory / RECORD, f"it does not name {ACCEPTED_EVIDENCE}.")
+        raise corrupt_baseline(directory / RECORD, f"it does not name {ACCEPTED_EVIDENCE}.")
     for name in sorted(set(known) - record.files.keys()):
         if os.path.lexists(directory / name):
-            raise corrupt(directory / name, "it stands there, and was never accepted.")
+            raise corrupt_baseline(directory / name, "it stands there, and was never accepted.")
 
 
 def _bytes(path: Path, limit: int = RECEIPT_MAX_BYTES) -> bytes:
@@ -134,10 +143,10 @@ def _bytes(path: Path, limit: int = RECEIPT_MAX_BYTES) -> bytes:
     try:
         return read_beneath(path.parents[3], shelf, machine, workload, name, limit=limit)
     except FlamegateError as error:
-        raise corrupt(path, error.problem) from None
+        raise corrupt_baseline(path, error.problem) from None
 
 
-def corrupt(path: Path, why: str) -> ReceiptError:
+def corrupt_baseline(path: Path, why: str) -> ReceiptError:
     """Return the refusal of a baseline for what is wrong with one of its files."""
     return ReceiptError(
         "E_BASELINE_CORRUPT",
@@ -160,14 +169,14 @@ _TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(Generic[T]):
+class HistoryLines(Generic[T]):
     """The lines that can be read, oldest first, and a sentence for what cannot."""
 
     lines: tuple[T, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def read_history(path: Path, decode: Callable[[object], T]) -> Lines[T]:
+def read_history(path: Path, decode: Callable[[object], T]) -> HistoryLines[T]:
     """Return what ``decode`` makes of each line of ``path``; none where there is no file.
 
     ``decode`` raises ``ReceiptError`` for a document that is no such line. Of many spoilt
@@ -175,14 +184,14 @@ def read_history(path: Path, decode: Callable[[object], T]) -> Lines[T]:
     ``ReceiptError`` where the file as a whole cannot be read or is larger than 256 MiB.
     """
     if not os.path.lexists(path):
-        return Lines()
+        return HistoryLines()
     *whole, last = files.read_bounded(path, MAX_BYTES).split(b"\n")
     lines, spoilt = [], []
     for number, data in enumerate(whole, 1):
         if not data:
             continue
         try:
-            lines.append(decode(json.loads(data)))
+            lines.append(decode(json_old.loads(data)))
         except ReceiptError as error:
             spoilt.append(f"Line {number} of {path} does not count: {error.problem}")
     told = spoilt[:_TOLD]
@@ -191,7 +200,7 @@ def read_history(path: Path, decode: Callable[[object], T]) -> Lines[T]:
     if last:
         # A line is acknowledged only once its newline is on the disk.
         told.append(f"Line {len(whole) + 1} of {path} does not count: a crash cut it off.")
-    return Lines(tuple(lines), tuple(told))
+    return HistoryLines(tuple(lines), tuple(told))
 
 
 def append(path: Path, line: Mapping[str, object]) -> None:
@@ -206,7 +215,7 @@ def append_run(path: Path, line: Mapping[str, object]) -> None:
     append(path, versioned)
 
 
-def read_runs(path: Path) -> Lines[Mapping[str, object]]:
+def read_runs(path: Path) -> HistoryLines[Mapping[str, object]]:
     """Return the gated runs; lines from before they had a version count too."""
     return read_history(path, _run)
 
@@ -243,13 +252,13 @@ DIFFERENCE = "diff.svg"
 """What changed from the other side to this one."""
 DESCRIBED = "profile.speedscope.json"
 """How an imported profile was taken, and its stacks once more: it has no evidence."""
-BOUND = (
+DIGESTED_FILES = (
     *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
     *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
     *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
 )
 """What a baseline's record names by digest."""
-FILES = (*BOUND, ATTESTATION)
+BASELINE_FILES = (*DIGESTED_FILES, ATTESTATION)
 """What a baseline holds: it may be signed after it was accepted, and again by others."""
 
 
@@ -267,7 +276,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class StoredPath:
     """Where something was put, and where that went which could not be read in its place."""
 
     path: Path
@@ -282,18 +291,18 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelves:
+class ArtifactStore:
     """The artifact directory. Nothing is made before there is something to keep."""
 
     root: Path
 
-    def latest(self, workload: str) -> Path:
+    def latest_directory(self, workload: str) -> Path:
         """Return where the last run of ``workload`` stands."""
-        return store.inside(self.root / "latest", workload)
+        return store.child_path(self.root / "latest", workload)
 
-    def accepted(self, machine_id: str, workload: str) -> Path:
+    def baseline_directory(self, machine_id: str, workload: str) -> Path:
         """Return where the baseline of ``workload`` stands for that class of machine."""
-        return store.inside(store.inside(self.root / "baselines", machine_id), workload)
+        return store.child_path(store.child_path(self.root / "baselines", machine_id), workload)
 
     def machines_with(self, workload: str) -> tuple[str, ...]:
         """Return the machine classes that have a baseline of ``workload``, readable or not."""
@@ -301,7 +310,7 @@ class Shelves:
         found = (self.root / "baselines").glob(f"*/{escape(workload)}")
         return tuple(sorted(path.parent.name for path in found if _holds_something(path)))
 
-    def baselines(self) -> tuple[tuple[str, str, Path], ...]:
+    def list_baselines(self) -> tuple[tuple[str, str, Path], ...]:
         """Return machine class, workload and directory of every baseline, in order."""
         found = sorted((self.root / "baselines").glob("*/*"))
         return tuple(
@@ -310,27 +319,27 @@ class Shelves:
             if path.is_dir() and _holds_something(path)
         )
 
-    def remove(self, directory: Path) -> None:
+    def remove_baseline(self, directory: Path) -> None:
         """Remove one baseline."""
         store.clear(self._own(directory))
 
-    def probe(self, machine_id: str | None = None) -> None:
+    def require_writable(self, machine_id: str | None = None) -> None:
         """Make sure that a run can be kept, and a baseline of ``machine_id`` accepted.
 
         What writers that were killed left on any shelf is removed first.
         """
         self.sweep()
-        store.probe(self._own(self.root / "latest"))
+        store.require_writable(self._own(self.root / "latest"))
         if machine_id is not None:
-            store.probe(self._own(store.inside(self.root / "baselines", machine_id)))
+            store.require_writable(self._own(store.child_path(self.root / "baselines", machine_id)))
 
     def sweep(self) -> None:
         """Remove what killed writers left, but where somebody is writing right now."""
         store.sweep_probes(self.root.parent)
-        for shelf in (self.root, *self._shelves()):
-            store.sweep(self._own(shelf))
+        for directory in (self.root, *self._directories()):
+            store.sweep(self._own(directory))
 
-    def _shelves(self) -> Iterator[Path]:
+    def _directories(self) -> Iterator[Path]:
         for name in ("latest", "imported", "history"):
             yield self.root / name
         for name in ("baselines", "calibration"):
@@ -339,19 +348,19 @@ class Shelves:
             with suppress(OSError):
                 yield from sorted((self.root / name).iterdir())
 
-    def clear(self, workload: str) -> None:
+    def remove_latest(self, workload: str) -> None:
         """Remove the last run: what it said must not outlive the next one's failure."""
-        store.clear(self._own(self.latest(workload)))
+        store.clear(self._own(self.latest_directory(workload)))
 
-    def publish(self, workload: str, files: Mapping[str, bytes]) -> Path:
+    def publish_run(self, workload: str, files: Mapping[str, bytes]) -> Path:
         """Write one run's files, all or none."""
-        directory = self._own(self.latest(workload))
+        directory = self._own(self.latest_directory(workload))
         store.ensure_gitignore(self.root)
         store.sweep(directory.parent)
         store.publish(directory, files)
         return directory
 
-    def accept(
+    def accept_baseline(
         self,
         machine_id: str,
         workload: str,
@@ -359,20 +368,20 @@ class Shelves:
         batches: tuple[Batch, ...] = (),
         *,
         set_aside: bool = False,
-    ) -> Placed:
+    ) -> StoredPath:
         """Make a run's files the baseline, with a record of them, all or none.
 
         With ``set_aside`` what stood there is kept beside it, under a hidden name.
         """
-        directory = self._own(self.accepted(machine_id, workload))
+        directory = self._own(self.baseline_directory(machine_id, workload))
         digests = accepted_digests({n: d for n, d in files.items() if n != ATTESTATION})
-        record = Record(workload, machine_id, utc_now(), digests, batches)
+        record = BaselineRecord(workload, machine_id, utc_now(), digests, batches)
         store.ensure_gitignore(self.root)
         store.sweep(directory.parent)
         whole = {**files, RECORD: encode(record)}
-        return Placed(directory, store.publish(directory, whole, set_aside=set_aside))
+        return StoredPath(directory, store.publish(directory, whole, set_aside=set_aside))
 
-    def baseline(self, machine_id: str, workload: str) -> Baseline | None:
+    def read_baseline(self, machine_id: str, workload: str) -> Baseline | None:
         """Read the baseline for this machine class; fall back to another machine's.
 
         None where nothing was ever accepted. ``ReceiptError`` ``E_BASELINE_CORRUPT``
@@ -382,52 +391,52 @@ class Shelves:
         if not machines:
             return None
         chosen = machine_id if machine_id in machines else machines[0]
-        directory = self.accepted(chosen, workload)
-        evidence, batches = read(directory, BOUND)
+        directory = self.baseline_directory(chosen, workload)
+        evidence, batches = read_baseline_files(directory, DIGESTED_FILES)
         return Baseline(directory, evidence, chosen, batches)
 
-    def record(self, line: Mapping[str, object]) -> None:
+    def append_run(self, line: Mapping[str, object]) -> None:
         """Append one gated run to the history."""
-        append_run(self._own(self.runs), line)
+        append_run(self._own(self.runs_path), line)
 
     @property
-    def runs(self) -> Path:
+    def runs_path(self) -> Path:
         """Where every gated run stands, one line each."""
         return self.root / "history" / "runs.jsonl"
 
-    def calibration(self, machine_id: str, workload: str) -> Path:
+    def calibration_path(self, machine_id: str, workload: str) -> Path:
         """Return where the calibration of ``workload`` stands for that class of machine."""
-        shelf = store.inside(self.root / "calibration", machine_id)
-        return store.inside(shelf, f"{workload}.json")
+        shelf = store.child_path(self.root / "calibration", machine_id)
+        return store.child_path(shelf, f"{workload}.json")
 
-    def calibrate(
+    def write_calibration(
         self, machine_id: str, workload: str, data: bytes, *, set_aside: bool = False
-    ) -> Placed:
+    ) -> StoredPath:
         """Make ``data`` the calibration of ``workload`` on that class of machine.
 
         With ``set_aside`` what stood there is kept beside it, under a hidden name.
         """
-        path = self._own(self.calibration(machine_id, workload))
+        path = self._own(self.calibration_path(machine_id, workload))
         store.ensure_gitignore(self.root)
         store.sweep(path.parent)
-        return Placed(path, store.write_atomic(path, data, set_aside=set_aside))
+        return StoredPath(path, store.write_atomic(path, data, set_aside=set_aside))
 
     @property
-    def ledger(self) -> Path:
+    def ledger_path(self) -> Path:
         """Where every gate that compared code with itself stands, one line each."""
         return self.root / "history" / "ledger.jsonl"
 
-    def enter(self, line: Mapping[str, object]) -> None:
+    def append_ledger(self, line: Mapping[str, object]) -> None:
         """Append one gate of unchanged code to the ledger. Nothing ever rewrites it."""
-        append(self._own(self.ledger), line)
+        append(self._own(self.ledger_path), line)
 
     def _own(self, path: Path) -> Path:
-        return confined(self.root, path)
+        return require_confined(self.root, path)
 
 
 def read_evidence(directory: Path) -> Evidence:
     """Read the evidence of a baseline; whatever is wrong with it is ``E_BASELINE_CORRUPT``."""
-    return read(directory, BOUND)[0]
+    return read_baseline_files(directory, DIGESTED_FILES)[0]
 
 
 def _holds_something(path: Path) -> bool:

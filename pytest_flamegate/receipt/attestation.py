@@ -13,9 +13,9 @@ import json as json_
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json
-from pytest_flamegate.core.json import FieldError, list_of, object_of, text_of
-from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.core import json, json_old
+from pytest_flamegate.core.json_old import FieldError, list_of, object_of, text_of
+from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt.sources import EVIDENCE_NAME, FOLDED_NAME, RECEIPT_NAME
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-PAYLOAD_MAX_BYTES = json.EVIDENCE_MAX_BYTES + (64 << 10)
+PAYLOAD_MAX_BYTES = json_old.EVIDENCE_MAX_BYTES + (64 << 10)
 ENVELOPE_MAX_BYTES = PAYLOAD_MAX_BYTES // 3 * 4 + (64 << 10)
 MAX_SIGNATURES = 64
 """Each costs a verification: ten thousand of them would buy seconds."""
@@ -61,7 +61,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def encode(envelope: Envelope) -> bytes:
     """Return ``envelope`` as JSON, in standard base64."""
-    return json.dumps(
+    return json_old.dumps(
         {
             "payload": base64.b64encode(envelope.payload).decode("ascii"),
             "payloadType": envelope.payload_type,
@@ -79,7 +79,7 @@ def read(data: bytes, likely: bytes = b"") -> Envelope | Refusal:
     Both alphabets of base64 are read. Fields that the format does not know are ignored.
     ``likely`` is what the payload probably is: to see that takes a quarter of decoding it.
     """
-    document = json.parse(data, max_bytes=ENVELOPE_MAX_BYTES)
+    document = json_old.parse(data, max_bytes=ENVELOPE_MAX_BYTES)
     if isinstance(document, Refusal):
         return _refused(document.message)
     try:
@@ -116,7 +116,7 @@ def _bytes(text: object, name: str, likely: bytes = b"") -> bytes:
             data = None
         if data is not None and binascii.b2a_base64(data, newline=False) == given:
             return data
-    raise FieldError(f'"{name}" is not base64: {shown(text)}.')
+    raise FieldError(f'"{name}" is not base64: {quote(text)}.')
 
 
 def _refused(message: str) -> Refusal:
@@ -180,7 +180,7 @@ def read_statement(payload: bytes) -> Statement | Refusal:
     """
     # The evidence, as deep as it may be, stands one level down.
     depth = json.MAX_DEPTH + 1
-    document = json.parse(payload, max_bytes=PAYLOAD_MAX_BYTES, max_depth=depth)
+    document = json_old.parse(payload, max_bytes=PAYLOAD_MAX_BYTES, max_depth=depth)
     if isinstance(document, Refusal):
         return _refused_statement(document.message)
     try:

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.core import json, schema
+from pytest_flamegate.core import json_old, schema
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json_old import from_plain, to_plain
 from pytest_flamegate.observe.redact import redacted
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
     from pytest_flamegate.core.schema import Kind
-    from pytest_flamegate.models.files import Stamp
+    from pytest_flamegate.models.files import FileStamp
     from pytest_flamegate.observe.build import Look
     from pytest_flamegate.observe.gpu import DevicesSeen
     from pytest_flamegate.observe.observation import Observation
@@ -94,12 +94,12 @@ def receipt_document(receipt: Receipt) -> dict[str, object]:
 
 def encode_receipt(receipt: Receipt) -> bytes:
     """Return the bytes of ``receipt.json``; ReceiptError for figures that are not finite."""
-    return json.dumps(receipt_document(receipt))
+    return json_old.dumps(receipt_document(receipt))
 
 
 def encode_evidence(evidence: Evidence) -> bytes:
     """Return the bytes of ``evidence.json``; ReceiptError for figures that are not finite."""
-    return json.dumps(to_plain(evidence))
+    return json_old.dumps(to_plain(evidence))
 
 
 def decode_receipt(data: bytes) -> Receipt:
@@ -108,18 +108,18 @@ def decode_receipt(data: bytes) -> Receipt:
     Only its form is checked here: whether it is honest, ``verify_receipt`` says. The
     backend is read in any case; fields beyond schema 1.0.0 are left out.
     """
-    document = _checked(data, "receipt", json.RECEIPT_MAX_BYTES)
+    document = _checked(data, "receipt", json_old.RECEIPT_MAX_BYTES)
     document["backend"] = str(document["backend"]).lower()
     return from_plain(Receipt, document)
 
 
 def decode_evidence(data: bytes) -> Evidence:
     """Return the evidence that ``data`` holds; ReceiptError where it is malformed."""
-    return from_plain(Evidence, _checked(data, "evidence", json.EVIDENCE_MAX_BYTES))
+    return from_plain(Evidence, _checked(data, "evidence", json_old.EVIDENCE_MAX_BYTES))
 
 
 def _checked(data: bytes, kind: Kind, max_bytes: int) -> dict[str, object]:
-    document = json.loads(data, max_bytes=max_bytes)
+    document = json_old.loads(data, max_bytes=max_bytes)
     refusals = schema.validate(document, kind)
     if refusals:
         first = refusals[0]
@@ -149,7 +149,7 @@ class Subject:
     prompt_tokens: int | None
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
-    stamps: tuple[Stamp, ...] = ()
+    stamps: tuple[FileStamp, ...] = ()
     look: Look | None = None
 
 

@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.text import hidden_in_name
+from pytest_flamegate.core.text import find_hidden_character
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.receipt.types import KernelSighting, Metric
 
@@ -239,7 +239,9 @@ def engine_kernels(runs: Iterable[Run], seen: Collection[str]) -> tuple[KernelSi
 
 
 def _is_name(name: str) -> bool:
-    return hidden_in_name(name) is None and len(name.encode("utf-8", "replace")) <= _NAME_BYTES
+    return (
+        find_hidden_character(name) is None and len(name.encode("utf-8", "replace")) <= _NAME_BYTES
+    )
 
 
 def claimed_kernels(

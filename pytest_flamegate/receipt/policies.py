@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +122,7 @@ def policy_for(name: str | None = None) -> Policy:
     names = [each for known in POLICY_NAMES for each in (known, *_load(known).aliases)]
     raise UsageError(
         "E_UNKNOWN_POLICY",
-        f"There is no kernel policy {shown(name)}.",
+        f"There is no kernel policy {quote(name)}.",
         f"Choose one of {', '.join(names)}.",
     )
 
@@ -137,7 +137,7 @@ def policy_of_engine(engine: str | None) -> Policy:
     known = ", ".join(engine for name in POLICY_NAMES for engine in _load(name).engines)
     raise UsageError(
         "E_UNKNOWN_ENGINE",
-        f"No kernel policy is known for the engine {shown(engine)}.",
+        f"No kernel policy is known for the engine {quote(engine)}.",
         f"Name one of these engines ({known}), or choose the policy yourself.",
     )
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.config.toml import known
+from pytest_flamegate.config.toml import require_known_keys
 from pytest_flamegate.config.workload import parse_injection
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.core.json_old import to_plain
 from pytest_flamegate.engines import OPTIONS, engine
 from pytest_flamegate.engines.base import ENGINE_KEYS
 from pytest_flamegate.engines.declare import from_table
@@ -68,7 +68,7 @@ def workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
 
 
 def _workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
-    known(told, _KNOWN, "recipe")
+    require_known_keys(told, _KNOWN, "recipe")
     name, source = (_text(told, key) or "" for key in ("name", "source"))
     table = {key: value for key, value in told.items() if key not in _SAID_ELSEWHERE}
     for key in _ALWAYS_TOLD:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.text import Notice, Refusal, shown
+from pytest_flamegate.core.text import Notice, Refusal, quote
 from pytest_flamegate.receipt import attestation
 from pytest_flamegate.receipt.attestation import (
     PREDICATE_TYPE,
@@ -74,7 +74,7 @@ signature is not met, and nothing about honesty."""
 )
 def _by_a_trusted_key(found: Attestation) -> Iterator[str]:
     if found.signed_by is None:
-        signers = ", ".join(shown(each.keyid) for each in found.envelope.signatures[:3])
+        signers = ", ".join(quote(each.keyid) for each in found.envelope.signatures[:3])
         yield f"None of the keys given signed this; it says that it was signed by {signers}."
 
 
@@ -86,7 +86,7 @@ def _by_a_trusted_key(found: Attestation) -> Iterator[str]:
 )
 def _of_the_payload_type(found: Attestation) -> Iterator[str]:
     if found.envelope.payload_type != attestation.PAYLOAD_TYPE:
-        yield f"The signature is over a {shown(found.envelope.payload_type)}."
+        yield f"The signature is over a {quote(found.envelope.payload_type)}."
 
 
 @RULES.rule(
@@ -99,7 +99,7 @@ def _a_statement(found: Attestation) -> Iterator[str]:
     if isinstance(found.statement, Refusal):
         yield found.statement.message
     elif found.statement is not None and found.statement.type != STATEMENT_TYPE:
-        yield f"The statement is of the type {shown(found.statement.type)}."
+        yield f"The statement is of the type {quote(found.statement.type)}."
 
 
 @RULES.rule(
@@ -110,7 +110,7 @@ def _a_statement(found: Attestation) -> Iterator[str]:
 )
 def _of_the_predicate_type(found: Attestation) -> Iterator[str]:
     if isinstance(found.statement, Statement) and found.statement.predicate_type != PREDICATE_TYPE:
-        yield f"The statement holds a {shown(found.statement.predicate_type)}."
+        yield f"The statement holds a {quote(found.statement.predicate_type)}."
 
 
 @RULES.rule(
@@ -127,7 +127,7 @@ def _about_these_files(found: Attestation) -> Iterator[str]:
         yield f"The signer did not name {name}."
     for name, digest in named:
         if name not in present:
-            yield f"The signer named {shown(name)}, which is not here."
+            yield f"The signer named {quote(name)}, which is not here."
         elif digest != present[name]:
             yield f"{name} is not the one that was signed."
     if len(dict(named)) != len(named):
@@ -142,7 +142,9 @@ def _about_these_files(found: Attestation) -> Iterator[str]:
 )
 def _with_this_evidence(found: Attestation) -> Iterator[str]:
     if isinstance(found.statement, Statement):
-        evidence = json.parse(attestation.predicate(found.files), max_bytes=json.EVIDENCE_MAX_BYTES)
+        evidence = json_old.parse(
+            attestation.predicate(found.files), max_bytes=json_old.EVIDENCE_MAX_BYTES
+        )
         if not _alike(found.statement.predicate, evidence):
             yield "The statement holds other evidence than the one beside the receipt."
 

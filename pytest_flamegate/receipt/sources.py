@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.files import Directory, opened, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
-from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+from pytest_flamegate.core.text import Refusal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,18 +85,18 @@ def read_source(source: Source, limit: int) -> bytes | Refusal:
 
 
 @contextmanager
-def _place(source: Source | None) -> Iterator[Directory | None]:
+def _place(source: Source | None) -> Iterator[OpenDirectory | None]:
     """Open the directory that a path stands in; None for bytes, and where there is none."""
     with ExitStack() as stack:
         directory = None
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             with suppress(FlamegateError):
-                directory = stack.enter_context(opened(path.parent if path.name else path))
+                directory = stack.enter_context(open_directory(path.parent if path.name else path))
         yield directory
 
 
-def _beside(place: Directory | None, name: str, limit: int) -> bytes | Refusal | None:
+def _beside(place: OpenDirectory | None, name: str, limit: int) -> bytes | Refusal | None:
     # A dangling or foreign link is there too: reading it is refused, not skipped.
     if place is None or not place.holds(name):
         return None
@@ -106,12 +106,12 @@ def _beside(place: Directory | None, name: str, limit: int) -> bytes | Refusal |
         return Refusal(error.code, error.problem, error.remedy)
 
 
-def _read(place: Directory | None, source: Source, limit: int) -> bytes | Refusal:
+def _read(place: OpenDirectory | None, source: Source, limit: int) -> bytes | Refusal:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if not isinstance(source, (str, os.PathLike)):
         return Refusal(
-            "E_BAD_INPUT", f"Bytes or a path are wanted, not {shown(source)}.", "Give one of them."
+            "E_BAD_INPUT", f"Bytes or a path are wanted, not {quote(source)}.", "Give one of them."
         )
     path = Path(source)
     try:

@@ -19,13 +19,13 @@ from pytest_flamegate.core.files import (
     close,
     make_directory,
     read_bounded,
-    refuse_symlink,
+    require_no_link,
     sync_directory,
     write_all,
+    write_errors,
     write_synced,
-    writing,
 )
-from pytest_flamegate.core.locks import directory_lock, open_locked
+from pytest_flamegate.core.locks import lock_directory, open_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "append_line",
+    "child_path",
     "clear",
     "ensure_gitignore",
-    "inside",
-    "probe",
     "publish",
     "read_bounded",
+    "require_writable",
     "sweep",
     "sweep_probes",
     "write_atomic",
@@ -63,7 +63,7 @@ _PROBE = bytes(1 << 20)
 """As much as the files of one run."""
 
 
-def inside(root: Path, name: str) -> Path:
+def child_path(root: Path, name: str) -> Path:
     """Return ``root / name`` where ``name`` is one plain name; ToolError for any other.
 
     Names come from workload files: ``../x``, ``a/b`` and the empty name lead elsewhere.
@@ -85,8 +85,8 @@ def write_atomic(path: Path, data: bytes, *, set_aside: bool = False) -> Path | 
     stays) or ``path`` is no regular file: a device or a pipe would be replaced by one;
     ``E_LOCK_TIMEOUT`` where another process is writing there for too long.
     """
-    with writing(path):
-        refuse_symlink(path)
+    with write_errors(path):
+        require_no_link(path)
         _refuse_special(path)
         return _put(path, lambda fresh: write_synced(fresh, data), set_aside=set_aside)
 
@@ -101,7 +101,7 @@ def publish(directory: Path, files: Mapping[str, bytes], *, set_aside: bool = Fa
     ``E_LOCK_TIMEOUT`` where another process is publishing for too long.
     """
     for name in files:
-        inside(directory, name)
+        child_path(directory, name)
 
     def make(fresh: Path) -> None:
         fresh.mkdir()
@@ -109,8 +109,8 @@ def publish(directory: Path, files: Mapping[str, bytes], *, set_aside: bool = Fa
             write_synced(fresh / name, data)
         sync_directory(fresh)
 
-    with writing(directory):
-        refuse_symlink(directory)
+    with write_errors(directory):
+        require_no_link(directory)
         if not set_aside:
             _refuse_other_than_directory(directory)
         return _put(directory, make, set_aside=set_aside)
@@ -122,13 +122,13 @@ def clear(directory: Path) -> None:
     To be called before a run begins: a run that fails then leaves no earlier result
     that could be taken for its own.
     """
-    with writing(directory):
+    with write_errors(directory):
         if not directory.parent.is_dir():
             return
-        with directory_lock(directory.parent, LOCK_TIMEOUT_S):
+        with lock_directory(directory.parent, LOCK_TIMEOUT_S):
             _refuse_other_than_directory(directory)
-            files.tidy(directory.parent, directory.name)
-            gone = files.passing(directory)
+            files.recover(directory.parent, directory.name)
+            gone = files.new_name(directory)
             with suppress(FileNotFoundError):
                 directory.rename(gone)
             try:
@@ -143,30 +143,30 @@ def clear(directory: Path) -> None:
 
 def sweep(directory: Path) -> None:
     """Remove what killed writers left in ``directory``; later, where one is at work there."""
-    with suppress(OSError, ToolError), directory_lock(directory, 0.0):
-        files.tidy(directory)
-        files.tidy_probes(directory)
+    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
+        files.recover(directory)
+        files.remove_probes(directory)
 
 
 def sweep_probes(directory: Path) -> None:
     """Remove only the probes, whose names nobody else uses: others' files stand here too."""
-    with suppress(OSError, ToolError), directory_lock(directory, 0.0):
-        files.tidy_probes(directory)
+    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
+        files.remove_probes(directory)
 
 
-def probe(directory: Path) -> None:
+def require_writable(directory: Path) -> None:
     """Write, sync and remove a file in ``directory``, or where it will be made.
 
     To be called before a run begins: ToolError ``E_CANNOT_WRITE`` now saves the wait for
     the same after it. Nothing is left, and nothing that stands there is touched.
     """
-    with writing(directory):
+    with write_errors(directory):
         place = directory
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
-        with directory_lock(place, LOCK_TIMEOUT_S):
-            files.tidy_probes(place)
-            path = files.probing(place)
+        with lock_directory(place, LOCK_TIMEOUT_S):
+            files.remove_probes(place)
+            path = files.probe_name(place)
             try:
                 write_synced(path, _PROBE)
             except BaseException:
@@ -185,7 +185,7 @@ def append_line(path: Path, line: bytes) -> None:
         raise ToolError(
             "E_NOT_ONE_LINE", "A record holds a newline.", "Write a record as one line of JSON."
         )
-    with writing(path):
+    with write_errors(path):
         _refuse_special(path)
         make_directory(path.parent)
         descriptor = open_locked(path, os.O_RDWR | os.O_APPEND, LOCK_TIMEOUT_S)
@@ -225,10 +225,10 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
     When this returns, the disk has it. OSError where it does not: then nothing has changed.
     """
     make_directory(target.parent)
-    with directory_lock(target.parent, LOCK_TIMEOUT_S):
-        files.tidy(target.parent, target.name)
-        fresh = files.passing(target)
-        kept = files.aside(target) if set_aside and os.path.lexists(target) else None
+    with lock_directory(target.parent, LOCK_TIMEOUT_S):
+        files.recover(target.parent, target.name)
+        fresh = files.new_name(target)
+        kept = files.corrupt_name(target) if set_aside and os.path.lexists(target) else None
         try:
             make(fresh)
             undo = _swap(fresh, target, kept)
@@ -243,7 +243,7 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
             raise
         # What is done is done: what cannot be removed now is swept another time.
         with suppress(OSError):
-            files.tidy(target.parent, target.name)
+            files.recover(target.parent, target.name)
         return kept
 
 
@@ -255,11 +255,11 @@ def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
     if not os.path.lexists(target):
         fresh.rename(target)
         return lambda: target.rename(fresh)
-    if kept is None and files.exchange(fresh, target):
-        return lambda: files.exchange(fresh, target)
+    if kept is None and files.exchange_names(fresh, target):
+        return lambda: files.exchange_names(fresh, target)
     if kept is None and not target.is_dir():
         # One step for a file; a second name keeps what stood there until all is synced.
-        old = files.waiting(target)
+        old = files.old_name(target)
         try:
             with suppress(OSError):
                 old.hardlink_to(target)
@@ -270,7 +270,7 @@ def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
         return lambda: old.replace(target)
     # Two steps where there is no single one. Between them no result is to be seen,
     # and after a crash there the next writer brings the earlier one back.
-    moved = kept or files.waiting(target)
+    moved = kept or files.old_name(target)
     target.rename(moved)
     try:
         fresh.rename(target)
@@ -293,6 +293,6 @@ def _refuse_special(path: Path) -> None:
 
 
 def _refuse_other_than_directory(path: Path) -> None:
-    refuse_symlink(path)
+    require_no_link(path)
     if path.exists() and not path.is_dir():
         raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json, schema
+from pytest_flamegate.core import json_old, schema
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.core.json_old import from_plain
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
@@ -233,10 +233,10 @@ def _read_receipt(
     parsed = (
         raw
         if isinstance(raw, Refusal)
-        else json.parse(
+        else json_old.parse(
             raw,
-            max_containers=json.RECEIPT_MAX_CONTAINERS,
-            max_commas=json.RECEIPT_MAX_COMMAS,
+            max_containers=json_old.RECEIPT_MAX_CONTAINERS,
+            max_commas=json_old.RECEIPT_MAX_COMMAS,
         )
     )
     if isinstance(parsed, Refusal):
@@ -260,10 +260,10 @@ def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | N
         found.lower(Grade.OBSERVED)
         return None
     if not isinstance(raw, Refusal):
-        parsed = json.parse(
+        parsed = json_old.parse(
             raw,
-            max_bytes=json.EVIDENCE_MAX_BYTES,
-            max_containers=json.EVIDENCE_MAX_CONTAINERS,
+            max_bytes=json_old.EVIDENCE_MAX_BYTES,
+            max_containers=json_old.EVIDENCE_MAX_CONTAINERS,
         )
         refusals = (
             [_of_evidence(parsed)]

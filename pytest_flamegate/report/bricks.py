@@ -6,9 +6,11 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core import text
 from pytest_flamegate.graph.critical_path import sum_path_by_name
 from pytest_flamegate.graph.text import draw_tree, escape_name, format_microseconds
-from pytest_flamegate.report import html, text
+from pytest_flamegate.report import html
+from pytest_flamegate.report import text as report_text
 from pytest_flamegate.report.flame_html import named
 from pytest_flamegate.report.markup import block, code, escape, table
 from pytest_flamegate.report.svg import number
@@ -72,7 +74,7 @@ def _us(value_ns: float | None) -> str:
 
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
-    "calls": ("Calls", lambda row: text.count(row.calls)),
+    "calls": ("Calls", lambda row: report_text.count(row.calls)),
     "total": ("Total ms", lambda row: _ms(row.total_ns)),
     "self": ("Self ms", lambda row: _ms(row.self_ns)),
     "avg": ("Avg µs", lambda row: _us(row.avg_ns)),
@@ -105,7 +107,7 @@ def cells_of(row: BrickRow, names: Sequence[str] = WIDE) -> list[str]:
     return [
         visible(row.name),
         *(_COLUMNS[name][1](row) for name in names),
-        text.share(row.share),
+        report_text.share(row.share),
     ]
 
 
@@ -113,20 +115,20 @@ def other_cells(table: BrickTable, names: Sequence[str] = WIDE) -> list[list[str
     """Return the cells of the bricks that have no row of their own, and of what is in none."""
     rows = []
     if (rest := table.rest) is not None:
-        told = {"calls": text.count(rest.calls), "self": _ms(rest.self_ns)}
-        label = f"{text.plural(rest.bricks, 'other brick')}"
-        rows.append([label, *(told.get(name, "") for name in names), text.share(rest.share)])
+        told = {"calls": report_text.count(rest.calls), "self": _ms(rest.self_ns)}
+        label = f"{report_text.plural(rest.bricks, 'other brick')}"
+        rows.append([label, *(told.get(name, "") for name in names), report_text.share(rest.share)])
     if table.whole == "wall":
         outside_ns = table.wall_ns - table.self_ns
         told = {"self": _ms(outside_ns)}
-        share = text.share(outside_ns / max(table.wall_ns, 1))
+        share = report_text.share(outside_ns / max(table.wall_ns, 1))
         rows.append([OUTSIDE, *(told.get(name, "") for name in names), share])
     return rows
 
 
 def by_kind(table: BrickTable) -> list[str]:
     """Return the share of each category of bricks, the largest first."""
-    return [f"{group.name} {text.share(group.share)}" for group in table.categories]
+    return [f"{group.name} {report_text.share(group.share)}" for group in table.categories]
 
 
 def provenance(table: BrickTable) -> list[str]:
@@ -134,28 +136,30 @@ def provenance(table: BrickTable) -> list[str]:
     said = _SAID[table.provenance]
     if table.processes:
         of_its_own = "of its own" if table.processes == 1 else "of their own"
-        processes = text.plural(table.processes, "process", "processes")
+        processes = report_text.plural(table.processes, "process", "processes")
         said += f" in {processes} {of_its_own}, never in timed ones"
     told = [said]
     if table.coverage is not None:
-        told.append(f"covers {text.share(table.coverage)} of wall")
+        told.append(f"covers {report_text.share(table.coverage)} of wall")
     if table.tokens:
-        told.append(text.plural(table.tokens, "token"))
+        told.append(report_text.plural(table.tokens, "token"))
     if any(row.self_ns < row.total_ns for row in table.rows):
         told.append("shares are of own time, without the bricks within")
     if table.whole == "self" and table.lanes > 1:
-        lanes = text.plural(table.lanes, "thread or task", "threads or tasks")
+        lanes = report_text.plural(table.lanes, "thread or task", "threads or tasks")
         told.append(f"{lanes} side by side, so shares are of all bricks' own time")
     told += [_WAITED[sync] for sync in table.syncs if sync in _WAITED]
     if table.unended:
-        told.append(f"{text.plural(table.unended, 'call')} did not end and stand in no figure")
+        told.append(
+            f"{report_text.plural(table.unended, 'call')} did not end and stand in no figure"
+        )
     return told
 
 
 def latencies(table: BrickTable) -> list[str]:
     """Return a sentence on each brick of which only the latency is known."""
     return [
-        f"{visible(row.name)}: {text.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
+        f"{visible(row.name)}: {report_text.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
         "of work that overlapped: no time spent"
         for row in table.rows
         if row.latency_ns
@@ -168,7 +172,7 @@ def left_out(shown: BricksShown, shown_lines: int) -> list[str]:
     if left <= 0:
         return []
     how = f": {shown.all_of_it}" if shown.all_of_it else ""
-    return [f"… {text.plural(left, 'more line')}{how}"]
+    return [f"… {report_text.plural(left, 'more line')}{how}"]
 
 
 def bricks_lines(
@@ -357,7 +361,7 @@ def sums_text(
         most_first = sorted(kernels.items(), key=lambda each: (-each[1], each[0]))
         rows = [
             ("Kernel", "Dispatched"),
-            *((visible(kernel), text.count(count)) for kernel, count in most_first),
+            *((visible(kernel), report_text.count(count)) for kernel, count in most_first),
         ]
         lines += [*([""] if lines else []), *columns(rows, right=(1,), gap=2)]
         lines.append("dispatches as the engine told them, ingested and never gated")
@@ -376,15 +380,15 @@ def path_lines(graph: ExecutionGraph, path: CriticalPath) -> list[str]:
     """Return the critical path's length and share, and the names that it spends most in."""
     spent = sum_path_by_name(graph, path)
     head = (
-        f"critical path {format_microseconds(path.length_ns)}, {text.share(path.share)} of the "
-        f"wall time of {format_microseconds(path.wall_ns)}"
+        f"critical path {format_microseconds(path.length_ns)}, {report_text.share(path.share)} of "
+        f"the wall time of {format_microseconds(path.wall_ns)}"
     )
     if not spent:
         return [head]
     rows = [
-        (format_microseconds(self_ns), text.share(share), escape_name(name))
+        (format_microseconds(self_ns), report_text.share(share), escape_name(name))
         for name, self_ns, share in spent[:_LONGEST]
     ]
     left = len(spent) - len(rows)
-    more = [f"  and {text.plural(left, 'other name')}"] if left else []
+    more = [f"  and {report_text.plural(left, 'other name')}"] if left else []
     return [f"{head}; most of it in:", *columns(rows, right=(0, 1), indent=2), *more]

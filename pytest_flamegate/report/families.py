@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core import text
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.report import html, text
+from pytest_flamegate.report import html
+from pytest_flamegate.report import text as report_text
 from pytest_flamegate.report.markup import code, escape, table
 from pytest_flamegate.report.sections import NONE, call_cells, family_tables
 from pytest_flamegate.report.text import cells, clip, columns, visible
@@ -127,7 +129,7 @@ def _cells(rate: float | None, spent: float | None) -> tuple[str, str]:
         rate = 1.0 / spent
     return (
         NONE if rate is None else text.significant(rate),
-        NONE if spent is None else f"{text.seconds(spent)}/tok",
+        NONE if spent is None else f"{report_text.seconds(spent)}/tok",
     )
 
 
@@ -135,14 +137,14 @@ def _speed(variant: Variant) -> list[str]:
     ratio = variant.of_fastest
     return [
         *_cells(variant.tokens_per_second, variant.quiet_s_per_token),
-        NONE if ratio is None else text.share(ratio),
+        NONE if ratio is None else report_text.share(ratio),
     ]
 
 
 def _shares(family: Family, category: str) -> list[str]:
     """Return the share of a category in each variant, a dash where it has no profile."""
     return [
-        text.share(variant.categories.get(category, 0.0)) if variant.categories else NONE
+        report_text.share(variant.categories.get(category, 0.0)) if variant.categories else NONE
         for variant in family.variants
     ]
 
@@ -151,10 +153,10 @@ def _hottest(variant: Variant) -> str:
     told = []
     for each in variant.hottest:
         cost = each.cpu_s_per_token
-        more = "" if cost is None else f" ({text.micros(cost)} µs)"
-        told.append(f"{visible(each.name)} {text.share(each.self_share)}{more}")
+        more = "" if cost is None else f" ({report_text.micros(cost)} µs)"
+        told.append(f"{visible(each.name)} {report_text.share(each.self_share)}{more}")
     return ", ".join(told)
 
 
 def _costs(function: FunctionCosts) -> list[str]:
-    return [NONE if cost is None else text.micros(cost) for cost in function.cpu_s_per_token]
+    return [NONE if cost is None else report_text.micros(cost) for cost in function.cpu_s_per_token]

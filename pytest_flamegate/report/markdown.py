@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core import text as core_text
 from pytest_flamegate.engines.tokens import generated
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.report import text
@@ -93,7 +94,7 @@ def decode_section(decode: DecodeProfile, picture: str) -> str:
     left = len(decode.rows) - len(shown)
     less = [
         f"From {_samples(decode)}; errors assume that shares vary "
-        f"{text.significant(decode.phi)} times as much as independent samples would.",
+        f"{core_text.significant(decode.phi)} times as much as independent samples would.",
         f"The picture shows {_clipped(decode)} too much, where noise took a stack below 0.",
     ]
     if left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.engines.declare import split
+from pytest_flamegate.engines.declare import split_variant_name
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.bricks import TITLE as BRICKS
 from pytest_flamegate.report.bricks import bricks_section
@@ -68,12 +68,12 @@ class Reported:
     @property
     def family(self) -> str | None:
         """The template that it is a variant of, None where it is none."""
-        return split(self.name)[0]
+        return split_variant_name(self.name)[0]
 
     @property
     def variant(self) -> str | None:
         """What it is called within its family."""
-        return split(self.name)[1]
+        return split_variant_name(self.name)[1]
 
 
 def run_page(reported: Sequence[Reported], *, title: str) -> str:

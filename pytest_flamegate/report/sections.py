@@ -9,6 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_flamegate.core import text as core_text
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import NAMES, observed_as, of_engine, source_of, value_of
 from pytest_flamegate.report import text
@@ -336,7 +337,7 @@ def kernel_line(evidence: Evidence) -> str | None:
     if not found:
         return None
     told = [
-        f"{text.significant(metric.value)} {metric.unit}"
+        f"{core_text.significant(metric.value)} {metric.unit}"
         if metric.unit[:1].isupper() and metric.unit != "B/s"
         else _prefixed(metric.value, metric.unit)
         for name in NAMES
@@ -358,15 +359,15 @@ def call_cells(evidence: Evidence | None) -> tuple[str, str] | None:
     if not isinstance(calls, int) or calls < 1:  # a file that nobody verified may say anything
         return None
     each = "–" if spent is None else f"{text.seconds(spent / calls)}/call"
-    return f"{text.significant(rate)} calls", each
+    return f"{core_text.significant(rate)} calls", each
 
 
 def _prefixed(value: float, unit: str) -> str:
     for size, letter in _PREFIXES:
         if value >= size:
             between = "" if unit == "B/s" else " "
-            return f"{text.significant(value / size)} {letter}{between}{unit}"
-    return f"{text.significant(value)} {unit}"
+            return f"{core_text.significant(value / size)} {letter}{between}{unit}"
+    return f"{core_text.significant(value)} {unit}"
 
 
 def profile_notes(profile: Profile) -> list[str]:
@@ -448,7 +449,7 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
     """Return the line under a picture's title: what ran, how fast, on what, at which commit."""
     notes = what_ran(evidence)
     if receipt is not None:
-        notes.append(f"{text.significant(receipt.tokens_per_second)} tokens/s")
+        notes.append(f"{core_text.significant(receipt.tokens_per_second)} tokens/s")
     return " · ".join([*notes, ", ".join(hardware(evidence)), *revision(evidence)])
 
 
@@ -484,7 +485,7 @@ def metric_value(metric: Metric) -> str:
         return text.seconds(metric.value / 1e6)
     if metric.unit == "tokens":
         return f"{text.tidy(metric.value)} tokens"
-    return f"{text.significant(metric.value)} {metric.unit}"
+    return f"{core_text.significant(metric.value)} {metric.unit}"
 
 
 def _amount(signal: Signal, value: float | None) -> str:
@@ -492,13 +493,13 @@ def _amount(signal: Signal, value: float | None) -> str:
         return NONE
     if signal.unit == SHARE:
         return f"{value:.1f} %"
-    return f"{text.significant(value)} {signal.unit.replace('us/', 'µs/')}"
+    return f"{core_text.significant(value)} {signal.unit.replace('us/', 'µs/')}"
 
 
 def amounts(signal: Signal) -> tuple[str, ...]:
     """Return a rate's figures without their unit: before and now, or now alone."""
     known = [value for value in (signal.baseline, signal.current) if value is not None]
-    return tuple(text.significant(value) for value in known) or (NONE,)
+    return tuple(core_text.significant(value) for value in known) or (NONE,)
 
 
 def signal_cells(signal: Signal) -> tuple[str, str, str, str, str, str, str, str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core import text as core_text
 from pytest_flamegate.gate.headline import MOST_OF_IT, headline
 from pytest_flamegate.gate.hotspots import MOST
 from pytest_flamegate.gate.signals import describe_rate_change
@@ -71,17 +72,19 @@ def _where(verdict: Verdict, signal: Signal) -> str:
     """Name the layer that most of the growth is in, where one is told."""
     for change in verdict.bricks:
         if change.grown is not None and signal in change.signals and signal.baseline is not None:
-            before, now = map(text.significant, (change.grown.baseline_us, change.grown.current_us))
+            before, now = map(
+                core_text.significant, (change.grown.baseline_us, change.grown.current_us)
+            )
             return f", most of it in layer {change.grown.layer} ({before} → {now})"
     return ""
 
 
 def _costs(signal: Signal) -> tuple[str, str, str]:
-    now = NONE if signal.current is None else text.significant(signal.current)
+    now = NONE if signal.current is None else core_text.significant(signal.current)
     unit = signal.unit.replace("us/", "µs/")
     if signal.baseline is None:
         return "", "", f"{now} {unit}"
-    return text.significant(signal.baseline), "→", f"{now} {unit}"
+    return core_text.significant(signal.baseline), "→", f"{now} {unit}"
 
 
 def _said(signal: Signal) -> str:
@@ -174,8 +177,8 @@ def compared_document(compared: Compared) -> dict[str, object]:
 
 
 def _value(metric: ImportedMetric) -> str:
-    spread = "" if metric.stddev is None else f" ± {text.significant(metric.stddev)}"
-    return clip(f"{text.significant(metric.value, 4)}{spread} {metric.unit}", _WIDTH)
+    spread = "" if metric.stddev is None else f" ± {core_text.significant(metric.stddev)}"
+    return clip(f"{core_text.significant(metric.value, 4)}{spread} {metric.unit}", _WIDTH)
 
 
 _TOKENS = {"E_REPLAY_TOKENS": "differ", "W_REPLAY_NOT_DETERMINISTIC": "not compared"}
@@ -555,7 +558,9 @@ def _phases(verdict: Verdict) -> list[str]:
             if phase.certain
             else "no change seen"
         )
-        before, after = (text.significant(value) for value in (phase.baseline_ms, phase.current_ms))
+        before, after = (
+            core_text.significant(value) for value in (phase.baseline_ms, phase.current_ms)
+        )
         what = "first token" if phase.name == "prefill" else "each further one"
         rows.append((label, f"{phase.name}, {what}", before, "→", after, said))
     return columns(rows, right=(2, 4), indent=2, gap=2)

@@ -8,8 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import IMPLAUSIBLE, escaped_character
-from pytest_flamegate.core.text import significant as significant  # the pages call text.significant
+from pytest_flamegate.core.text import IMPLAUSIBLE, escape_character, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +118,7 @@ def visible(text: str, limit: int = MAX_SHOWN) -> str:
 
 
 def _make_visible(text: str) -> str:
-    return "".join(escaped_character(char) if _is_hidden(char) else char for char in text)
+    return "".join(escape_character(char) if _is_hidden(char) else char for char in text)
 
 
 def cells(text: str) -> int:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import read_beneath
-from pytest_flamegate.core.json import from_plain, read_timestamp, to_plain
+from pytest_flamegate.core.json_old import from_plain, read_timestamp, to_plain
 from pytest_flamegate.gate.calibration import (
     DRAWS,
     LedgerLine,
@@ -21,7 +21,7 @@ from pytest_flamegate.gate.calibration import (
     replay_rule,
 )
 from pytest_flamegate.gate.signals import ReportedRates
-from pytest_flamegate.receipt import artifacts
+from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.compose import recipe
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate.calibration import AaGate
     from pytest_flamegate.gate.shares import ShareSpread
-    from pytest_flamegate.receipt.artifacts import Lines, Placed, Shelves
+    from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
 
 
 def enter(
-    shelves: Shelves, calibration: Calibration, drop_pct: float, gates: Iterable[AaGate]
+    artifacts: ArtifactStore, calibration: Calibration, drop_pct: float, gates: Iterable[AaGate]
 ) -> None:
     """Append the gates that a calibration's pairs made."""
     for gate in gates:
@@ -53,16 +53,16 @@ def enter(
             change_pct=gate.change_pct,
             differences=gate.differences,
         )
-        shelves.enter(to_plain(line))
+        artifacts.append_ledger(to_plain(line))
 
 
-def read(shelves: Shelves) -> Lines[LedgerLine]:
+def read(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
     """Read the ledger; empty where there is none.
 
     A line that a crash cut off, or that somebody spoilt, is named and left out. Raises
     ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
     """
-    return artifacts.read_history(shelves.ledger, partial(from_plain, LedgerLine))
+    return artifact_files.read_history(artifacts.ledger_path, partial(from_plain, LedgerLine))
 
 
 SCHEMA_VERSION = "1.0.0"
@@ -100,12 +100,12 @@ class Calibration:
 def recipe_sha256(workload: Workload) -> str:
     """Return a digest of all that decides how the workload runs, thresholds apart."""
     told = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
-    return hashlib.sha256(json.dumps(to_plain(told))).hexdigest()
+    return hashlib.sha256(json_old.dumps(to_plain(told))).hexdigest()
 
 
 def encode(calibration: Calibration, **derived: object) -> bytes:
     """Return the bytes of the file; ``derived`` is for its readers, who may not compute."""
-    return json.dumps({**to_plain(calibration), **derived})
+    return json_old.dumps({**to_plain(calibration), **derived})
 
 
 def decode(data: bytes) -> Calibration:
@@ -113,7 +113,7 @@ def decode(data: bytes) -> Calibration:
 
     ``ReceiptError`` where it is none, ``UndecidedError`` where its pairs cannot be.
     """
-    found = from_plain(Calibration, json.loads(data, max_bytes=_MAX_BYTES))
+    found = from_plain(Calibration, json_old.loads(data, max_bytes=_MAX_BYTES))
     try:
         read_timestamp(found.created)
     except ValueError as error:
@@ -121,25 +121,25 @@ def decode(data: bytes) -> Calibration:
     return replace(found, differences=found.pool.differences)
 
 
-def _read(shelves: Shelves, path: Path) -> bytes:
+def _read(artifacts: ArtifactStore, path: Path) -> bytes:
     # Committed like a baseline, so no link below the root is followed.
-    below = path.relative_to(shelves.root).parts
-    return read_beneath(shelves.root, *below, limit=_MAX_BYTES)
+    below = path.relative_to(artifacts.root).parts
+    return read_beneath(artifacts.root, *below, limit=_MAX_BYTES)
 
 
 def load(
-    shelves: Shelves, machine_id: str, workload: Workload, warn: Callable[[str], None]
+    artifacts: ArtifactStore, machine_id: str, workload: Workload, warn: Callable[[str], None]
 ) -> Calibration | None:
     """Return the calibration of ``workload`` on this class of machine; None without one.
 
     One that cannot be read, or is of something else, is told to ``warn`` and does not count:
     without it a verdict still stands, on what its rule promises.
     """
-    path = shelves.calibration(machine_id, workload.name)
+    path = artifacts.calibration_path(machine_id, workload.name)
     if not os.path.lexists(path):
         return None
     try:
-        found = decode(_read(shelves, path))
+        found = decode(_read(artifacts, path))
     except FlamegateError as error:
         warn(f"The calibration {path} does not count: {error.problem} Calibrate again.")
         return None
@@ -158,24 +158,24 @@ def load(
     return found
 
 
-def keep(shelves: Shelves, calibration: Calibration, **derived: object) -> Placed:
+def keep(artifacts: ArtifactStore, calibration: Calibration, **derived: object) -> StoredPath:
     """Make ``calibration`` the one of its workload; what stands there is set aside if spoilt."""
     machine_id, workload = calibration.machine_id, calibration.workload
-    path = shelves.calibration(machine_id, workload)
+    path = artifacts.calibration_path(machine_id, workload)
     spoilt = False
     if os.path.lexists(path):
         try:
-            decode(_read(shelves, path))
+            decode(_read(artifacts, path))
         except FlamegateError:
             spoilt = True
     data = encode(calibration, **derived)
-    return shelves.calibrate(machine_id, workload, data, set_aside=spoilt)
+    return artifacts.write_calibration(machine_id, workload, data, set_aside=spoilt)
 
 
-def load_ledger(shelves: Shelves, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
+def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
     """Return the lines of the ledger; what cannot be read is told to ``warn``."""
     try:
-        found = read(shelves)
+        found = read(artifacts)
     except FlamegateError as error:
         warn(f"The ledger does not count: {error.problem}")
         return ()

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.locks import hold, holder, is_still, lock, note_holder
+from pytest_flamegate.core.locks import (
+    acquire_lock,
+    describe_holder,
+    is_same_file,
+    lock_file,
+    write_holder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +52,7 @@ def machine_lock(tell: Callable[[str], None], timeout_s: float = _TIMEOUT_S) -> 
             "only runs of this user with the same TMPDIR wait for one another"
         )
         own = Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock")
-        with lock(own, timeout_s):
+        with lock_file(own, timeout_s):
             yield
         return
     try:
@@ -61,8 +67,8 @@ def _held(path: Path, tell: Callable[[str], None], timeout_s: float) -> int:
         descriptor = _opened(path)
         try:
             _wait(descriptor, path, tell, timeout_s)
-            if is_still(descriptor, path):
-                note_holder(descriptor)
+            if is_same_file(descriptor, path):
+                write_holder(descriptor)
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -91,7 +97,7 @@ def _opened(path: Path) -> int:
 
 def _wait(descriptor: int, path: Path, tell: Callable[[str], None], timeout_s: float) -> None:
     try:
-        hold(descriptor, path, 0.0)
+        acquire_lock(descriptor, path, 0.0)
     except ToolError:
-        tell(f"waiting for {holder(descriptor)} to end its measurement on this machine")
-        hold(descriptor, path, timeout_s)
+        tell(f"waiting for {describe_holder(descriptor)} to end its measurement on this machine")
+        acquire_lock(descriptor, path, timeout_s)

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.core import json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, from_plain
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.document import from_document, is_document
 from pytest_flamegate.graph.graph import build_graph
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.graph.traces import IngestedTrace
 
 
-MAX_BYTES = json.EVIDENCE_MAX_BYTES
+MAX_BYTES = json_old.EVIDENCE_MAX_BYTES
 
 
 class Reader(NamedTuple):
@@ -64,7 +64,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     data = read_file(path)
     if is_trace(unpack(data)):
         return _traced(data, path)
-    document = json.loads(data, max_bytes=MAX_BYTES)
+    document = json_old.loads(data, max_bytes=MAX_BYTES)
     for reader in READERS:
         if reader.recognises(document):
             return reader.read(document)

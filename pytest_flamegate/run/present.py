@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json_old import from_plain, to_plain
 from pytest_flamegate.core.paths import is_file
-from pytest_flamegate.engines.declare import line_of
+from pytest_flamegate.engines.declare import find_line
 from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.receipt.artifacts import DIFFERENCE, PICTURE, RECEIPT, VERDICT
-from pytest_flamegate.receipt.types import Evidence, Receipt  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.receipt.types import (
+    Evidence,  # noqa: TC001 - from_plain reads the annotations
+    Receipt,  # noqa: TC001 - from_plain reads the annotations
+)
 from pytest_flamegate.report import ci
 from pytest_flamegate.report.bricks import BricksShown, bricks_lines
 from pytest_flamegate.report.terminal import Outcome as Row
@@ -107,7 +110,7 @@ def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
         verdict=outcome.verdict,
         section=section,
         file=relative(declared, settings.root) if declared else node.partition("::")[0],
-        line=line_of(declared, workload.name) if declared else None,
+        line=find_line(declared, workload.name) if declared else None,
         fails=outcome.fails,
         accepted=outcome.accepted is not None,
         receipt=outcome.receipt,

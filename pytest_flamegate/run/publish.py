@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, system_errors
-from pytest_flamegate.core.json import dumps
+from pytest_flamegate.core.json_old import dumps
 from pytest_flamegate.gate import compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.artifacts import FILES, RECEIPT, VERDICT, Baseline, Placed, Shelves
+from pytest_flamegate.receipt.artifacts import (
+    BASELINE_FILES,
+    RECEIPT,
+    VERDICT,
+    ArtifactStore,
+    Baseline,
+    StoredPath,
+)
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch
 
@@ -83,12 +90,12 @@ class Kept:
 class Keeper:
     """Keeps runs made on the machine class ``machine_id`` in one artifact directory."""
 
-    shelves: Shelves
+    artifacts: ArtifactStore
     machine_id: str
 
     def baseline(self, workload: str) -> Baseline | None:
         """Read what was accepted and verify it; None where nothing was."""
-        baseline = self.shelves.baseline(self.machine_id, workload)
+        baseline = self.artifacts.read_baseline(self.machine_id, workload)
         if baseline is not None:
             _verify(baseline)
         return baseline
@@ -106,7 +113,7 @@ class Keeper:
 
         Raises where the run cannot be published; what comes after that only adds to it.
         """
-        directory = self.shelves.publish(workload, files)
+        directory = self.artifacts.publish_run(workload, files)
         accepted, error = None, None
         warnings: tuple[str, ...] = ()
         if accept:
@@ -121,12 +128,12 @@ class Keeper:
             line |= {"verdict": "error", "reasons": [error.code]}
         try:
             with system_errors():
-                self.shelves.record({**line, "accepted": accepted is not None})
+                self.artifacts.append_run({**line, "accepted": accepted is not None})
         except FlamegateError as failed:
             warnings = (*warnings, f"The history does not have this run. {failed}")
         return Kept(directory, accepted, error, warnings)
 
-    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> Placed:
+    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> StoredPath:
         """Make a run the baseline; a run of the same code is one more batch of it.
 
         What it was compared with stays behind: a baseline speaks for itself. What stands
@@ -140,13 +147,15 @@ class Keeper:
         if old is not None and old.machine_id != self.machine_id:
             old = None
         batches = joined(old.evidence if old else None, old.batches if old else (), evidence)
-        kept = {name: data for name, data in files.items() if name in FILES}
-        return self.shelves.accept(self.machine_id, workload, kept, batches, set_aside=spoilt)
+        kept = {name: data for name, data in files.items() if name in BASELINE_FILES}
+        return self.artifacts.accept_baseline(
+            self.machine_id, workload, kept, batches, set_aside=spoilt
+        )
 
     def refusal(self, workload: str, verdict: Verdict) -> None:
         """Leave the reason where the result would have stood; raises where it cannot."""
-        self.shelves.publish(workload, {VERDICT: dumps(verdict_document(verdict))})
-        self.shelves.record({**self._line(workload, verdict, None), "accepted": False})
+        self.artifacts.publish_run(workload, {VERDICT: dumps(verdict_document(verdict))})
+        self.artifacts.append_run({**self._line(workload, verdict, None), "accepted": False})
 
     def _line(
         self, workload: str, verdict: Verdict, evidence: Evidence | None

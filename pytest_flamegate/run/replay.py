@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
 from pytest_flamegate.core.git import read_commit
-from pytest_flamegate.core.paths import is_file, real
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
 from pytest_flamegate.gate.verdict import MoreProcesses
 from pytest_flamegate.models.discover import find_model
-from pytest_flamegate.models.facts import model_facts
-from pytest_flamegate.models.files import require_unchanged, stamps
+from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.models.files import read_stamps, require_unchanged
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.receipt.compose import Subject, compose
@@ -90,7 +90,7 @@ class Replaying:
         chosen = engine(workload.engine)
         subject = Subject(
             workload=workload,
-            stamps=stamps(model),
+            stamps=read_stamps(model),
             model=_same_model(workload, model, evidence),
             machine=identity(),
             commit=read_commit(workload.directory),
@@ -113,14 +113,14 @@ class Replaying:
         if "::" in str(told.get("source")):
             raise UndecidedError(
                 "E_REPLAY_CALLABLE",
-                f"{shown(told.get('target'))} was measured from within a test, "
-                f"{shown(told.get('source'))}, and no other process can begin there.",
+                f"{quote(told.get('target'))} was measured from within a test, "
+                f"{quote(told.get('source'))}, and no other process can begin there.",
                 'Declare it (engine = "python", target = "module:function") and measure again.',
             )
         if told.get("injection") is not None:
             raise UndecidedError(
                 "E_REPLAY_INJECTED",
-                f"Work was injected into the run ({shown(told['injection'])}).",
+                f"Work was injected into the run ({quote(told['injection'])}).",
                 "Measure without --flamegate-inject: injected work is no claim.",
             )
         declared = same_run(told, self.declared)
@@ -146,7 +146,7 @@ class Replaying:
         if hidden := redacted_parts(told):
             raise UndecidedError(
                 "E_REPLAY_REDACTED",
-                f"{', '.join(map(shown, hidden))} of the recipe is not written in the evidence.",
+                f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
                 "Declare the workload here, with its values.",
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
@@ -165,7 +165,7 @@ class Replaying:
         if workload.engine != _EMBEDDED and not named:
             raise UsageError(
                 "E_REPLAY_MODEL_FIXED",
-                f"What {shown(workload.name)} runs does not take its model from flamegate.",
+                f"What {quote(workload.name)} runs does not take its model from flamegate.",
                 "Drop --model, and lay the model where the program looks for it.",
             )
         return replace(workload, model=str(self.model.absolute()))
@@ -180,8 +180,8 @@ class Replaying:
             return workload
         for named in (workload.model, str(evidence.model.get("path", ""))):
             path = self.root / named
-            if is_file(path) and real(path).is_relative_to(real(self.root)):
-                return replace(workload, model=str(real(path)))
+            if is_file(path) and real_path(path).is_relative_to(real_path(self.root)):
+                return replace(workload, model=str(real_path(path)))
         return replace(workload, model=str(find_model(None, self.root)))
 
 
@@ -194,13 +194,13 @@ def _same_model(workload: Workload, model: Path | None, evidence: Evidence) -> d
             "here.",
             "Declare the model of the workload here.",
         )
-    facts = model_facts(model, workload)
+    facts = read_model_facts(model, workload)
     if facts.get("sha256") != evidence.model_sha256:
         raise UndecidedError(
             "E_REPLAY_OTHER_MODEL",
-            f"The model here is {str(facts.get('sha256'))[:12]} ({shown(str(model))}), and the "
+            f"The model here is {str(facts.get('sha256'))[:12]} ({quote(str(model))}), and the "
             f"evidence names {str(evidence.model_sha256)[:12]} "
-            f"({shown(evidence.model.get('path'))}).",
+            f"({quote(evidence.model.get('path'))}).",
             "Give the very file: --model PATH.",
         )
     return facts
@@ -235,7 +235,7 @@ def _compared(
 def _version(then: str) -> str | None:
     if then == __version__:
         return None
-    return f"It was measured with flamegate {shown(then)}, and replayed with {__version__}"
+    return f"It was measured with flamegate {quote(then)}, and replayed with {__version__}"
 
 
 def _commit(then: Commit | None, now: Commit | None) -> str | None:
@@ -253,7 +253,7 @@ def _told_commit(commit: Commit | None) -> str:
     if commit is None:
         return "no commit"
     changed = f" and {commit.uncommitted} changed files" if commit.uncommitted else ""
-    return f"{shown(commit.revision[:12])}{changed}"
+    return f"{quote(commit.revision[:12])}{changed}"
 
 
 def _would_run(workload: Workload) -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES, loads
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES, loads
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.gate.document import Told, read_verdict
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT, VERDICT, Shelves
+from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT, VERDICT, ArtifactStore
 from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
 from pytest_flamegate.report.flame_html import Drawn
 from pytest_flamegate.report.run_page import Reported, run_page
@@ -54,7 +54,7 @@ def require_writable(path: Path) -> None:
             f"The report is to be written to {str(path)!a}, which is a symbolic link.",
             "Name the file itself.",
         )
-    store.probe(path.parent)
+    store.require_writable(path.parent)
 
 
 def write_report(path: Path, reported: Sequence[Reported], settings: Settings) -> None:
@@ -84,13 +84,15 @@ def of_directory(settings: Settings) -> list[Reported]:
             f"There is no run in {str(latest)!a}.",
             "Measure first: pytest --flamegate, or flamegate run.",
         )
-    return [_read(Shelves(settings.directory).latest(name), settings) for name in names]
+    return [
+        _read(ArtifactStore(settings.directory).latest_directory(name), settings) for name in names
+    ]
 
 
 def _of_result(one: Shown, settings: Settings) -> Reported:
     drawn, warnings = None, one.warnings
     if one.receipt is not None and one.evidence is not None:
-        directory = Shelves(settings.directory).latest(one.workload)
+        directory = ArtifactStore(settings.directory).latest_directory(one.workload)
         paired = one.verdict.pairs is not None
         drawn, warnings = _drawn(directory, one.evidence.nonce, warnings, paired=paired)
     return Reported(

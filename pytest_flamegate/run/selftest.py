@@ -14,10 +14,10 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import Reason, exit_code, fails_test, headline, machine_id, refused
-from pytest_flamegate.models.facts import model_facts
+from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.machine import identity
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.compare import Comparison, Measured, measured
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.publish import Keeper
@@ -290,7 +290,7 @@ class Bench:
 
     def keeper(self, name: str) -> Keeper:
         """Return a keeper of runs that begins with nothing, in a place of its own."""
-        return Keeper(Shelves(self.directory / name), machine_id(self.machine))
+        return Keeper(ArtifactStore(self.directory / name), machine_id(self.machine))
 
     def lacking(self, need: Need) -> str | None:
         """Return why ``need`` is not there; None where it is."""
@@ -330,7 +330,7 @@ class Bench:
             told=workload,
             workload=workload,
             plan=chosen.plan(workload, model),
-            model=model_facts(model, workload),
+            model=read_model_facts(model, workload),
             commit=read_commit(workload.directory),
         )
         return measured(

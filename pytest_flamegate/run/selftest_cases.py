@@ -184,7 +184,7 @@ def copied_run(bench: Bench) -> Happened:
     _, head = bench.pair
     keeper = bench.keeper("copied")
     name = bench.asked.workload.name
-    keeper.shelves.accept(keeper.machine_id, name, head.files)
+    keeper.artifacts.accept_baseline(keeper.machine_id, name, head.files)
     baseline = keeper.baseline(name)
     assert baseline is not None
     return closed(

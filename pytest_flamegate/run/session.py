@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError, system_errors
 from pytest_flamegate.core.git import read_commit
-from pytest_flamegate.core.json import dumps
+from pytest_flamegate.core.json_old import dumps
 from pytest_flamegate.core.progress import terminable
 from pytest_flamegate.engines import engine, settled
 from pytest_flamegate.engines.base import Plan, Served
@@ -28,8 +28,8 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.gate.comparability import TRANSIENT_CODES
-from pytest_flamegate.models.facts import model_facts
-from pytest_flamegate.models.files import stamps
+from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.build import build, look_at
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.profile.folded import fold_profile
@@ -37,8 +37,8 @@ from pytest_flamegate.receipt.artifacts import (
     BASE_INSTRUCTIONS,
     RECEIPT,
     VERDICT,
+    ArtifactStore,
     Baseline,
-    Shelves,
 )
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import seal as run_seal
@@ -150,9 +150,9 @@ class Session:
         )
 
     @cached_property
-    def shelves(self) -> Shelves:
+    def artifacts(self) -> ArtifactStore:
         """The artifact directory."""
-        return Shelves(self.settings.directory)
+        return ArtifactStore(self.settings.directory)
 
     @cached_property
     def machine(self) -> Mapping[str, str]:
@@ -162,7 +162,7 @@ class Session:
     @cached_property
     def keeper(self) -> Keeper:
         """What keeps the runs of this machine."""
-        return Keeper(self.shelves, machine_id(self.machine))
+        return Keeper(self.artifacts, machine_id(self.machine))
 
     def close(self) -> None:
         """Remove the revisions that were checked out."""
@@ -180,7 +180,9 @@ class Session:
         """
         try:
             with system_errors():
-                self.shelves.probe(machine_id(self.machine) if self.settings.update else None)
+                self.artifacts.require_writable(
+                    machine_id(self.machine) if self.settings.update else None
+                )
         except FlamegateError as error:
             # An earlier result stays: this run neither began nor has a place to say so.
             return self._refused(workload, error)
@@ -188,7 +190,7 @@ class Session:
             with terminable(), system_errors(), machine_lock(self.tell):
                 injected = self._injected(workload, call)
                 if self.settings.against is not None:
-                    self.shelves.clear(workload.name)
+                    self.artifacts.remove_latest(workload.name)
                     return self._against(injected, call, self.settings.against)
                 return self._gate(injected, call)
         except FlamegateError as error:
@@ -203,7 +205,7 @@ class Session:
         if call is None:
             chosen.validate(workload)
         profiler = self.instruments.profiler(workload)
-        self.shelves.clear(workload.name)
+        self.artifacts.remove_latest(workload.name)
         built = build(workload)
         baseline = self._baseline(workload)
         workload = settled(workload, baseline.evidence.workload if baseline else None)
@@ -212,8 +214,8 @@ class Session:
         count = self.instruments.counted(plan, workload)
         subject = Subject(
             workload=workload,
-            stamps=stamps(model),
-            model=model_facts(model, workload),
+            stamps=read_stamps(model),
+            model=read_model_facts(model, workload),
             machine=self.machine,
             commit=read_commit(workload.directory),
             flamegate_version=__version__,
@@ -288,8 +290,8 @@ class Session:
     ) -> ReportedRates | None:
         """Return what a calibration of this machine knows of the rule; ``notes`` gain why not."""
         here = machine_id(self.machine)
-        calibration = load(self.shelves, here, workload, notes.append)
-        lines = load_ledger(self.shelves, notes.append) if calibration else ()
+        calibration = load(self.artifacts, here, workload, notes.append)
+        lines = load_ledger(self.artifacts, notes.append) if calibration else ()
         drop_pct = workload.thresholds.tokens_per_second_pct
         return calibration_known(calibration, drop_pct, looks, lines)
 
@@ -399,7 +401,7 @@ class Session:
 
     def _refused(self, workload: Workload, error: FlamegateError) -> Outcome:
         verdict = run_seal.verdict_on(error, workload)
-        directory = self.shelves.latest(workload.name)
+        directory = self.artifacts.latest_directory(workload.name)
         return Outcome(workload, verdict, directory, fails=self._fails(verdict), error=error)
 
     def _fails(self, verdict: Verdict) -> bool:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.child.sides import UNDER_TEST, Sides
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit, code_digest, read_commit
-from pytest_flamegate.core.paths import is_file, real
+from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.models.facts import model_facts
-from pytest_flamegate.models.files import stamps
+from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.build import Look, build, look_at
 from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.models.files import Stamp
+    from pytest_flamegate.models.files import FileStamp
     from pytest_flamegate.observe.build import Build
 
 
@@ -99,7 +99,7 @@ class Prepared:
     model: Mapping[str, str | int]
     commit: Commit | None
     moved: tuple[Path, Path] | None = None
-    stamps: tuple[Stamp, ...] = ()
+    stamps: tuple[FileStamp, ...] = ()
     look: Look | None = None
 
 
@@ -127,8 +127,8 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         told=unchanged,
         workload=based,
         plan=_in(plan, own),
-        stamps=stamps(base_model),
-        model=model_facts(base_model, based),
+        stamps=read_stamps(base_model),
+        model=read_model_facts(base_model, based),
         commit=Commit(checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)),
         moved=(checkout.root, checkout.project),
         look=_look_at_base(plan, based, base_built, checkout),
@@ -138,8 +138,8 @@ def prepare(workload: Workload, checkout: Checkout, bases: Bases) -> tuple[Prepa
         told=workload,
         workload=workload,
         plan=_in(_at_head(head_plan, checkout), own and _environment(workload)),
-        stamps=stamps(model),
-        model=model_facts(model, workload),
+        stamps=read_stamps(model),
+        model=read_model_facts(model, workload),
         commit=read_commit(workload.directory),
         look=head_look,
     )
@@ -213,7 +213,7 @@ def shared_program(base: Prepared) -> str | None:
         return None
     checkout = base.moved[0]
     files = (Path(base.workload.directory, part) for part in base.plan.argv)
-    if any(is_file(file) and real(file).is_relative_to(real(checkout)) for file in files):
+    if any(is_file(file) and real_path(file).is_relative_to(real_path(checkout)) for file in files):
         return None
     return (
         f"Both sides run {base.plan.argv[0]!r}, and none of its arguments is a file of the "

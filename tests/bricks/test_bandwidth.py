@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.process import Result
+from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.graph import roofline
 from pytest_flamegate.graph.roofline import find_known_bandwidth, measure_bandwidth
 
@@ -21,9 +21,9 @@ SAID = b"sum-int64 1000 0.5 0.25 1.0\ndot-float32 1000 0.4 0.2 0.5\n"
 
 def answer(
     stdout: bytes = SAID, stderr: bytes = b"", code: int = 0, *, late: bool = False
-) -> Callable[..., Result]:
-    def run(argv: Any, **_: Any) -> Result:
-        return Result(tuple(argv), code, stdout, stderr, late, 0.1)
+) -> Callable[..., CompletedCommand]:
+    def run(argv: Any, **_: Any) -> CompletedCommand:
+        return CompletedCommand(tuple(argv), code, stdout, stderr, late, 0.1)
 
     return run
 
@@ -130,7 +130,7 @@ def test_no_thread_reads_nothing(threads: int) -> None:
     ids=["no memory", "late", "silent", "no figures", "no numbers"],
 )
 def test_a_failure_has_its_code(
-    monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], word: str
+    monkeypatch: pytest.MonkeyPatch, run: Callable[..., CompletedCommand], word: str
 ) -> None:
     monkeypatch.setattr(process, "run", run)
     with pytest.raises(FlamegateError, match=f"E_BANDWIDTH_FAILED: .*{word}"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.process import Result
+from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.graph.tensors import (
     L2_EVENTS,
     Counter,
@@ -87,10 +87,10 @@ def perf(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> list[lis
     """Let perf answer so, one run after the other; return the commands that were run."""
     ran: list[list[str]] = []
 
-    def run(argv: list[str], **_: Any) -> Result:
+    def run(argv: list[str], **_: Any) -> CompletedCommand:
         code, said = answers[len(ran)]
         ran.append(argv)
-        return Result(tuple(argv), code, b"", said.encode(), False, 0.1)
+        return CompletedCommand(tuple(argv), code, b"", said.encode(), False, 0.1)
 
     monkeypatch.setattr(trial, "find", lambda *_: "perf")
     monkeypatch.setattr(process, "run", run)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.core import json
-from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.core import json_old
+from pytest_flamegate.core.json_old import to_plain
 from pytest_flamegate.run.open_bricks import open_graph
 from tests.bricks.graphs import call
 
@@ -43,7 +43,7 @@ def document(**changed: object) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "bricks.json").write_bytes(json.dumps(document()))
+    (tmp_path / "bricks.json").write_bytes(json_old.dumps(document()))
     return tmp_path
 
 
@@ -110,7 +110,7 @@ def test_a_directory_without_bricks_and_a_missing_file(tmp_path: Path, capsys: T
 
 def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
     hostile = call("a\x1b]0;b\x07\n", 0, 1000, kernel="k\u202e")
-    (run / "bricks.json").write_bytes(json.dumps(document(calls=to_plain((hostile,)))))
+    (run / "bricks.json").write_bytes(json_old.dumps(document(calls=to_plain((hostile,)))))
     for shape in ([], ["--tree"], ["--dot"], ["--json"]):
         assert main(["bricks", str(run), *shape]) == 0
         assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}

@@ -15,7 +15,7 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.shares import ShareSpread
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
 from pytest_flamegate.run.calibrate import document, plan_for, refusal, supported
 from pytest_flamegate.run.calibration import (
@@ -51,28 +51,30 @@ def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibra
 
 
 @pytest.fixture
-def shelves(tmp_path: Path) -> Shelves:
-    return Shelves(tmp_path / ".flamegate")
+def artifacts(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(tmp_path / ".flamegate")
 
 
-def kept(shelves: Shelves, data: bytes | None = None) -> Path:
+def kept(artifacts: ArtifactStore, data: bytes | None = None) -> Path:
     whole = encode(calibration()) if data is None else data
-    return shelves.calibrate(MACHINE, WORKLOAD.name, whole).path
+    return artifacts.write_calibration(MACHINE, WORKLOAD.name, whole).path
 
 
-def loaded(shelves: Shelves, workload: Workload = WORKLOAD) -> tuple[Calibration | None, list[str]]:
+def loaded(
+    artifacts: ArtifactStore, workload: Workload = WORKLOAD
+) -> tuple[Calibration | None, list[str]]:
     warnings: list[str] = []
-    return load(shelves, MACHINE, workload, warnings.append), warnings
+    return load(artifacts, MACHINE, workload, warnings.append), warnings
 
 
 # --- the file ------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_read(shelves: Shelves) -> None:
+def test_what_is_written_is_read(artifacts: ArtifactStore) -> None:
     found = supported(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
-    path = kept(shelves, encode(calibration(), **document(found)))
-    assert path == shelves.root / "calibration" / MACHINE / "decode.json"
-    assert loaded(shelves) == (calibration(), [])
+    path = kept(artifacts, encode(calibration(), **document(found)))
+    assert path == artifacts.root / "calibration" / MACHINE / "decode.json"
+    assert loaded(artifacts) == (calibration(), [])
     told = json.loads(path.read_bytes())
     assert told["threshold_pct"] == 5.0
     assert told["holds"] is True
@@ -86,9 +88,9 @@ def test_what_is_written_is_read(shelves: Shelves) -> None:
     ]
 
 
-def test_nothing_was_calibrated(shelves: Shelves) -> None:
-    assert loaded(shelves) == (None, [])
-    assert not shelves.root.exists()
+def test_nothing_was_calibrated(artifacts: ArtifactStore) -> None:
+    assert loaded(artifacts) == (None, [])
+    assert not artifacts.root.exists()
 
 
 @pytest.mark.parametrize(
@@ -108,28 +110,28 @@ def test_nothing_was_calibrated(shelves: Shelves) -> None:
     ],
 )
 def test_a_file_that_is_no_calibration_is_a_warning(
-    shelves: Shelves, data: bytes, word: str
+    artifacts: ArtifactStore, data: bytes, word: str
 ) -> None:
-    path = kept(shelves, data)
-    found, (warning,) = loaded(shelves)
+    path = kept(artifacts, data)
+    found, (warning,) = loaded(artifacts)
     assert found is None
     assert str(path) in warning
     assert word in warning
     assert warning.endswith("Calibrate again.")
 
 
-def test_a_link_is_not_followed(shelves: Shelves, tmp_path: Path) -> None:
-    path = kept(shelves)
+def test_a_link_is_not_followed(artifacts: ArtifactStore, tmp_path: Path) -> None:
+    path = kept(artifacts)
     path.rename(tmp_path / "elsewhere.json")
     path.symlink_to(tmp_path / "elsewhere.json")
-    found, (warning,) = loaded(shelves)
+    found, (warning,) = loaded(artifacts)
     assert found is None
     assert "symbolic link" in warning
 
 
-def test_a_workload_that_runs_otherwise_is_another(shelves: Shelves) -> None:
-    kept(shelves)
-    found, (warning,) = loaded(shelves, replace(WORKLOAD, max_tokens=11))
+def test_a_workload_that_runs_otherwise_is_another(artifacts: ArtifactStore) -> None:
+    kept(artifacts)
+    found, (warning,) = loaded(artifacts, replace(WORKLOAD, max_tokens=11))
     assert found is None
     assert "ran differently" in warning
 
@@ -157,41 +159,41 @@ def test_decode_refuses_by_name() -> None:
 # --- the ledger ----------------------------------------------------------------------------
 
 
-def enter(shelves: Shelves) -> int:
+def enter(artifacts: ArtifactStore) -> int:
     gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan.whole(FIRST_ANALYSES))
-    run_calibration.enter(shelves, calibration(), 5.0, gates)
+    run_calibration.enter(artifacts, calibration(), 5.0, gates)
     return len(gates)
 
 
-def read(shelves: Shelves) -> tuple[tuple[LedgerLine, ...], list[str]]:
+def read(artifacts: ArtifactStore) -> tuple[tuple[LedgerLine, ...], list[str]]:
     warnings: list[str] = []
-    return load_ledger(shelves, warnings.append), warnings
+    return load_ledger(artifacts, warnings.append), warnings
 
 
-def test_gates_are_appended_with_their_differences(shelves: Shelves) -> None:
-    assert read(shelves) == ((), [])
-    count = enter(shelves)
-    first = shelves.ledger.read_bytes()
-    assert enter(shelves) == count >= 4
-    assert shelves.ledger.read_bytes() == first * 2
-    lines, warnings = read(shelves)
+def test_gates_are_appended_with_their_differences(artifacts: ArtifactStore) -> None:
+    assert read(artifacts) == ((), [])
+    count = enter(artifacts)
+    first = artifacts.ledger_path.read_bytes()
+    assert enter(artifacts) == count >= 4
+    assert artifacts.ledger_path.read_bytes() == first * 2
+    lines, warnings = read(artifacts)
     assert (len(lines), warnings) == (2 * count, [])
     assert lines[0].differences == calibration().differences[: lines[0].pairs]
     assert (lines[0].machine, lines[0].workload, lines[0].via) == (MACHINE, "decode", "calibrate")
 
 
-def test_a_torn_line_is_named_and_nothing_is_rewritten(shelves: Shelves) -> None:
-    count = enter(shelves)
-    whole = shelves.ledger.read_bytes()
+def test_a_torn_line_is_named_and_nothing_is_rewritten(artifacts: ArtifactStore) -> None:
+    count = enter(artifacts)
+    whole = artifacts.ledger_path.read_bytes()
     torn = whole[:-25]
-    shelves.ledger.write_bytes(torn)
-    lines, (warning,) = read(shelves)
+    artifacts.ledger_path.write_bytes(torn)
+    lines, (warning,) = read(artifacts)
     assert len(lines) == count - 1
-    assert f"Line {count} of {shelves.ledger}" in warning
-    assert shelves.ledger.read_bytes() == torn
-    enter(shelves)
-    assert shelves.ledger.read_bytes() == torn + b"\n" + whole
-    lines, warnings = read(shelves)
+    assert f"Line {count} of {artifacts.ledger_path}" in warning
+    assert artifacts.ledger_path.read_bytes() == torn
+    enter(artifacts)
+    assert artifacts.ledger_path.read_bytes() == torn + b"\n" + whole
+    lines, warnings = read(artifacts)
     assert len(lines) == 2 * count - 1
     assert len(warnings) == 1
 
@@ -200,25 +202,27 @@ def test_a_torn_line_is_named_and_nothing_is_rewritten(shelves: Shelves) -> None
     "spoilt",
     [b"[]", b'"pass"', b"\xff", b'{"machine": "m"}', b"1e999", b'{"decision": ["regressed"]}'],
 )
-def test_a_spoilt_line_does_not_count(shelves: Shelves, spoilt: bytes) -> None:
-    count = enter(shelves)
-    with shelves.ledger.open("ab") as file:
+def test_a_spoilt_line_does_not_count(artifacts: ArtifactStore, spoilt: bytes) -> None:
+    count = enter(artifacts)
+    with artifacts.ledger_path.open("ab") as file:
         file.write(spoilt + b"\n")
-    lines, (warning,) = read(shelves)
+    lines, (warning,) = read(artifacts)
     assert len(lines) == count
     assert "does not count" in warning
 
 
-def test_a_decision_that_there_is_not_does_not_count(shelves: Shelves) -> None:
-    enter(shelves)
-    data = shelves.ledger.read_bytes().replace(b'"decision": "pass"', b'"decision": "perhaps"', 1)
-    shelves.ledger.write_bytes(data)
-    assert "decision" in read(shelves)[1][0]
+def test_a_decision_that_there_is_not_does_not_count(artifacts: ArtifactStore) -> None:
+    enter(artifacts)
+    data = artifacts.ledger_path.read_bytes().replace(
+        b'"decision": "pass"', b'"decision": "perhaps"', 1
+    )
+    artifacts.ledger_path.write_bytes(data)
+    assert "decision" in read(artifacts)[1][0]
 
 
-def test_a_ledger_that_is_no_file_is_a_warning(shelves: Shelves) -> None:
-    shelves.ledger.mkdir(parents=True)
-    lines, (warning,) = read(shelves)
+def test_a_ledger_that_is_no_file_is_a_warning(artifacts: ArtifactStore) -> None:
+    artifacts.ledger_path.mkdir(parents=True)
+    lines, (warning,) = read(artifacts)
     assert lines == ()
     assert warning.startswith("The ledger does not count")
 
@@ -230,9 +234,9 @@ def test_without_a_calibration_nothing_is_known() -> None:
     assert calibration_known(None, 5.0, FIRST_ANALYSES) is None
 
 
-def test_what_is_known_are_bounds_and_their_basis(shelves: Shelves) -> None:
-    count = enter(shelves)
-    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, read(shelves)[0])
+def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> None:
+    count = enter(artifacts)
+    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, read(artifacts)[0])
     assert known is not None
     assert 0.0 < known.false_alarm < 0.002
     assert 0.0 < known.miss < 0.02
@@ -241,9 +245,9 @@ def test_what_is_known_are_bounds_and_their_basis(shelves: Shelves) -> None:
     assert f"ledger: 0 of {count} A/A gates raised an alarm" in known.basis
 
 
-def test_a_ledger_full_of_alarms_outweighs_the_replays(shelves: Shelves) -> None:
-    enter(shelves)
-    line = read(shelves)[0][0]
+def test_a_ledger_full_of_alarms_outweighs_the_replays(artifacts: ArtifactStore) -> None:
+    enter(artifacts)
+    line = read(artifacts)[0][0]
     alarms = [replace(line, decision="regressed")] * 4 + [line] * 6
     known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, alarms)
     assert known is not None
@@ -296,14 +300,16 @@ def test_a_machine_that_holds_nothing_is_told_so() -> None:
     assert {row.drop_pct for row in found.rows} == {None}
 
 
-def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(shelves: Shelves) -> None:
-    path = kept(shelves, b"{")
-    placed = keep(shelves, calibration(), note="derived")
+def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(
+    artifacts: ArtifactStore,
+) -> None:
+    path = kept(artifacts, b"{")
+    placed = keep(artifacts, calibration(), note="derived")
     assert placed.path == path
     assert placed.set_aside is not None
     assert placed.set_aside.read_bytes() == b"{"
     (warning,) = placed.warnings
     assert str(placed.set_aside) in warning
-    assert loaded(shelves)[0] is not None
-    assert keep(shelves, calibration()).warnings == ()
+    assert loaded(artifacts)[0] is not None
+    assert keep(artifacts, calibration()).warnings == ()
     assert sorted(path.parent.iterdir()) == sorted([path, placed.set_aside])

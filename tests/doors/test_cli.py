@@ -19,11 +19,11 @@ import pytest
 from pytest_flamegate import __version__
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import chosen, worst
+from pytest_flamegate.commands.run import choose_workloads, worst_exit_code
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.lock import DIRECTORY
 from pytest_flamegate.run.outcome import Outcome
 from tests.doors.project import JUDGED, workload, write_toy
@@ -179,7 +179,7 @@ def outcome(verdict: str, error: Exception | None = None, *, accepted: bool = Fa
 
 @pytest.mark.parametrize(("verdict", "code"), EXIT_CODES.items())
 def test_the_verdict_decides_the_exit_code(verdict: str, code: int) -> None:
-    assert worst([outcome(verdict)]) == code
+    assert worst_exit_code([outcome(verdict)]) == code
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_the_verdict_decides_the_exit_code(verdict: str, code: int) -> None:
 def test_what_was_raised_decides_it_before(kind: type[Any], code: int) -> None:
     """By its type: the words say the opposite."""
     error = kind("E_TOOL_REGRESSED", "It passed.", "Exit 0.")
-    assert worst([outcome("error", error)]) == code
+    assert worst_exit_code([outcome("error", error)]) == code
 
 
 @pytest.mark.parametrize(
@@ -203,18 +203,23 @@ def test_what_was_raised_decides_it_before(kind: type[Any], code: int) -> None:
     ],
 )
 def test_the_worst_of_several_decides(verdicts: list[str], code: int) -> None:
-    assert worst([outcome(each) for each in verdicts]) == code
+    assert worst_exit_code([outcome(each) for each in verdicts]) == code
 
 
 def test_what_was_accepted_is_no_failure() -> None:
-    assert worst([outcome("regressed", accepted=True), outcome("no_baseline", accepted=True)]) == 0
+    assert (
+        worst_exit_code(
+            [outcome("regressed", accepted=True), outcome("no_baseline", accepted=True)]
+        )
+        == 0
+    )
 
 
 def test_workloads_are_chosen_by_name() -> None:
     known = [SimpleNamespace(name=name, family=None) for name in ("one", "two", "three")]
-    names = [each.name for each in chosen(known, ["three", "one"])]  # type: ignore[arg-type]
+    names = [each.name for each in choose_workloads(known, ["three", "one"])]  # type: ignore[arg-type]
     assert names == ["three", "one"]
-    assert len(chosen(known, [])) == 3  # type: ignore[arg-type]
+    assert len(choose_workloads(known, [])) == 3  # type: ignore[arg-type]
 
 
 def test_a_reader_that_has_seen_enough(shelf: Path) -> None:
@@ -248,7 +253,7 @@ def test_what_the_system_refuses(
     def refuse(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(Shelves, "baselines", refuse)
+    monkeypatch.setattr(ArtifactStore, "baselines", refuse)
     assert ask("baseline", "list") == 5
     told = capsys.readouterr().err
     assert told.startswith("E_SYSTEM: ")
@@ -324,7 +329,7 @@ def test_the_project_s_thresholds_are_those_of_the_command_line_too(
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\nflamegate_tokens_per_second = 90%\n")
     monkeypatch.chdir(tmp_path)
-    found = common.declared(common.settings_of(argparse.Namespace()))
+    found = common.read_workloads(common.read_settings(argparse.Namespace()))
     assert [each.thresholds.tokens_per_second_pct for each in found] == [90.0, 3.0]
 
 
@@ -480,11 +485,11 @@ def test_there_is_no_baseline_yet(home: Path, capsys: Told) -> None:
 
 def test_accept_list_show(home: Path, capsys: Told) -> None:
     assert ask("baseline", "accept", "toy") == 0
-    shelves = Shelves(home / ".flamegate")
-    ((machine, name, directory),) = shelves.baselines()
+    artifacts = ArtifactStore(home / ".flamegate")
+    ((machine, name, directory),) = artifacts.list_baselines()
     assert name == "toy"
     assert capsys.readouterr().out == f"accepted toy: {directory}\n"
-    latest = shelves.latest("toy")
+    latest = artifacts.latest_directory("toy")
     for path in latest.iterdir():
         assert (directory / path.name).read_bytes() == path.read_bytes()
     assert ask("baseline", "list") == 0
@@ -507,7 +512,7 @@ def test_nothing_to_accept(pytester: pytest.Pytester, capsys: Told) -> None:
 def test_an_update_under_ci_that_is_meant(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     assert ask("baseline", "accept", "--update-in-ci") == 0
-    assert len(Shelves(home / ".flamegate").baselines()) == 1
+    assert len(ArtifactStore(home / ".flamegate").list_baselines()) == 1
 
 
 def falsify(latest: Path) -> None:
@@ -564,7 +569,7 @@ def test_a_broken_baseline_is_listed_as_such(home: Path, capsys: Told) -> None:
 
 def test_prune_removes_what_nothing_declares_and_says_so_first(home: Path, capsys: Told) -> None:
     assert ask("baseline", "accept") == 0
-    ((_, _, accepted),) = Shelves(home / ".flamegate").baselines()
+    ((_, _, accepted),) = ArtifactStore(home / ".flamegate").list_baselines()
     of_test, embedded = accepted.with_name("of-a-test"), accepted.with_name("1tok")
     shutil.copytree(accepted, of_test)
     shutil.copytree(accepted, embedded)

@@ -17,7 +17,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.gate import Verdict, verdict_document
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt.artifacts import Baseline, Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore, Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.run.difference import Seen, beside_base, beside_baseline, compared, other_work
 from pytest_flamegate.run.open import open_profile
@@ -201,7 +201,7 @@ def test_the_report_of_the_run_has_the_difference_too(
         del beside["diff.svg"]
     document = json.dumps(verdict_document(verdicts.regressed())).encode()
     files = {**runs[1].files, **beside, "verdict.json": document}
-    Shelves(tmp_path / ".flamegate").publish("4tok", files)
+    ArtifactStore(tmp_path / ".flamegate").publish_run("4tok", files)
     assert main(["report", "-o", "page.html"]) == 0
     page = Path("page.html").read_text("utf-8")
     assert ('"difference":{' in page) is compared_with_it
@@ -229,7 +229,7 @@ def test_without_a_profile_there_is_nothing_to_draw(
 
 
 def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -> None:
-    keeper = Keeper(Shelves(tmp_path), "machine")
+    keeper = Keeper(ArtifactStore(tmp_path), "machine")
     triple = bundle()
     files = {**triple.files, "diff.svg": b"x", "base-profile.folded": b"y"}
     accepted = keeper.accept("4tok", files, triple.evidence).path

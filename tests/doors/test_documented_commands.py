@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.config.options import KNOBS
+from pytest_flamegate.config.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
-BARE = {f"--{knob.name.replace('_', '-')}" for knob in KNOBS if knob.bare is not None}
+BARE = {f"--{knob.name.replace('_', '-')}" for knob in OPTIONS if knob.bare is not None}
 
 
 def commands(page: str) -> list[list[str]]:

@@ -10,8 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands.common import harmless
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.commands.common import escape_controls
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.made import bundle
 
 WORDS = (
@@ -95,9 +95,9 @@ def test_a_baseline_that_somebody_committed(
     monkeypatch.delenv("CI", raising=False)
     made = bundle()
     files = {**made.files, "flamegraph.md": f"# owned\n{WORDS}\n".encode()}
-    shelves = Shelves(tmp_path / ".flamegate")
+    artifacts = ArtifactStore(tmp_path / ".flamegate")
     for machine in ("m\x1b[31m", "m\n::error::owned"):
-        shelves.accept(machine, "w", files)
+        artifacts.accept_baseline(machine, "w", files)
     for command in (["baseline", "list"], ["baseline", "show", "w"], ["baseline", "prune"]):
         main(command)
         told = capsys.readouterr()
@@ -106,7 +106,7 @@ def test_a_baseline_that_somebody_committed(
 
 
 def test_without_a_terminal_no_colour_passes() -> None:
-    assert harmless("\x1b[31mred") == "\\x1b[31mred"
+    assert escape_controls("\x1b[31mred") == "\\x1b[31mred"
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_without_a_terminal_no_colour_passes() -> None:
     ],
 )
 def test_only_our_own_colours_pass(text: str, shown: str) -> None:
-    assert harmless(text, colour=True) == shown
+    assert escape_controls(text, colour=True) == shown

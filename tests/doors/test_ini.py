@@ -15,7 +15,7 @@ from tests.doors.test_settings import FILES, FLOATS, LINES, NATIVE, NUMBERS, TOM
 
 
 def settings(**given: str) -> Settings:
-    return common.settings_of(argparse.Namespace(**given))
+    return common.read_settings(argparse.Namespace(**given))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_argument_before_environment_before_file(
 def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("workloads", nargs="*")
-    common.add_knobs(parser, "bricks")
-    assert common.settings_of(parser.parse_args(words)).bricks == shown
+    common.add_options(parser, "bricks")
+    assert common.read_settings(parser.parse_args(words)).bricks == shown
     with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
-        common.settings_of(parser.parse_args(["--bricks", "load"]))
+        common.read_settings(parser.parse_args(["--bricks", "load"]))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_what_is_not_understood_is_named(
 
 
 def test_without_a_file_the_root_is_here(tmp_path: Path) -> None:
-    assert config_settings.read(tmp_path) == (tmp_path, {})
+    assert config_settings.read_ini(tmp_path) == (tmp_path, {})
     (tmp_path / "pyproject.toml").write_text("tool = 1\n")
-    assert config_settings.read(tmp_path / "below") == (tmp_path, {})
+    assert config_settings.read_ini(tmp_path / "below") == (tmp_path, {})

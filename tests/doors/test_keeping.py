@@ -18,8 +18,9 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.gate import machine_id
-from pytest_flamegate.receipt import artifacts, store
-from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, Shelves
+from pytest_flamegate.receipt import artifacts as artifact_files
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, ArtifactStore
 from pytest_flamegate.receipt.compose import encode_evidence
 from pytest_flamegate.report.terminal import summary
 from pytest_flamegate.run.instruments import Instruments
@@ -40,7 +41,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def accepted(keeper: Keeper) -> dict[str, bytes]:
     """The baseline's files, but for its record."""
-    found = contents(keeper.shelves.accepted("machine", "toy"))
+    found = contents(keeper.artifacts.baseline_directory("machine", "toy"))
     assert RECORD in found
     return {name: data for name, data in found.items() if name != RECORD}
 
@@ -48,10 +49,10 @@ def accepted(keeper: Keeper) -> dict[str, bytes]:
 @pytest.fixture
 def keeper(tmp_path: Path) -> Keeper:
     """One with an earlier run and an accepted baseline."""
-    shelves = Shelves(tmp_path / ".flamegate")
-    shelves.publish("toy", OLD)
-    shelves.accept("machine", "toy", OLD)
-    return Keeper(shelves, "machine")
+    artifacts = ArtifactStore(tmp_path / ".flamegate")
+    artifacts.publish_run("toy", OLD)
+    artifacts.accept_baseline("machine", "toy", OLD)
+    return Keeper(artifacts, "machine")
 
 
 def keep(keeper: Keeper) -> Any:
@@ -69,7 +70,7 @@ def test_a_run_is_published_accepted_and_recorded(keeper: Keeper) -> None:
     assert kept.accepted is not None
     assert b'"processes"' in (kept.accepted / RECORD).read_bytes()
     assert accepted(keeper) == NEW
-    (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
+    (line,) = (keeper.artifacts.root / "history" / "runs.jsonl").read_text().splitlines()
     assert json.loads(line)["accepted"] is True
 
 
@@ -82,26 +83,26 @@ def test_a_spoilt_baseline_is_set_aside_and_named(keeper: Keeper) -> None:
     assert contents(aside).items() >= OLD.items()
     # Neither another run nor a sweep takes it away, and no list shows it.
     keep(keeper)
-    keeper.shelves.sweep()
+    keeper.artifacts.sweep()
     assert contents(aside).items() >= OLD.items()
-    assert [path for _, _, path in keeper.shelves.baselines()] == [kept.accepted]
-    assert keeper.shelves.machines_with("toy") == ("machine",)
+    assert [path for _, _, path in keeper.artifacts.list_baselines()] == [kept.accepted]
+    assert keeper.artifacts.machines_with("toy") == ("machine",)
 
 
 def test_a_good_baseline_is_replaced_and_leaves_nothing(tmp_path: Path) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
+    keeper, triple = Keeper(ArtifactStore(tmp_path), "machine"), bundle()
     for _ in range(2):
         assert keeper.accept("toy", triple.files, triple.evidence).warnings == ()
-    assert [path.name for path in keeper.shelves.accepted("machine", "toy").parent.iterdir()] == [
-        "toy"
-    ]
+    assert [
+        path.name for path in keeper.artifacts.baseline_directory("machine", "toy").parent.iterdir()
+    ] == ["toy"]
 
 
 @pytest.mark.parametrize("fault", ["edited", "torn", "gone", "record", "stranger", "a file"])
 def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
     tmp_path: Path, fault: str
 ) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
+    keeper, triple = Keeper(ArtifactStore(tmp_path), "machine"), bundle()
     directory = keeper.accept("toy", triple.files, triple.evidence).path
     path = directory / "profile.folded"
     if fault == "edited":
@@ -133,7 +134,7 @@ def test_a_baseline_that_is_not_what_was_accepted_is_refused_and_named(
 def test_a_baseline_from_before_there_were_digests_stays_readable(
     tmp_path: Path, old: bool
 ) -> None:
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
+    keeper, triple = Keeper(ArtifactStore(tmp_path), "machine"), bundle()
     directory = keeper.accept("toy", triple.files, triple.evidence).path
     new = keeper.baseline("toy")
     record = json.loads((directory / RECORD).read_text())
@@ -150,28 +151,28 @@ def test_a_reader_never_sees_half_of_two_baselines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accepted anew by another job, after the record was read and before the files are."""
-    keeper, triple = Keeper(Shelves(tmp_path), "machine"), bundle()
+    keeper, triple = Keeper(ArtifactStore(tmp_path), "machine"), bundle()
     keeper.accept("toy", triple.files, triple.evidence)
-    real, other = artifacts._check, {**triple.files, "flamegraph.md": b"of another run"}
+    real, other = artifact_files._check, {**triple.files, "flamegraph.md": b"of another run"}
     met: list[str] = []
 
     def check(*arguments: Any) -> None:
         if not met:
-            keeper.shelves.accept("machine", "toy", other)
+            keeper.artifacts.accept_baseline("machine", "toy", other)
         try:
             real(*arguments)
         except ReceiptError as error:
             met.append(error.problem)
             raise
 
-    monkeypatch.setattr(artifacts, "_check", check)
+    monkeypatch.setattr(artifact_files, "_check", check)
     found = keeper.baseline("toy")
     assert found is not None
     assert (found.batches, len(met)) == ((), 1)
 
 
 def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
-    (keeper.shelves.root / "history").touch()
+    (keeper.artifacts.root / "history").touch()
     kept = keep(keeper)
     assert kept.error is None
     assert contents(kept.directory) == NEW
@@ -184,13 +185,13 @@ def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
 def test_a_run_that_cannot_be_accepted_stays_published_and_is_no_baseline(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Shelves, "accept", full)
+    monkeypatch.setattr(ArtifactStore, "accept", full)
     kept = keep(keeper)
     assert kept.accepted is None
     assert kept.error.code == "E_SYSTEM"
     assert contents(kept.directory) == NEW
     assert accepted(keeper) == OLD
-    (line,) = (keeper.shelves.root / "history" / "runs.jsonl").read_text().splitlines()
+    (line,) = (keeper.artifacts.root / "history" / "runs.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert (told["verdict"], told["accepted"]) == ("error", False)
 
@@ -202,7 +203,7 @@ def test_a_full_disk_costs_no_earlier_result(
     with pytest.raises(Exception, match=r"E_CANNOT_WRITE.*No space left"):
         keep(keeper)
     monkeypatch.undo()
-    assert contents(keeper.shelves.latest("toy")) == OLD
+    assert contents(keeper.artifacts.latest_directory("toy")) == OLD
     assert accepted(keeper) == OLD
 
 
@@ -213,7 +214,7 @@ def test_a_full_disk_costs_no_earlier_result(
 def test_only_what_was_not_profiled_needs_no_receipt(
     tmp_path: Path, profiled: bool, receipt: bool, refused: bool
 ) -> None:
-    keeper = Keeper(Shelves(tmp_path), "machine")
+    keeper = Keeper(ArtifactStore(tmp_path), "machine")
     sealed = bundle().sealed()
     evidence = replace(sealed.evidence, receipt_sha256="")
     if not profiled:
@@ -221,7 +222,7 @@ def test_only_what_was_not_profiled_needs_no_receipt(
     files = {"evidence.json": encode_evidence(evidence)}
     if receipt:
         files["receipt.json"] = sealed.files["receipt.json"]
-    keeper.shelves.accept("machine", "toy", files)
+    keeper.artifacts.accept_baseline("machine", "toy", files)
     if refused:
         with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT"):
             keeper.baseline("toy")
@@ -282,8 +283,8 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(Session, "_gate", failing(AssertionError("it ran")))
     mine = session(tmp_path, update=update)
-    mine.shelves.publish("toy", OLD)
-    blocked = mine.shelves.root / "baselines" if update else None
+    mine.artifacts.publish_run("toy", OLD)
+    blocked = mine.artifacts.root / "baselines" if update else None
     if blocked is not None:
         blocked.touch()
     else:
@@ -295,7 +296,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_runs(
 
 
 def test_the_probe_leaves_nothing(tmp_path: Path) -> None:
-    Shelves(tmp_path / "not" / "yet").probe("machine")
+    ArtifactStore(tmp_path / "not" / "yet").require_writable("machine")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -313,16 +314,16 @@ def test_a_run_that_was_not_accepted_is_shown_as_an_error(
 
     monkeypatch.setattr(Session, "_gate", gated)
     mine = session(tmp_path, update=True)
-    (mine.shelves.root / "history").parent.mkdir()
-    (mine.shelves.root / "history").touch()
+    (mine.artifacts.root / "history").parent.mkdir()
+    (mine.artifacts.root / "history").touch()
     kept = mine.gate(toy(tmp_path))
     assert (kept.fails, kept.accepted) == (
         False,
-        mine.shelves.accepted(machine_id(mine.machine), "toy"),
+        mine.artifacts.baseline_directory(machine_id(mine.machine), "toy"),
     )
     row = show(kept, "flamegate.toml::toy", mine.settings).row
     assert any("The history does not have this run" in line for line in summary([row]))
-    monkeypatch.setattr(Shelves, "accept", full)
+    monkeypatch.setattr(ArtifactStore, "accept", full)
     refused = mine.gate(toy(tmp_path))
     assert (refused.fails, refused.accepted, refused.exit_code) == (True, None, 5)
     assert contents(refused.directory).keys() >= triple.files.keys()

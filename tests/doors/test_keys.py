@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.config.options import KNOBS
+from pytest_flamegate.config.options import OPTIONS
 from tests.doors.project import Project, workload
 from tests.profile.fake_valgrind import FakeValgrind
 
@@ -65,7 +65,7 @@ def test_there_is_no_other_key() -> None:
         "flamegate_peak_gflops",
         "flamegate_report",
     }
-    assert {*KEYS} | apart == {knob.ini_name for knob in KNOBS if knob.ini}
+    assert {*KEYS} | apart == {knob.ini_name for knob in OPTIONS if knob.ini}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.doors.project import QUICK, Project, workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 pytestmark = pytest.mark.measures
 
 
@@ -147,14 +148,14 @@ def test_a_lock_that_was_cleaned_away_is_taken_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else whoever waited for the old file and whoever made the new one would both measure."""
-    hold = locks.hold
+    hold = locks.acquire_lock
 
     def cleaned(descriptor: int, path: Path, timeout_s: float) -> None:
         hold(descriptor, path, timeout_s)
-        monkeypatch.setattr(lock, "hold", hold)
+        monkeypatch.setattr(lock, "acquire_lock", hold)
         place.unlink()
 
-    monkeypatch.setattr(lock, "hold", cleaned)
+    monkeypatch.setattr(lock, "acquire_lock", cleaned)
     with machine_lock(pytest.fail), pytest.raises(ToolError), machine_lock(ignore, timeout_s=0.05):
         pytest.fail("given twice")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.config.marker import is_marked, takes_fixture
-from pytest_flamegate.config.marker_options import MarkerOptions, check
+from pytest_flamegate.config.marker_options import MarkerOptions, check_marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def test_an_argument_that_there_is_not_is_refused(
 ) -> None:
     item = pytester.getitem(MARK.format(arguments, ""), "test_it")
     with pytest.raises(pytest.UsageError) as raised:
-        check(item)
+        check_marker(item)
     for word in ("test_it: E_MARKER", *words):
         assert word in str(raised.value)
 
@@ -71,10 +71,10 @@ def test_a_marker_that_gates_nothing_is_refused(
     source = f"import pytest\n{marker}\ndef test_it({fixture}): pass\n"
     item = pytester.getitem(source, "test_it")
     if not useless:
-        check(item)
+        check_marker(item)
         return
     with pytest.raises(pytest.UsageError, match="nothing would be gated"):
-        check(item)
+        check_marker(item)
 
 
 SEVERAL = """

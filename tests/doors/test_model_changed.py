@@ -13,7 +13,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
-from pytest_flamegate.models.facts import model_facts
+from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.run.outcome import Outcome
 from pytest_flamegate.run.session import Session
 from tests.workload.gguf_files import GgufFile, write_large_model
@@ -65,7 +65,7 @@ def test_a_model_that_stays_is_told(tmp_path: Path) -> None:
 
 def test_what_a_token_reads_is_told_where_it_is_known(tmp_path: Path) -> None:
     workload = Workload("w", "embedded", "p", 1, "x", tmp_path)
-    told = model_facts(SHIPPED_MODEL, workload)
+    told = read_model_facts(SHIPPED_MODEL, workload)
     assert told["bytes_per_token"] == 3_004_416
     assert told["path"] == "model.gguf"
 
@@ -73,7 +73,7 @@ def test_what_a_token_reads_is_told_where_it_is_known(tmp_path: Path) -> None:
 def test_facts_of_a_broken_model_are_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     with pytest.raises(ToolError, match="E_MODEL_BROKEN"):
-        model_facts(tmp_path / "m.gguf", Workload("w", "command", "p", 1, "x", tmp_path))
+        read_model_facts(tmp_path / "m.gguf", Workload("w", "command", "p", 1, "x", tmp_path))
 
 
 @pytest.fixture

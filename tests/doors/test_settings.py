@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config.options import DEFAULT_BUDGET_S, KNOBS, is_on
-from pytest_flamegate.config.settings import Settings, under_ci
+from pytest_flamegate.config.options import DEFAULT_BUDGET_S, OPTIONS, is_enabled
+from pytest_flamegate.config.settings import Settings, is_ci
 from pytest_flamegate.config.workload import Injection, Thresholds
 from pytest_flamegate.core.errors import UsageError
 
@@ -107,7 +107,7 @@ def test_under_ci(monkeypatch: pytest.MonkeyPatch, value: str | None, yes: bool)
     monkeypatch.delenv("CI", raising=False)
     if value is not None:
         monkeypatch.setenv("CI", value)
-    assert under_ci() is yes
+    assert is_ci() is yes
     assert settings().ci is yes
 
 
@@ -224,8 +224,8 @@ def test_the_workload_file_must_be_there(tmp_path: Path) -> None:
 
 
 def test_every_knob_can_be_said_somewhere_and_has_its_names() -> None:
-    assert all(knob.option or knob.ini for knob in KNOBS)
-    names = {(knob.name, knob.flag, knob.ini_name) for knob in KNOBS}
+    assert all(knob.option or knob.ini for knob in OPTIONS)
+    names = {(knob.name, knob.flag, knob.ini_name) for knob in OPTIONS}
     assert ("", "--flamegate", "flamegate") in names
     assert ("update_in_ci", "--flamegate-update-in-ci", "flamegate_update_in_ci") in names
 
@@ -328,7 +328,7 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     (pytester.path / name).write_text(text)
     (pytester.path / "loads.toml").touch()
     config = pytester.parseconfig()
-    assert is_on(config)
+    assert is_enabled(config)
     assert Settings.from_pytest(config) == Settings(
         root=pytester.path,
         directory=pytester.path / "artifacts",

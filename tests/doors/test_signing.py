@@ -15,7 +15,7 @@ import pytest
 
 from pytest_flamegate.commands import doctor, sign
 from pytest_flamegate.receipt import attestation, keys
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.doors.test_cli import Told, ask
 from tests.made import bundle
 
@@ -335,12 +335,12 @@ def test_a_baseline_keeps_the_signature(
     for name in ("CI", "FLAMEGATE_UPDATE_IN_CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    shelves = Shelves(tmp_path / ".flamegate")
-    receipt = bundle().write(shelves.latest("4tok"))
+    artifacts = ArtifactStore(tmp_path / ".flamegate")
+    receipt = bundle().write(artifacts.latest_directory("4tok"))
     assert ask("keygen") == 0
     assert ask("sign", str(receipt), "--key", "flamegate.key") == 0
     assert ask("baseline", "accept", "4tok") == 0
-    ((_, _, directory),) = shelves.baselines()
+    ((_, _, directory),) = artifacts.list_baselines()
     wanted = ("--key", "flamegate.key.pub", "--require-grade", "ATTESTED")
     assert ask("verify-receipt", str(directory / "receipt.json"), *wanted) == 0
     # It may be signed again there, by somebody else, and stays a baseline.
@@ -349,7 +349,7 @@ def test_a_baseline_keeps_the_signature(
     envelope = attestation.read((directory / "attestation.dsse.json").read_bytes())
     assert isinstance(envelope, attestation.Envelope)
     assert len(envelope.signatures) == 2
-    assert shelves.baseline(directory.parent.name, "4tok") is not None
+    assert artifacts.read_baseline(directory.parent.name, "4tok") is not None
 
 
 def test_the_doctor_says_whether_receipts_can_be_signed(tmp_path: Path) -> None:

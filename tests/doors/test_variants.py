@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands.run import chosen
+from pytest_flamegate.commands.run import choose_workloads
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.declare import read_file
 from tests.doors.project import QUICK, SEEN, Project, refused, workload
@@ -51,7 +51,7 @@ def test_the_command_line_takes_a_variant_or_all_of_them(project: Project) -> No
     known = read_file(project.path / "flamegate.toml")
 
     def names(*asked: str) -> list[str]:
-        return [each.name for each in chosen(known, asked)]
+        return [each.name for each in choose_workloads(known, asked)]
 
     assert names() == [SMALL, LARGE, PLAIN]
     assert names("toy") == [SMALL, LARGE]

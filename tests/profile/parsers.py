@@ -7,7 +7,7 @@ import struct
 import tempfile
 from pathlib import Path
 
-from pytest_flamegate.core.text import decode
+from pytest_flamegate.core.text import decode_name
 from pytest_flamegate.profile.folded import parse_folded
 from pytest_flamegate.profile.formats.registry import parse_profile
 from pytest_flamegate.profile.formats.traces import (
@@ -187,7 +187,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "folded": Parser(
-        lambda data: parse_folded(decode(data)),
+        lambda data: parse_folded(decode_name(data)),
         (b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n",),
         (
             *_SYMBOLS,

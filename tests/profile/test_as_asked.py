@@ -79,7 +79,7 @@ def test_profiles_taken_in_different_ways_say_so(
     profiler = pyspy.make_pyspy(setup)
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
     assert (profile.call_graph, profile.degraded) == (graph, degraded)
-    assert profile.started_ticks == (clocks.started_ticks(os.getpid()),)
+    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
 def test_what_could_not_be_paused_is_not_compared_with_what_was(
@@ -125,7 +125,7 @@ def test_perf_names_the_process_by_its_start_too(tools: Tools, tmp_path: Path) -
     tools.add("perf", PERF)
     profiler = perf.make_perf(Setup(python=(3, 11, 7)))
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
-    assert profile.started_ticks == (clocks.started_ticks(os.getpid()),)
+    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
 @pytest.mark.parametrize(

@@ -108,15 +108,15 @@ def started(matvec: str, *flags: str) -> Child:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert child.poll() is None, child.stderr_text()
-    STARTED[child.pid] = clocks.started_ticks(child.pid)
+    STARTED[child.pid] = clocks.read_start_ticks(child.pid)
     return child
 
 
 def sampled(profiler: Profiler, child: Child, directory: Path) -> Profile:
     recording = profiler.attach(child.pid, directory)
-    until_ns = clocks.read(child.pid).cpu_ns + 500_000_000
+    until_ns = clocks.read_clocks(child.pid).cpu_ns + 500_000_000
     deadline = time.monotonic() + 30
-    while clocks.read(child.pid).cpu_ns < until_ns:  # however busy the machine is
+    while clocks.read_clocks(child.pid).cpu_ns < until_ns:  # however busy the machine is
         assert time.monotonic() < deadline
         time.sleep(0.02)
     raw = recording.stop()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.core.text import NAME_BYTES, decode, escape, is_clean
+from pytest_flamegate.core.text import NAME_BYTES, decode_name, escape_name, is_clean
 
 
 @pytest.mark.parametrize(
@@ -26,28 +26,28 @@ from pytest_flamegate.core.text import NAME_BYTES, decode, escape, is_clean
     ],
 )
 def test_unsafe_characters_are_escaped(raw: str, expected: str) -> None:
-    assert escape(raw) == expected
+    assert escape_name(raw) == expected
 
 
 def test_bytes_that_are_no_utf8_are_told_from_the_characters_they_look_like() -> None:
-    assert escape(decode(b"\xff")) == "\\udcff"
-    assert escape("\xff") == "ÿ"
+    assert escape_name(decode_name(b"\xff")) == "\\udcff"
+    assert escape_name("\xff") == "ÿ"
 
 
 @given(st.text(), st.text())
 def test_escaping_keeps_different_names_different(left: str, right: str) -> None:
-    assert (escape(left) == escape(right)) == (left == right)
+    assert (escape_name(left) == escape_name(right)) == (left == right)
 
 
 @given(st.text(min_size=0, max_size=400))
 def test_what_is_escaped_is_clean_and_bounded(text: str) -> None:
-    escaped = escape(text)
+    escaped = escape_name(text)
     assert is_clean(escaped)
     assert len(escaped.encode()) <= NAME_BYTES
 
 
 def test_long_names_with_one_beginning_stay_two() -> None:
-    left, right = escape("x" * 500 + "a"), escape("x" * 500 + "b")
+    left, right = escape_name("x" * 500 + "a"), escape_name("x" * 500 + "b")
     assert left != right
     assert len(left) == NAME_BYTES
     assert left[:100] == "x" * 100

@@ -74,7 +74,7 @@ def _arm(point: int, when: str) -> None:
 
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
-    files.exchange = watched(files.exchange)
+    files.exchange_names = watched(files.exchange_names)
 
 
 def _contents(directory: Path) -> dict[str, str] | None:
@@ -107,7 +107,7 @@ def _point(scenario: str, place: Path, point: int, when: str) -> dict[str, Any]:
 def main(scenario: str, place: Path) -> list[dict[str, Any]]:
     """Return what each point left behind."""
     if scenario == "publish-in-two-steps":
-        files.exchange = _cannot_swap
+        files.exchange_names = _cannot_swap
     points: list[dict[str, Any]] = []
     for when in ("before", "after"):
         point = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_flamegate.core import locks
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import operations
 
 KINDS = ("append", "count", "publish", "jobs")
@@ -32,31 +32,31 @@ class Came:
 
 def write(kind: str, place: Path, tag: str, times: int) -> None:
     """Be one writer."""
-    shelves = Shelves(place)
+    artifacts = ArtifactStore(place)
     store.LOCK_TIMEOUT_S = 600.0
     for index in range(times):
         text = f"{tag}-{index}"
         if kind == "append":
-            shelves.enter({"tag": text, "filling": "x" * 300})
+            artifacts.append_ledger({"tag": text, "filling": "x" * 300})
         elif kind == "count":
             counter = place / "counter"
-            with locks.lock(place / "lock", 600.0):
+            with locks.lock_file(place / "lock", 600.0):
                 count = int(counter.read_text()) if counter.exists() else 0
                 store.write_atomic(counter, str(count + 1).encode())
         elif kind == "publish":
-            shelves.publish("toy", dict.fromkeys(NAMES, text.encode()))
+            artifacts.publish_run("toy", dict.fromkeys(NAMES, text.encode()))
         else:
-            _job(shelves, text)
+            _job(artifacts, text)
 
 
-def _job(shelves: Shelves, text: str) -> None:
+def _job(artifacts: ArtifactStore, text: str) -> None:
     """What a CI job does in one directory with others: clear, publish, accept, record."""
     files = dict.fromkeys(NAMES, text.encode())
-    shelves.probe("machine")
-    shelves.clear("toy")
-    shelves.publish("toy", files)
-    shelves.accept("machine", "toy", files)
-    shelves.enter({"tag": text})
+    artifacts.require_writable("machine")
+    artifacts.remove_latest("toy")
+    artifacts.publish_run("toy", files)
+    artifacts.accept_baseline("machine", "toy", files)
+    artifacts.append_ledger({"tag": text})
 
 
 def start(
@@ -85,18 +85,18 @@ def together(kind: str, place: Path, writers: int, times: int) -> Came:
     began = time.perf_counter()
     failed = sum(ended(writer) != 0 for writer in start(kind, place, writers, times))
     seconds = time.perf_counter() - began
-    lost, corrupt = _missing(kind, Shelves(place), writers, times)
-    corrupt += len(operations.litter(Shelves(place)))
+    lost, corrupt = _missing(kind, ArtifactStore(place), writers, times)
+    corrupt += len(operations.litter(ArtifactStore(place)))
     return Came(kind, writers, writers * times, lost, corrupt, failed, seconds)
 
 
-def _missing(kind: str, shelves: Shelves, writers: int, times: int) -> tuple[int, int]:
+def _missing(kind: str, artifacts: ArtifactStore, writers: int, times: int) -> tuple[int, int]:
     """Return how many updates are lost, and how much of what is there is mixed or torn."""
     expected = {f"w{number}-{index}" for number in range(writers) for index in range(times)}
     last = {f"w{number}-{times - 1}" for number in range(writers)}
     if kind == "count":
-        return writers * times - int((shelves.root / "counter").read_text()), 0
-    published = operations.tree(shelves.latest("toy"))
+        return writers * times - int((artifacts.root / "counter").read_text()), 0
+    published = operations.tree(artifacts.latest_directory("toy"))
     mixed = 0
     if kind != "append":
         values = set(published.values()) if isinstance(published, dict) else set()
@@ -104,9 +104,9 @@ def _missing(kind: str, shelves: Shelves, writers: int, times: int) -> tuple[int
     if kind == "publish":
         return 0, mixed
     if kind == "jobs":
-        accepted = shelves.accepted("machine", "toy")
+        accepted = artifacts.baseline_directory("machine", "toy")
         mixed += int(operations.record_fault(accepted) is not None)
-    lines = shelves.ledger.read_bytes().splitlines()
+    lines = artifacts.ledger_path.read_bytes().splitlines()
     found, torn = _tags(lines)
     return len(expected - set(found)), torn + mixed + len(found) - len(set(found))
 

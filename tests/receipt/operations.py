@@ -17,12 +17,13 @@ from typing import Any
 from pytest_flamegate.core import files, locks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.schema import load
-from pytest_flamegate.receipt import artifacts, store
-from pytest_flamegate.receipt.artifacts import BOUND, FILES, Shelves
+from pytest_flamegate.receipt import artifacts as artifact_files
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import BASELINE_FILES, DIGESTED_FILES, ArtifactStore
 
 MACHINE, WORKLOAD = "machine", "toy"
-OLD = {name: f"old {name}".encode() for name in FILES[:9]}
-NEW = {name: f"new {name}".encode() for name in FILES}
+OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
+NEW = {name: f"new {name}".encode() for name in BASELINE_FILES}
 SPOILT = b'{"torn'
 HEX = "0123456789ab"
 LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate-probe-.*")
@@ -42,8 +43,8 @@ class Operation:
     """
 
     name: str
-    act: Callable[[Shelves], object]
-    view: Callable[[Shelves], View]
+    act: Callable[[ArtifactStore], object]
+    view: Callable[[ArtifactStore], View]
     new: View
     states: dict[str, dict[str, bytes]]
     between: tuple[View, ...] = ()
@@ -63,16 +64,16 @@ def tree(directory: Path) -> dict[str, bytes] | bytes | None:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def _latest(shelves: Shelves) -> View:
-    return tree(shelves.latest(WORKLOAD))
+def _latest(artifacts: ArtifactStore) -> View:
+    return tree(artifacts.latest_directory(WORKLOAD))
 
 
-def _accepted(shelves: Shelves) -> View:
+def _accepted(artifacts: ArtifactStore) -> View:
     """The files, once their record has been checked: it holds the time of accepting."""
-    directory = shelves.accepted(MACHINE, WORKLOAD)
+    directory = artifacts.baseline_directory(MACHINE, WORKLOAD)
     found = tree(directory)
-    if isinstance(found, dict) and artifacts.RECORD in found:
-        del found[artifacts.RECORD]
+    if isinstance(found, dict) and artifact_files.RECORD in found:
+        del found[artifact_files.RECORD]
         return record_fault(directory) or found
     return found
 
@@ -80,59 +81,61 @@ def _accepted(shelves: Shelves) -> View:
 def record_fault(directory: Path) -> str | None:
     """Return what a baseline's record finds wrong with the files beside it."""
     try:
-        artifacts._check(directory, artifacts._record(directory / artifacts.RECORD), BOUND)
+        artifact_files._check(
+            directory, artifact_files._record(directory / artifact_files.RECORD), DIGESTED_FILES
+        )
     except FlamegateError as error:
         return f"corrupt: {error.problem}"
     return None
 
 
-def _runs(shelves: Shelves) -> View:
-    return [line["nonce"] for line in artifacts.read_runs(shelves.runs).lines]
+def _runs(artifacts: ArtifactStore) -> View:
+    return [line["nonce"] for line in artifact_files.read_runs(artifacts.runs_path).lines]
 
 
-def _ledger(shelves: Shelves) -> View:
-    return list(artifacts.read_history(shelves.ledger, lambda document: document).lines)
+def _ledger(artifacts: ArtifactStore) -> View:
+    return list(artifact_files.read_history(artifacts.ledger_path, lambda document: document).lines)
 
 
-def _calibration(shelves: Shelves) -> View:
-    return tree(shelves.calibration(MACHINE, WORKLOAD))
+def _calibration(artifacts: ArtifactStore) -> View:
+    return tree(artifacts.calibration_path(MACHINE, WORKLOAD))
 
 
-def _count(shelves: Shelves) -> View:
-    return tree(shelves.root / "counter")
+def _count(artifacts: ArtifactStore) -> View:
+    return tree(artifacts.root / "counter")
 
 
-def _publish(shelves: Shelves) -> None:
-    shelves.publish(WORKLOAD, NEW)
+def _publish(artifacts: ArtifactStore) -> None:
+    artifacts.publish_run(WORKLOAD, NEW)
 
 
-def _in_two_steps(act: Callable[[Shelves], object], shelves: Shelves) -> None:
+def _in_two_steps(act: Callable[[ArtifactStore], object], artifacts: ArtifactStore) -> None:
     def cannot(one: Path, other: Path) -> bool:
         return False
 
-    real, files.exchange = files.exchange, cannot
+    real, files.exchange_names = files.exchange_names, cannot
     try:
-        act(shelves)
+        act(artifacts)
     finally:
-        files.exchange = real
+        files.exchange_names = real
 
 
-def _accept(shelves: Shelves, *, spoilt: bool = False) -> None:
-    shelves.accept(MACHINE, WORKLOAD, NEW, set_aside=spoilt)
+def _accept(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
+    artifacts.accept_baseline(MACHINE, WORKLOAD, NEW, set_aside=spoilt)
 
 
-def _calibrate(shelves: Shelves, *, spoilt: bool = False) -> None:
-    shelves.calibrate(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
+def _calibrate(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
+    artifacts.write_calibration(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
 
 
-def _increment(shelves: Shelves) -> None:
-    path = shelves.root / "counter"
-    with locks.lock(shelves.root / "lock", 5.0):
+def _increment(artifacts: ArtifactStore) -> None:
+    path = artifacts.root / "counter"
+    with locks.lock_file(artifacts.root / "lock", 5.0):
         store.write_atomic(path, b"2")
 
 
-def _probe(shelves: Shelves) -> None:
-    shelves.probe(MACHINE)
+def _probe(artifacts: ArtifactStore) -> None:
+    artifacts.require_writable(MACHINE)
 
 
 _LATEST, _SHELF = f"latest/{WORKLOAD}", f"baselines/{MACHINE}/{WORKLOAD}"
@@ -188,7 +191,9 @@ OPERATIONS = (
         _PUBLISHED,
         between=(None,),
     ),
-    Operation("clear", lambda shelves: shelves.clear(WORKLOAD), _latest, None, _PUBLISHED),
+    Operation(
+        "clear", lambda artifacts: artifacts.remove_latest(WORKLOAD), _latest, None, _PUBLISHED
+    ),
     Operation("accept", _accept, _accepted, NEW, _ACCEPTED),
     Operation(
         "accept in two steps",
@@ -213,7 +218,9 @@ OPERATIONS = (
     ),
     Operation(
         "prune",
-        lambda shelves: shelves.remove(shelves.accepted(MACHINE, WORKLOAD)),
+        lambda artifacts: artifacts.remove_baseline(
+            artifacts.baseline_directory(MACHINE, WORKLOAD)
+        ),
         _accepted,
         None,
         _ACCEPTED,
@@ -239,22 +246,22 @@ OPERATIONS = (
     ),
     Operation(
         "record",
-        lambda shelves: shelves.record(_RUN),
+        lambda artifacts: artifacts.append_run(_RUN),
         _runs,
         _RUN["nonce"],
         _of_lines("history/runs.jsonl"),
     ),
     Operation(
         "enter",
-        lambda shelves: shelves.enter({"gate": 2}),
+        lambda artifacts: artifacts.append_ledger({"gate": 2}),
         _ledger,
         {"gate": 2},
         _of_lines("history/ledger.jsonl"),
     ),
     Operation(
         "write a report",
-        lambda shelves: store.write_atomic(shelves.root.parent / "out" / "report.html", b"2"),
-        lambda shelves: tree(shelves.root.parent / "out" / "report.html"),
+        lambda artifacts: store.write_atomic(artifacts.root.parent / "out" / "report.html", b"2"),
+        lambda artifacts: tree(artifacts.root.parent / "out" / "report.html"),
         b"2",
         {
             "nothing": {},
@@ -274,10 +281,10 @@ OPERATIONS = (
 )
 
 
-def prepare(shelves: Shelves, files: dict[str, bytes]) -> None:
+def prepare(artifacts: ArtifactStore, files: dict[str, bytes]) -> None:
     """Make the state: ``files``, and others' that nothing may touch; none where it is fresh."""
     for path, data in {**files, **(_FOREIGN if files else {})}.items():
-        place = shelves.root / path
+        place = artifacts.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
 
@@ -302,26 +309,26 @@ def standing(operation: Operation, state: str, old: View) -> tuple[View, ...]:
     return (old, hidden) if restores(operation, state) else (old,)
 
 
-def foreign_faults(operation: Operation, state: str, shelves: Shelves) -> list[str]:
+def foreign_faults(operation: Operation, state: str, artifacts: ArtifactStore) -> list[str]:
     """Say what was touched that is none of the operation's."""
     expected = _FOREIGN if operation.states[state] else {}
     return [
         f"{path} was touched"
         for path, data in expected.items()
-        if tree(shelves.root / path) != data
+        if tree(artifacts.root / path) != data
     ]
 
 
-def litter(shelves: Shelves) -> list[str]:
+def litter(artifacts: ArtifactStore) -> list[str]:
     """Return what killed writers left and nobody swept."""
-    found = shelves.root.parent.rglob("*")
+    found = artifacts.root.parent.rglob("*")
     return [path.name for path in found if LITTER.fullmatch(path.name)]
 
 
-def spoilt_lost(operation: Operation, shelves: Shelves) -> bool:
+def spoilt_lost(operation: Operation, artifacts: ArtifactStore) -> bool:
     """Whether what was to be set aside is neither there any more nor set aside."""
     if operation.spoilt is None:
         return False
-    shelf = shelves.root / operation.spoilt
+    shelf = artifacts.root / operation.spoilt
     kept = [*shelf.glob(f".{WORKLOAD}*.corrupt-*"), shelf / WORKLOAD, shelf / f"{WORKLOAD}.json"]
     return not any(tree(path) in (SPOILT, {"evidence.json": SPOILT}) for path in kept)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import operations
 from tests.receipt.operations import Operation
 
@@ -85,7 +85,7 @@ class Ended:
 
 
 @contextmanager
-def _child(operation: Operation, shelves: Shelves) -> Iterator[tuple[int, int, int]]:
+def _child(operation: Operation, artifacts: ArtifactStore) -> Iterator[tuple[int, int, int]]:
     """Fork one that acts once a byte comes; yields its pid, where to write it, what it says."""
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
@@ -95,7 +95,7 @@ def _child(operation: Operation, shelves: Shelves) -> Iterator[tuple[int, int, i
         store.LOCK_TIMEOUT_S = 0.2  # a lock whose closing fails is held by this very process
         os.read(go_read, 1)
         try:
-            operation.act(shelves)
+            operation.act(artifacts)
             status, told = _OK, "done"
         except FlamegateError as error:
             status, told = _REFUSED, f"{error}"
@@ -113,8 +113,8 @@ def _child(operation: Operation, shelves: Shelves) -> Iterator[tuple[int, int, i
         os.close(told_read)
 
 
-def _traced(operation: Operation, shelves: Shelves, *options: str) -> Ended:
-    with _child(operation, shelves) as (pid, go, told):
+def _traced(operation: Operation, artifacts: ArtifactStore, *options: str) -> Ended:
+    with _child(operation, artifacts) as (pid, go, told):
         tracer = subprocess.Popen(
             ["strace", "-q", *options, "-p", str(pid)], stderr=subprocess.DEVNULL
         )
@@ -135,12 +135,12 @@ def _traced(operation: Operation, shelves: Shelves, *options: str) -> Ended:
         return Ended(os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace"))
 
 
-def _fresh(operation: Operation, state: str, place: Path) -> Shelves:
+def _fresh(operation: Operation, state: str, place: Path) -> ArtifactStore:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    shelves = Shelves(place / ".flamegate")
-    operations.prepare(shelves, operation.states[state])
-    return shelves
+    artifacts = ArtifactStore(place / ".flamegate")
+    operations.prepare(artifacts, operation.states[state])
+    return artifacts
 
 
 def calls_of(operation: Operation, state: str, place: Path) -> Counter[str]:
@@ -160,13 +160,13 @@ def calls_of(operation: Operation, state: str, place: Path) -> Counter[str]:
 
 def kill(operation: Operation, state: str, call: str, number: int, place: Path) -> Tally:
     """Kill it at its ``number``-th ``call``, look, and let the next run do it again."""
-    shelves = _fresh(operation, state, place)
-    old = operation.view(shelves)
+    artifacts = _fresh(operation, state, place)
+    old = operation.view(artifacts)
     number += call == "read"
     rule = f"inject={call}:signal=SIGKILL:when={number}"
-    ended = _traced(operation, shelves, "-e", f"trace={call}", "-e", rule, "-o", "/dev/null")
+    ended = _traced(operation, artifacts, "-e", f"trace={call}", "-e", rule, "-o", "/dev/null")
     faults = []
-    seen = operation.view(shelves)
+    seen = operation.view(artifacts)
     new = operations.after(operation, old)
     if ended.status not in (-signal.SIGKILL, _OK):
         faults.append(f"it ended with {ended.status}: {ended.told}")
@@ -174,7 +174,7 @@ def kill(operation: Operation, state: str, call: str, number: int, place: Path) 
         faults.append(f"acknowledged and lost: {seen}")
     if seen not in (*operations.standing(operation, state, old), new, *operation.between):
         faults.append(f"neither old nor new: {seen}")
-    faults += _again(operation, state, shelves, seen)
+    faults += _again(operation, state, artifacts, seen)
     return _tally(operation, state, f"killed at {call} {number}", ended, faults)
 
 
@@ -182,38 +182,40 @@ def refuse(
     operation: Operation, state: str, call: str, number: int, error: str, place: Path
 ) -> Tally:
     """Let its ``number``-th ``call`` fail with ``error``, look, and do it again."""
-    shelves = _fresh(operation, state, place)
-    old = operation.view(shelves)
+    artifacts = _fresh(operation, state, place)
+    old = operation.view(artifacts)
     rule = f"inject={call}:error={error}:when={number}"
-    ended = _traced(operation, shelves, "-e", f"trace={call}", "-e", rule, "-o", "/dev/null")
+    ended = _traced(operation, artifacts, "-e", f"trace={call}", "-e", rule, "-o", "/dev/null")
     faults = []
-    seen = operation.view(shelves)
+    seen = operation.view(artifacts)
     if ended.status == _OK and seen != operations.after(operation, old):
         faults.append(f"acknowledged and lost: {seen}")
     elif ended.status == _REFUSED and seen not in operations.standing(operation, state, old):
         faults.append(f"refused ({ended.told}), and the old does not stand: {seen}")
     elif ended.status not in (_OK, _REFUSED):
         faults.append(f"it raised {ended.told}")
-    faults += _again(operation, state, shelves, seen)
+    faults += _again(operation, state, artifacts, seen)
     return _tally(operation, state, f"{error} at {call} {number}", ended, faults)
 
 
-def _again(operation: Operation, state: str, shelves: Shelves, seen: operations.View) -> list[str]:
-    faults = operations.foreign_faults(operation, state, shelves)
-    if operations.spoilt_lost(operation, shelves):
+def _again(
+    operation: Operation, state: str, artifacts: ArtifactStore, seen: operations.View
+) -> list[str]:
+    faults = operations.foreign_faults(operation, state, artifacts)
+    if operations.spoilt_lost(operation, artifacts):
         faults.append("what was spoilt is gone")
     try:
-        operation.act(shelves)
-        shelves.sweep()
+        operation.act(artifacts)
+        artifacts.sweep()
     except FlamegateError as error:
         return [*faults, f"the next run fails: {error}"]
-    if operation.view(shelves) != operations.after(operation, seen):
-        faults.append(f"the next run leaves {operation.view(shelves)}")
-    if operations.spoilt_lost(operation, shelves):
+    if operation.view(artifacts) != operations.after(operation, seen):
+        faults.append(f"the next run leaves {operation.view(artifacts)}")
+    if operations.spoilt_lost(operation, artifacts):
         faults.append("what was spoilt is gone after the next run")
-    if left := operations.litter(shelves):
+    if left := operations.litter(artifacts):
         faults.append(f"nobody swept {left}")
-    return faults + operations.foreign_faults(operation, state, shelves)
+    return faults + operations.foreign_faults(operation, state, artifacts)
 
 
 def _tally(operation: Operation, state: str, point: str, ended: Ended, faults: list[str]) -> Tally:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import operations
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally
@@ -70,31 +70,31 @@ def fill(operation: Operation, state: str, free: int, what: str, disk: Path) -> 
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    shelves = Shelves(disk / "project" / ".flamegate")
-    shelves.root.parent.mkdir()
-    operations.prepare(shelves, operation.states[state])
-    old = operation.view(shelves)
+    artifacts = ArtifactStore(disk / "project" / ".flamegate")
+    artifacts.root.parent.mkdir()
+    operations.prepare(artifacts, operation.states[state])
+    old = operation.view(artifacts)
     ballast = _blocks(disk, free) if what == "blocks" else _files(disk, free)
     faults, acknowledged = [], False
     try:
-        operation.act(shelves)
+        operation.act(artifacts)
         acknowledged = True
     except FlamegateError:
         pass
     except OSError as error:
         faults.append(f"it raised {error}")
-    seen = operation.view(shelves)
+    seen = operation.view(artifacts)
     if acknowledged and seen != operations.after(operation, old):
         faults.append(f"acknowledged and lost: {seen}")
     if not acknowledged and seen not in operations.standing(operation, state, old):
         faults.append(f"refused, and the old does not stand: {seen}")
-    faults += operations.foreign_faults(operation, state, shelves)
+    faults += operations.foreign_faults(operation, state, artifacts)
     shutil.rmtree(ballast)
-    operation.act(shelves)
-    shelves.sweep()
-    if operation.view(shelves) != operations.after(operation, seen):
-        faults.append(f"the next run leaves {operation.view(shelves)}")
-    if left := operations.litter(shelves):
+    operation.act(artifacts)
+    artifacts.sweep()
+    if operation.view(artifacts) != operations.after(operation, seen):
+        faults.append(f"the next run leaves {operation.view(artifacts)}")
+    if left := operations.litter(artifacts):
         faults.append(f"nobody swept {left}")
     where = f"{operation.name} over {state}, {free} {what} free"
     return Tally(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core import json as core_json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.receipt import Grade, Verification, attestation, verify_receipt
 from pytest_flamegate.receipt import sign as receipt_sign
@@ -295,7 +295,7 @@ def test_the_same_files_give_the_same_statement() -> None:
 
 def test_the_evidence_stands_in_the_statement_as_it_is() -> None:
     assert FILES["evidence.json"].strip() in read(SIGNED).payload
-    document = core_json.loads(read(SIGNED).payload)
+    document = json_old.loads(read(SIGNED).payload)
     assert isinstance(document, dict)
     assert document["predicate"] == json.loads(FILES["evidence.json"])
 

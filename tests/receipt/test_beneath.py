@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import opened, read_beneath, read_bounded
+from pytest_flamegate.core.files import open_directory, read_beneath, read_bounded
 from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.verify import verify_receipt
 from tests.made import bundle
 
@@ -156,7 +156,7 @@ def test_what_stands_beside_is_of_the_same_directory(
 def test_a_directory_stays_what_it_was_when_it_was_opened(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "file").write_bytes(b"before")
-    with opened(tmp_path / "run") as directory:
+    with open_directory(tmp_path / "run") as directory:
         (tmp_path / "run").rename(tmp_path / "old")
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "file").write_bytes(b"after")
@@ -168,12 +168,12 @@ def test_a_directory_stays_what_it_was_when_it_was_opened(tmp_path: Path) -> Non
 @pytest.mark.parametrize("linked", ["machine", "machine/4tok", "machine/4tok/evidence.json"])
 def test_a_committed_link_in_a_baseline_is_refused(tmp_path: Path, linked: str) -> None:
     """What a link in a pull request points to is on the machine of whoever checks it out."""
-    shelves = Shelves(tmp_path / ".flamegate")
-    shelves.accept("machine", "4tok", bundle().files)
-    assert shelves.baseline("machine", "4tok") is not None
+    artifacts = ArtifactStore(tmp_path / ".flamegate")
+    artifacts.accept_baseline("machine", "4tok", bundle().files)
+    assert artifacts.read_baseline("machine", "4tok") is not None
     place = tmp_path / ".flamegate" / "baselines" / linked
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
-        shelves.baseline("machine", "4tok")
+        artifacts.read_baseline("machine", "4tok")
     assert "symbolic link" in raised.value.problem

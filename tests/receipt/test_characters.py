@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_flamegate.core.text import hidden_in_name, steering_in_text
+from pytest_flamegate.core.text import find_control_character, find_hidden_character
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from pytest_flamegate.core.text import hidden_in_name, steering_in_text
     ids=ascii,
 )  # fmt: skip
 def test_hidden_in_a_name(name: str) -> None:
-    hidden = hidden_in_name(name)
+    hidden = find_hidden_character(name)
     assert hidden is not None
     assert hidden.isascii()
 
@@ -27,14 +27,14 @@ def test_hidden_in_a_name(name: str) -> None:
     "name", ["i2s_gemv", "void gemm<float, 4>(int)", "é", "matmul_µ", "行列", "a\u0301", "~!{}"]
 )
 def test_visible_in_a_name(name: str) -> None:
-    assert hidden_in_name(name) is None
+    assert find_hidden_character(name) is None
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eexe", "\u2067x", "\x85", "\u2028"])
 def test_steering_text(text: str) -> None:
-    assert steering_in_text(text) is not None
+    assert find_control_character(text) is not None
 
 
 @pytest.mark.parametrize("text", ["", " ", "NVIDIA® GeForce™", "a\u00a0b", "\U0001f469\u200d"])
 def test_harmless_text(text: str) -> None:
-    assert steering_in_text(text) is None
+    assert find_control_character(text) is None

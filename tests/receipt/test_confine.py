@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.files import confined
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.core.files import require_confined
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.snapshots import snapshot
 
 LINE = {"workload": "w", "verdict": "error", "reasons": [], "accepted": False}
-WRITES: dict[str, Callable[[Shelves], object]] = {
-    "publish": lambda shelves: shelves.publish("w", {"receipt.json": b"{}"}),
-    "accept": lambda shelves: shelves.accept("m", "w", {"receipt.json": b"{}"}),
-    "calibrate": lambda shelves: shelves.calibrate("m", "w", b"{}"),
-    "record": lambda shelves: shelves.record(LINE),
-    "enter": lambda shelves: shelves.enter({"workload": "w"}),
-    "clear": lambda shelves: shelves.clear("w"),
-    "remove": lambda shelves: shelves.remove(shelves.accepted("m", "w")),
-    "probe": lambda shelves: shelves.probe("m"),
-    "sweep": lambda shelves: shelves.sweep(),
+WRITES: dict[str, Callable[[ArtifactStore], object]] = {
+    "publish": lambda artifacts: artifacts.publish_run("w", {"receipt.json": b"{}"}),
+    "accept": lambda artifacts: artifacts.accept_baseline("m", "w", {"receipt.json": b"{}"}),
+    "calibrate": lambda artifacts: artifacts.write_calibration("m", "w", b"{}"),
+    "record": lambda artifacts: artifacts.append_run(LINE),
+    "enter": lambda artifacts: artifacts.append_ledger({"workload": "w"}),
+    "clear": lambda artifacts: artifacts.remove_latest("w"),
+    "remove": lambda artifacts: artifacts.remove_baseline(artifacts.baseline_directory("m", "w")),
+    "probe": lambda artifacts: artifacts.require_writable("m"),
+    "sweep": lambda artifacts: artifacts.sweep(),
 }
 PLACES = {
     "publish": ("", "latest", "latest/w"),
@@ -55,7 +55,7 @@ def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: b
     link.symlink_to(outside / "new" if dangling else outside)
     before = snapshot(outside)
     with pytest.raises(FlamegateError) as refused:
-        WRITES[write](Shelves(root))
+        WRITES[write](ArtifactStore(root))
     assert refused.value.code == "E_CANNOT_WRITE"
     assert "symbolic link" in refused.value.problem
     assert snapshot(outside) == before
@@ -63,17 +63,17 @@ def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: b
 
 @pytest.mark.parametrize("write", WRITES)
 def test_without_a_link_it_is_done(tmp_path: Path, write: str) -> None:
-    WRITES[write](Shelves(tmp_path / ".flamegate"))
+    WRITES[write](ArtifactStore(tmp_path / ".flamegate"))
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/x"])
 def test_what_does_not_lie_below_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(FlamegateError, match="does not lie in"):
-        confined(tmp_path, tmp_path / path)
+        require_confined(tmp_path, tmp_path / path)
 
 
 def test_a_directory_above_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     root = tmp_path / "link" / ".flamegate"
-    assert confined(root, root / "latest" / "w") == root / "latest" / "w"
+    assert require_confined(root, root / "latest" / "w") == root / "latest" / "w"

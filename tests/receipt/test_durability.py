@@ -63,7 +63,7 @@ def test_what_is_lost_would_be_seen(tmp_path: Path) -> None:
     require(reason is None, str(reason))
     publish = OPERATIONS[0]
 
-    def in_place(shelves: object) -> None:
+    def in_place(artifacts: object) -> None:
         directory = tmp_path / "place" / ".flamegate" / "latest" / "toy"
         for name, data in publish.new.items():
             (directory / name).write_bytes(data)

@@ -40,7 +40,7 @@ def test_what_is_appended_is_read(path: Path) -> None:
 
 
 def test_there_is_no_history_yet(tmp_path: Path) -> None:
-    assert artifacts.read_runs(tmp_path / "runs.jsonl") == artifacts.Lines()
+    assert artifacts.read_runs(tmp_path / "runs.jsonl") == artifacts.HistoryLines()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])

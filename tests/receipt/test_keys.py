@@ -185,14 +185,14 @@ def test_without_cryptography(tmp_path: Path) -> None:
 
 def test_a_file_is_made_where_nothing_stands(tmp_path: Path) -> None:
     path = tmp_path / "new" / "key"
-    files.create(path, b"one", mode=0o600)
+    files.create_file(path, b"one", mode=0o600)
     assert path.read_bytes() == b"one"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for taken in (path, tmp_path / "dangling"):
         if taken != path:
             taken.symlink_to("nowhere")
         with pytest.raises(FlamegateError, match="E_CANNOT_WRITE"):
-            files.create(taken, b"two", mode=0o600)
+            files.create_file(taken, b"two", mode=0o600)
     assert path.read_bytes() == b"one"
     assert not (tmp_path / "nowhere").exists()
     assert [each.name for each in path.parent.iterdir()] == ["key"]

@@ -16,9 +16,9 @@ import pytest
 
 from pytest_flamegate.core import files, locks
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.locks import directory_lock
+from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import Shelves
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import crowd
 from tests.receipt.crash import NEW, OLD, SCENARIOS
 from tests.receipt.crowd import NAMES
@@ -60,7 +60,7 @@ def test_publish_leaves_nothing_of_the_run_before(tmp_path: Path) -> None:
 def test_publish_in_two_steps_where_one_is_not_to_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "exchange", lambda _one, _other: False)
+    monkeypatch.setattr(files, "exchange_names", lambda _one, _other: False)
     store.publish(tmp_path / "run", OLD)
     store.publish(tmp_path / "run", NEW)
     assert contents(tmp_path / "run") == NEW
@@ -73,12 +73,12 @@ def test_this_system_swaps_in_one_step(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if not files.exchange(tmp_path / "a", tmp_path / "b"):
+    if not files.exchange_names(tmp_path / "a", tmp_path / "b"):
         pytest.skip("this file system cannot swap")
     assert (tmp_path / "a" / "b").exists()
     assert (tmp_path / "b" / "a").exists()
     with pytest.raises(FileNotFoundError):
-        files.exchange(tmp_path / "a", tmp_path / "nowhere")
+        files.exchange_names(tmp_path / "a", tmp_path / "nowhere")
 
 
 def test_clear(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_modes_follow_the_umask(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", "a\0b", ".hidden"])
 def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     with pytest.raises(ToolError, match="E_BAD_NAME"):
-        store.inside(tmp_path, name)
+        store.child_path(tmp_path, name)
     with pytest.raises(ToolError, match="E_BAD_NAME"):
         store.publish(tmp_path / "run", {"receipt.json": b"", name: b""})
     assert list(tmp_path.iterdir()) == []
@@ -133,7 +133,7 @@ def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
 
 def test_plain_names(tmp_path: Path) -> None:
     for name in ("decode-10tok", "a b", "test_x[1]", "x..y", "é"):
-        assert store.inside(tmp_path, name) == tmp_path / name
+        assert store.child_path(tmp_path, name) == tmp_path / name
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_plain_names(tmp_path: Path) -> None:
         lambda path: store.append_line(path, b"new"),
         lambda path: store.publish(path, NEW),
         lambda path: store.clear(path),
-        lambda path: locks.lock(path, 1.0).__enter__(),
+        lambda path: locks.lock_file(path, 1.0).__enter__(),
     ],
     ids=["write_atomic", "append_line", "publish", "clear", "lock"],
 )
@@ -185,7 +185,7 @@ def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int = 0) -> None:
     """Let the system call ``os.<call>`` fail with ``number`` from its n-th use on."""
-    module: Any = files if call == "exchange" else os
+    module: Any = files if call == "exchange_names" else os
     real, left = getattr(module, call), after
 
     def fail(*arguments: Any, **named: Any) -> Any:
@@ -231,7 +231,7 @@ def test_a_refused_publish_leaves_the_earlier_result(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "exchange"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "exchange_names"])
 def test_a_refused_write_leaves_the_earlier_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
@@ -287,7 +287,7 @@ def test_half_a_line_on_a_full_disk_is_taken_back(
         lambda path: store.append_line(path, b""),
         lambda path: store.publish(path, {}),
         lambda path: store.ensure_gitignore(path),
-        lambda path: locks.lock(path, 1.0).__enter__(),
+        lambda path: locks.lock_file(path, 1.0).__enter__(),
     ],
     ids=["write_atomic", "append_line", "publish", "ensure_gitignore", "lock"],
 )
@@ -348,7 +348,7 @@ def test_what_the_disk_did_not_confirm_is_taken_back(
 ) -> None:
     """The last sync is of the directory whose entries were swapped."""
     if not swaps:
-        monkeypatch.setattr(files, "exchange", lambda _one, _other: False)
+        monkeypatch.setattr(files, "exchange_names", lambda _one, _other: False)
     store.publish(tmp_path / "run", OLD)
     with monkeypatch.context() as patch:
         refusing(patch, "fsync", errno.EIO, after=len(NEW) + 1)
@@ -371,7 +371,7 @@ def test_what_killed_writers_left_is_swept_but_not_beside_a_live_one(tmp_path: P
     mine = [".mine", ".x.new-1", ".run.corrupt-20260301T120000.000000Z", "x.new-0123456789ab"]
     for name in mine:
         (shelf / name).touch()
-    with directory_lock(shelf, 1.0):
+    with lock_directory(shelf, 1.0):
         store.sweep(shelf)
         assert all(path.is_dir() for path in left)
     store.sweep(shelf)
@@ -382,7 +382,7 @@ def test_what_killed_writers_left_is_swept_but_not_beside_a_live_one(tmp_path: P
 def test_where_others_files_stand_only_probes_are_swept(tmp_path: Path) -> None:
     for name in (".x.new-0123456789ab", ".flamegate-probe-0123456789ab"):
         (tmp_path / name).touch()
-    Shelves(tmp_path / ".flamegate").sweep()
+    ArtifactStore(tmp_path / ".flamegate").sweep()
     assert [path.name for path in tmp_path.iterdir()] == [".x.new-0123456789ab"]
 
 
@@ -408,7 +408,7 @@ def test_new_directories_are_synced_before_anything_is_put_into_them(
 def test_a_history_that_was_moved_away_while_waiting_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "history"
     store.append_line(path, b"one")
-    real, moved = locks.hold, tmp_path / "moved"
+    real, moved = locks.acquire_lock, tmp_path / "moved"
 
     def hold(*arguments: Any) -> None:
         real(*arguments)
@@ -416,7 +416,7 @@ def test_a_history_that_was_moved_away_while_waiting_is_begun_anew(tmp_path: Pat
             path.rename(moved)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locks, "hold", hold)
+        patch.setattr(locks, "acquire_lock", hold)
         store.append_line(path, b"two")
     assert contents(tmp_path) == {"moved": b"one\n", "history": b"two\n"}
 
@@ -460,26 +460,26 @@ def test_nobody_ever_sees_two_runs_mixed(tmp_path: Path) -> None:
 
 def test_a_held_lock_times_out_and_names_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
-    with locks.lock(path, 1.0):
-        with pytest.raises(ToolError) as raised, locks.lock(path, 0.05):
+    with locks.lock_file(path, 1.0):
+        with pytest.raises(ToolError) as raised, locks.lock_file(path, 0.05):
             pytest.fail("the lock was given twice")
         assert raised.value.code == "E_LOCK_TIMEOUT"
         assert f"process {os.getpid()}" in raised.value.problem
-    with locks.lock(path, 0.05):
+    with locks.lock_file(path, 0.05):
         assert path.exists()
 
 
 def test_what_fails_under_a_lock_keeps_its_own_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), locks.lock(tmp_path / "lock", 1.0):
+    with pytest.raises(FileNotFoundError), locks.lock_file(tmp_path / "lock", 1.0):
         (tmp_path / "nowhere").read_bytes()
-    with locks.lock(tmp_path / "lock", 0.05):
+    with locks.lock_file(tmp_path / "lock", 0.05):
         pass
 
 
 def test_a_publish_that_waits_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.publish(tmp_path / "run", OLD)
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.05)
-    with directory_lock(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT") as raised:
+    with lock_directory(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT") as raised:
         store.publish(tmp_path / "run", NEW)
     if sys.platform.startswith("linux"):
         assert f"by process {os.getpid()}." in raised.value.problem
@@ -550,7 +550,7 @@ def _without_hidden(files: dict[str, str] | None) -> dict[str, str] | None:
 def _swaps(place: Path) -> bool:
     for name in ("x", "y"):
         (place / name).mkdir()
-    swapped = files.exchange(place / "x", place / "y")
+    swapped = files.exchange_names(place / "x", place / "y")
     for name in ("x", "y"):
         (place / name).rmdir()
     return swapped

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core import json_old as json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt import verify_receipt
 from tests.receipt.documents import document
 
@@ -46,7 +46,7 @@ REFUSED = [
     ("E_JSON_DEPTH", b"[" * 65 + b"]" * 65),
     ("E_JSON_DEPTH", b'{"a":' * 65 + b"1" + b"}" * 65),
     ("E_JSON_DEPTH", b"[" * 200_000 + b"]" * 200_000),
-    ("E_JSON_SIZE", b'"' + b"x" * json.RECEIPT_MAX_BYTES + b'"'),
+    ("E_JSON_SIZE", b'"' + b"x" * json_old.RECEIPT_MAX_BYTES + b'"'),
 ]
 
 TAKEN: list[tuple[bytes, Any]] = [
@@ -67,20 +67,20 @@ TAKEN: list[tuple[bytes, Any]] = [
     ("code", "data"), REFUSED, ids=[f"{c}-{i}" for i, (c, _) in enumerate(REFUSED)]
 )
 def test_refused(code: str, data: bytes) -> None:
-    refusal = json.parse(data)
+    refusal = json_old.parse(data)
     assert isinstance(refusal, Refusal)
     assert refusal.code == code
     assert refusal.message.isascii()
     assert refusal.message.isprintable()
     assert len(refusal.message) < 300
     with pytest.raises(ReceiptError) as raised:
-        json.loads(data)
+        json_old.loads(data)
     assert raised.value.code == code
 
 
 @pytest.mark.parametrize(("data", "document"), TAKEN, ids=range(len(TAKEN)))
 def test_taken(data: bytes, document: Any) -> None:
-    found = json.parse(data)
+    found = json_old.parse(data)
     assert not isinstance(found, Refusal)
     if document is not None:
         assert found == document
@@ -146,7 +146,9 @@ def test_odd_bytes_get_an_answer_whatever_python_allows(name: str, digits: int) 
     allowed = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(digits)
     try:
-        found = json.parse(data, max_bytes=2 * json.MIB, max_containers=json.RECEIPT_MAX_CONTAINERS)
+        found = json_old.parse(
+            data, max_bytes=2 * json_old.MIB, max_containers=json_old.RECEIPT_MAX_CONTAINERS
+        )
     finally:
         sys.set_int_max_str_digits(allowed)
     assert isinstance(found, Refusal) is (code is not None)
@@ -183,9 +185,9 @@ def test_depth_by_brackets_is_depth() -> None:
         data = json_.dumps(document).encode()
         for most in (depth - 1, depth, depth + 1):
             if most >= 0:
-                refused = isinstance(json.parse(data, max_depth=most), Refusal)
+                refused = isinstance(json_old.parse(data, max_depth=most), Refusal)
                 assert refused is (depth > most)
-                shallow = json._is_surely_shallow(data, most)
+                shallow = json_old._is_surely_shallow(data, most)
                 assert not (shallow and depth > most)
                 sure += shallow
     assert sure > 1000
@@ -194,9 +196,9 @@ def test_depth_by_brackets_is_depth() -> None:
 def test_a_receipt_has_a_bounded_number_of_objects_and_lists() -> None:
     most = 3
     for data in (b"[[], {}]", b'{"a": [{}]}', b'[["[[[[{{{{"]]', b"[[],[1,2,3,4,5,6,7,8]]"):
-        assert not isinstance(json.parse(data, max_containers=most), Refusal)
+        assert not isinstance(json_old.parse(data, max_containers=most), Refusal)
     for data in (b"[[],[],[]]", b'[["\\"[", {}, {}]]', b'{"a":{"b":{"c":[]}}}'):
-        refusal = json.parse(data, max_containers=most)
+        refusal = json_old.parse(data, max_containers=most)
         assert isinstance(refusal, Refusal)
         assert refusal.code == "E_JSON_SIZE"
 
@@ -209,7 +211,7 @@ def test_the_standard_parser_would_have_taken_them() -> None:
 
 def test_depth_does_not_depend_on_the_stack_left() -> None:
     def below(levels: int) -> object:
-        return json.parse(b"[" * 900 + b"]" * 900) if not levels else below(levels - 1)
+        return json_old.parse(b"[" * 900 + b"]" * 900) if not levels else below(levels - 1)
 
     refusal = below(sys.getrecursionlimit() // 2)
     assert isinstance(refusal, Refusal)
@@ -217,9 +219,9 @@ def test_depth_does_not_depend_on_the_stack_left() -> None:
 
 
 def test_limits_are_parameters() -> None:
-    assert json.parse(b"[[1]]", max_depth=2) == [[1]]
-    assert isinstance(json.parse(b"[[1]]", max_depth=1), Refusal)
-    assert isinstance(json.parse(b"[[1]]", max_bytes=4), Refusal)
+    assert json_old.parse(b"[[1]]", max_depth=2) == [[1]]
+    assert isinstance(json_old.parse(b"[[1]]", max_depth=1), Refusal)
+    assert isinstance(json_old.parse(b"[[1]]", max_bytes=4), Refusal)
 
 
 def test_dumps_is_stable_ascii_and_reads_back() -> None:
@@ -229,11 +231,11 @@ def test_dumps_is_stable_ascii_and_reads_back() -> None:
         "n": {"x": None, "y": [], "z": {}},
         "times": [[1, 2, 3], [4, 5, 6]],
     }
-    data = json.dumps(document)
-    assert data == json.dumps(document)
+    data = json_old.dumps(document)
+    assert data == json_old.dumps(document)
     assert data.isascii()
     assert data.endswith(b"}\n")
-    assert json.parse(data) == document
+    assert json_old.parse(data) == document
     assert list(json_.loads(data)) == ["b", "a", "n", "times"]
     assert b"    [1, 2, 3],\n" in data
     assert json_.loads(data) == document
@@ -256,7 +258,7 @@ def test_dumps_is_stable_ascii_and_reads_back() -> None:
 )
 def test_dumps_refuses_what_parse_would(document: object) -> None:
     with pytest.raises(ReceiptError) as raised:
-        json.dumps(document)
+        json_old.dumps(document)
     assert raised.value.code == "E_CANNOT_ENCODE"
 
 
@@ -275,18 +277,18 @@ def test_dumps_refuses_what_parse_would(document: object) -> None:
     ],
 )
 def test_shown_is_one_short_printable_line(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert quote(value) == text
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,b", '\\",', "\\\\", ',"'])
 def test_commas_are_counted_between_values_alone(text: str) -> None:
     for entries in (1, 11, 12):
         data = json_.dumps([{"a": text}, *[text] * (entries - 1)]).encode()
-        found = json.parse(data, max_commas=10)
+        found = json_old.parse(data, max_commas=10)
         assert isinstance(found, Refusal) is (entries > 11)
         if isinstance(found, Refusal):
             assert found.code == "E_JSON_SIZE"
-    assert not isinstance(json.parse(json_.dumps([text] * 99).encode()), Refusal)
+    assert not isinstance(json_old.parse(json_.dumps([text] * 99).encode()), Refusal)
 
 
 HOSTILE: dict[str, dict[str, Any]] = {

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from pytest_flamegate.core import text as core_text
 from pytest_flamegate.report import text
 
 
@@ -59,7 +60,7 @@ def test_shares(value: float, shown: str) -> None:
     ],
 )
 def test_significant_digits(value: float, shown: str) -> None:
-    assert text.significant(value) == shown
+    assert core_text.significant(value) == shown
 
 
 @pytest.mark.parametrize(

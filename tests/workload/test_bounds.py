@@ -68,10 +68,10 @@ def test_a_file_that_was_cut_off(cut: int) -> None:
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "flamegate.toml"
     path.write_bytes(b"#" * toml.MAX_BYTES)
-    assert len(toml.read_bytes(path)) == toml.MAX_BYTES
+    assert len(toml.read_toml_bytes(path)) == toml.MAX_BYTES
     path.write_bytes(b"#" * (toml.MAX_BYTES + 1))
     with pytest.raises(UsageError, match="E_BAD_TOML"):
-        toml.read_bytes(path)
+        toml.read_toml_bytes(path)
 
 
 FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"

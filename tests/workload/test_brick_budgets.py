@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.config.thresholds import thresholds
+from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import BrickBudget, Thresholds
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.declare import read_file
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.measures
 
 
 def of(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
-    return dict(thresholds(None, None, "here: ", below or Thresholds(), bricks).bricks)
+    return dict(parse_thresholds(None, None, "here: ", below or Thresholds(), bricks).bricks)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_wrong_figure_is_refused_by_its_place(bricks: object) -> None:
 
 
 def test_a_layer_wins_brick_by_brick() -> None:
-    below = thresholds(None, None, "", Thresholds(), {"RmsNorm": "1us", "*": "15%"})
+    below = parse_thresholds(None, None, "", Thresholds(), {"RmsNorm": "1us", "*": "15%"})
     assert of(None, below) == below.bricks
     assert of({}, below) == below.bricks
     found = of({"RmsNorm": "5%", "Up": "2us"}, below)

@@ -15,7 +15,7 @@ from pytest_flamegate.core import git as core_git
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.git import read_commit
-from pytest_flamegate.core.process import Result
+from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.observe import worktree
 from pytest_flamegate.observe.worktree import open_checkout
 from tests.workload.repositories import git, repository, write
@@ -340,7 +340,7 @@ def test_an_interrupt_during_the_checkout_leaves_nothing(
     before = state(project)
     run = process.run
 
-    def interrupted(argv: list[str], **given: object) -> Result:
+    def interrupted(argv: list[str], **given: object) -> CompletedCommand:
         result = run(argv, **given)  # type: ignore[arg-type]
         if "worktree" in argv:
             raise KeyboardInterrupt
@@ -438,7 +438,7 @@ def test_a_branch_may_be_checked_out_twice(project: Path) -> None:
 
 
 def test_a_failing_git_is_told_by_its_status(project: Path) -> None:
-    result = Result(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
+    result = CompletedCommand(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
     assert core_git.failure_text(result) == "git ended with status 3"
-    late = Result(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
+    late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
     assert "60 s" in core_git.failure_text(late)

@@ -13,13 +13,14 @@ from pytest_flamegate.core import clocks
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 pytestmark = pytest.mark.measures
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells ticks since boot")
 def test_a_process_has_a_start() -> None:
-    assert (clocks.started_ticks(os.getpid()) or 0) > 0
-    assert clocks.started_ticks(2**22 + 1) is None
+    assert (clocks.read_start_ticks(os.getpid()) or 0) > 0
+    assert clocks.read_start_ticks(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(("told", "ticks"), [(0, None), (1, 1), (123456, 123456)])
@@ -29,4 +30,4 @@ def test_a_start_of_zero_is_not_told(
     stat = tmp_path / "stat"
     stat.write_text(f"7 (a ) b) S {' '.join('9' * 18)} {told} 5 5\n")
     monkeypatch.setattr(clocks, "Path", lambda _: stat)
-    assert clocks.started_ticks(7) == ticks
+    assert clocks.read_start_ticks(7) == ticks

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import process
-from pytest_flamegate.core.process import Result
+from pytest_flamegate.core.process import CompletedCommand
 
 pytestmark = pytest.mark.measures
 
@@ -30,7 +30,7 @@ def raises(prompt, max_tokens):
 
 def run(
     directory: Path, function: str, tokens: int, prompt: str = "go on"
-) -> tuple[Result, list[Any]]:
+) -> tuple[CompletedCommand, list[Any]]:
     (directory / "target.py").write_text(TARGET)
     spec = {
         "factory": "pytest_flamegate.child.python:load_engine",

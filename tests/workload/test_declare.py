@@ -8,7 +8,7 @@ import pytest
 from pytest_flamegate import engines
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import ENGINE_KEYS
-from pytest_flamegate.engines.declare import _KINDS, find_file, line_of, read_file
+from pytest_flamegate.engines.declare import _KINDS, find_file, find_line, read_file
 
 FULL = """\
 [workloads.decode-10tok]
@@ -98,7 +98,7 @@ def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
     assert find_file(tmp_path) == path
     (workload,) = read_file(path)
     assert workload.node_name == "pyproject.toml::w"
-    assert line_of(path, "w") == 3
+    assert find_line(path, "w") == 3
 
 
 def test_flamegate_toml_wins_over_pyproject(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_a_pyproject_whose_tables_are_none(tmp_path: Path, text: str, key: str) 
 
 
 def test_an_annotation_has_no_line_where_the_file_cannot_be_read(tmp_path: Path) -> None:
-    assert line_of(tmp_path, "w") is None
-    assert line_of(tmp_path / "missing", "w") is None
+    assert find_line(tmp_path, "w") is None
+    assert find_line(tmp_path / "missing", "w") is None
 
 
 BAD = [
@@ -296,7 +296,7 @@ def test_variants_take_the_place_of_their_template(tmp_path: Path) -> None:
     assert second.node_name == "flamegate.toml::decode[qk-256]"
     assert (second.family, second.variant) == ("decode", "qk-256")
     assert (plain.family, plain.variant) == (None, None)
-    assert [line_of(path, each.name) for each in (first, second, plain)] == [9, 11, 18]
+    assert [find_line(path, each.name) for each in (first, second, plain)] == [9, 11, 18]
 
 
 def test_a_variant_says_what_is_other_and_inherits_the_rest(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_template_may_leave_what_is_needed_to_its_variants(tmp_path: Path) -> 
     path = write(tmp_path, "# head\n[workloads.w]\nseed = 1\n" + text)
     (workload,) = read_file(path)
     assert (workload.prompt, workload.seed) == ("x", 1)
-    assert line_of(path, workload.name) == 2
+    assert find_line(path, workload.name) == 2
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])

@@ -36,7 +36,7 @@ def child() -> Iterator[process.Child]:
 
 
 def run_of(pid: int) -> Run:
-    return replace(bundle().evidence.runs[0], pid=pid, started_ticks=clocks.started_ticks(pid))
+    return replace(bundle().evidence.runs[0], pid=pid, started_ticks=clocks.read_start_ticks(pid))
 
 
 @dataclass

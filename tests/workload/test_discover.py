@@ -10,7 +10,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.models import discover
-from pytest_flamegate.models.discover import PLACES, find_model, find_tokenizer, glance
+from pytest_flamegate.models.discover import PLACES, describe_model, find_model, find_tokenizer
 from tests.workload.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
@@ -154,7 +154,7 @@ def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
 def test_too_much_to_look_through_is_no_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discover, "Search", lambda: discover.Search(most=5))
+    monkeypatch.setattr(discover, "DirectorySearch", lambda: discover.DirectorySearch(most=5))
     touch(tmp_path / "models/a.gguf")
     for number in range(10):
         touch(tmp_path / f"models/{number}.txt")
@@ -176,12 +176,12 @@ def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
 def test_a_glance_at_a_large_one(tmp_path: Path) -> None:
     path = sound(tmp_path / "m.gguf")
     os.truncate(path, 2_500_000)
-    assert glance(path) == "2.5 MB, TQ2_0"
+    assert describe_model(path) == "2.5 MB, TQ2_0"
     os.truncate(path, 2_500_000_000)
-    assert glance(path) == "2.5 GB, TQ2_0"
-    assert glance(tmp_path / "none") == "unreadable"
+    assert describe_model(path) == "2.5 GB, TQ2_0"
+    assert describe_model(tmp_path / "none") == "unreadable"
     path.write_bytes(GgufFile(tensors=[]).packed())
-    assert glance(path).endswith("no weights")
+    assert describe_model(path).endswith("no weights")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.models.facts import reading
+from pytest_flamegate.models.facts import summarize_headers
 from pytest_flamegate.models.files import model_sha256
 from pytest_flamegate.models.gguf import (
     MAX_STRINGS,
     MAX_TEXT_BYTES,
     ModelHeader,
+    SkippedValue,
     TensorInfo,
-    Unread,
     read_header,
 )
 from tests.workload.gguf_files import (
@@ -115,9 +115,9 @@ def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
         key("after", U32, u32(9)),
     )
     metadata = read(tmp_path, data).metadata
-    assert metadata["words"] == Unread("string", 20)
-    assert metadata["scores"] == Unread("f32", 17)
-    assert metadata["long"] == Unread("byte", MIB + 1)
+    assert metadata["words"] == SkippedValue("string", 20)
+    assert metadata["scores"] == SkippedValue("f32", 17)
+    assert metadata["long"] == SkippedValue("byte", MIB + 1)
     assert metadata["after"] == 9
     asked = read(tmp_path, data, "words", "scores").metadata
     assert asked["words"] == tuple(words)
@@ -280,7 +280,7 @@ MUTABLE = GgufFile(
 
 
 def test_what_is_mutated_says_what_a_token_reads(tmp_path: Path) -> None:
-    assert reading([read(tmp_path, MUTABLE.packed())]).bytes_per_token == 132 + 8
+    assert summarize_headers([read(tmp_path, MUTABLE.packed())]).bytes_per_token == 132 + 8
 
 
 @settings(max_examples=300)
@@ -317,7 +317,7 @@ def test_no_mutation_gets_past_the_checks(
         assert info.nbytes > 0
         assert info.offset + info.nbytes <= header.size_bytes
     assert header.parameters == sum(header.quantisation.values()) < 1 << 63
-    told = reading([header])
+    told = summarize_headers([header])
     assert told.bytes_per_token is None or 0 <= told.bytes_per_token <= header.size_bytes
     assert not told.quantisation or sum(told.quantisation.values()) == pytest.approx(1.0)
 
@@ -331,12 +331,15 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert header.metadata["tokenizer.ggml.tokens"] == Unread("string", 128_256)
+    assert header.metadata["tokenizer.ggml.tokens"] == SkippedValue("string", 128_256)
     assert header.metadata["llama.block_count"] == 32
     assert header.parameters == 2560 * 128_256 + 256 * 2560 * 2560
     assert header.size_bytes > 2_000_000_000
     assert peak_bytes < 2 * MIB
-    assert reading([header]).bytes_per_token == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
+    assert (
+        summarize_headers([header]).bytes_per_token
+        == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
+    )
 
 
 def test_files_made_to_cost_time_or_memory_are_refused(tmp_path: Path) -> None:

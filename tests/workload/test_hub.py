@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.models.discover import Search, hub_cache, hub_files
+from pytest_flamegate.models.discover import DirectorySearch, hub_cache, hub_files
 
 OLD, NEW = "0" * 40, "1" * 40
 VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
@@ -40,7 +40,7 @@ def main(hub: Path, text: bytes) -> None:
 
 
 def found() -> list[Path]:
-    return hub_files(Search(), "**/*.gguf")
+    return hub_files(DirectorySearch(), "**/*.gguf")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.process import readable
+from pytest_flamegate.core.process import wait_readable
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import served, streamed
 from pytest_flamegate.observe.observer import Observer
@@ -49,7 +49,7 @@ def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
 
     def look(fd: int, timeout_s: float) -> bool:
         nonlocal awaited
-        ready = readable(fd, timeout_s)
+        ready = wait_readable(fd, timeout_s)
         time.sleep(LATE_S)
         while awaited and _waiting(fd) < awaited:
             time.sleep(TOKEN_S)
@@ -74,7 +74,7 @@ def test_a_late_look_loses_no_time_of_a_block(
     watched = generating(tmp_path, four, 4)
     with watched.serve() as process:
         everything = 12 * (1 + 4) + 1
-        monkeypatch.setattr(served, "readable", late(everything * wire.RECORD.size))
+        monkeypatch.setattr(served, "wait_readable", late(everything * wire.RECORD.size))
         block = process.block(12)
         run = watched.keep("timed", process, [block], process.counters())
     assert all(sum(gaps) == 0 for gaps in block.sequences_ns[1:])
@@ -98,7 +98,7 @@ def test_no_side_of_a_pair_is_faster_than_it_can_be(
 ) -> None:
     sides = generating(tmp_path, call, tokens), generating(tmp_path, call, tokens)
     pairs = PairObserver(*sides)
-    monkeypatch.setattr(served, "readable", late())
+    monkeypatch.setattr(served, "wait_readable", late())
     pairs.pair()
     for side in sides:
         assert 0 < tokens_per_second(side.observation()).value <= FASTEST
@@ -117,7 +117,7 @@ time.sleep(0.002)
 def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamed, "readable", late(first_bytes=20))
+    monkeypatch.setattr(streamed, "wait_readable", late(first_bytes=20))
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=100))
     (block,) = watched.timed(1).blocks
     (gaps,) = block.sequences_ns
@@ -137,10 +137,10 @@ def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
 def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
-    plain = clocks.read
-    looks: list[clocks.Reading] = []
+    plain = clocks.read_clocks
+    looks: list[clocks.ClockReading] = []
 
-    def slow(pid: int) -> clocks.Reading:
+    def slow(pid: int) -> clocks.ClockReading:
         first = not looks
         if first and before:
             time.sleep(5 * LATE_S)
@@ -149,7 +149,7 @@ def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
             time.sleep(5 * LATE_S)
         return looks[-1]
 
-    monkeypatch.setattr(clocks, "read", slow)
+    monkeypatch.setattr(clocks, "read_clocks", slow)
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=200))
     (block,) = watched.timed(1).blocks
     assert block.judged_tokens < 199

@@ -15,7 +15,7 @@ import pytest
 from pytest_flamegate.core import cache as core_cache
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.models import files
-from pytest_flamegate.models.files import model_sha256, require_unchanged, stamp, stamps
+from pytest_flamegate.models.files import model_sha256, read_stamp, read_stamps, require_unchanged
 
 SIZE = 4096
 OLD_NS = 1_700_000_000_000_000_000
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", 0)
     monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
-    monkeypatch.setattr(files, "tells_of_writes", lambda _: True)
+    monkeypatch.setattr(files, "tracks_all_writes", lambda _: True)
     return tmp_path / "cache/pytest-flamegate/model-sha256-1"
 
 
@@ -46,11 +46,11 @@ def sha256(path: Path) -> str:
 def wait_for_the_clock(path: Path) -> None:
     """Wait until a change would have another time than the last: a tick of the kernel's clock."""
     beside = path.with_name("tick")
-    before = stamp(path).ctime_ns
+    before = read_stamp(path).ctime_ns
     for _ in range(10_000):
         beside.write_bytes(b"")
         beside.touch()
-        if stamp(beside).ctime_ns > before:
+        if read_stamp(beside).ctime_ns > before:
             break
         time.sleep(0.001)
 
@@ -120,7 +120,7 @@ def written_through_a_mapping(path: Path) -> None:
 )
 def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path], None]) -> None:
     before = model_sha256(model)
-    known = stamps(model)
+    known = read_stamps(model)
     wait_for_the_clock(model)
     change(model)
     assert model_sha256(model) == sha256(model) != before
@@ -131,8 +131,10 @@ def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path],
 
 def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None:
     """The kernel notes only the first write to a mapped page, until it is on the disk."""
-    if not core_cache.tells_of_writes(model):
-        pytest.skip(f"{core_cache.type_of(model)} does not tell of such writes: nothing is kept")
+    if not core_cache.tracks_all_writes(model):
+        pytest.skip(
+            f"{core_cache.file_system_of(model)} does not tell of such writes: nothing is kept"
+        )
     with model.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         data[:1] = b"b"
         first = model_sha256(model)
@@ -144,11 +146,11 @@ def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None
 
 def test_what_lies_in_memory_is_not_kept(tmp_path: Path) -> None:
     shared = Path("/dev/shm")
-    if core_cache.type_of(shared) != "tmpfs":
+    if core_cache.file_system_of(shared) != "tmpfs":
         pytest.skip("no tmpfs here")
-    assert not core_cache.tells_of_writes(shared / "model.gguf")
+    assert not core_cache.tracks_all_writes(shared / "model.gguf")
     (tmp_path / "link").symlink_to(shared)
-    assert core_cache.type_of(tmp_path / "link/model.gguf") == "tmpfs"
+    assert core_cache.file_system_of(tmp_path / "link/model.gguf") == "tmpfs"
 
 
 def test_mounts_are_read_as_the_kernel_writes_them(
@@ -164,11 +166,13 @@ def test_mounts_are_read_as_the_kernel_writes_them(
         f"30 27 0:7 / {tmp_path}/twice rw - xfs none rw\n"
     )
     monkeypatch.setattr(core_cache, "_MOUNTS", mounts)
-    told = {name: core_cache.type_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")}
+    told = {
+        name: core_cache.file_system_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")
+    }
     assert told == {"a b/c": "tmpfs", "a bc": "ext4", "twice": "xfs", "x": "ext4"}
     monkeypatch.setattr(core_cache, "_MOUNTS", tmp_path / "none")
-    assert core_cache.type_of(tmp_path) is None
-    assert not core_cache.tells_of_writes(tmp_path)
+    assert core_cache.file_system_of(tmp_path) is None
+    assert not core_cache.tracks_all_writes(tmp_path)
 
 
 def test_a_file_of_just_now_is_not_kept(
@@ -186,14 +190,14 @@ def test_what_is_not_kept_makes_no_directory(
     if kind == "small":
         monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", SIZE + 1)
     else:
-        monkeypatch.setattr(files, "tells_of_writes", lambda _: False)
+        monkeypatch.setattr(files, "tracks_all_writes", lambda _: False)
     assert model_sha256(model) == sha256(model)
     assert not cache.parent.exists()
 
 
 def planted(model: Path, cache: Path) -> str:
     """Keep a wrong digest for ``model`` as it stands."""
-    files.keep([stamp(model)], "0" * 64)
+    files.keep_digest([read_stamp(model)], "0" * 64)
     assert model_sha256(model) == "0" * 64
     return cache.read_text()
 
@@ -279,11 +283,11 @@ def test_the_latest_are_kept(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x"
     for number in range(300):
         path.write_bytes(b"x" * number)
-        files.keep([stamp(path)], f"{number:064x}")
+        files.keep_digest([read_stamp(path)], f"{number:064x}")
     lines = cache.read_text().splitlines()
     assert len(lines) == 256
     assert lines[-1].endswith(f"{299:064x}")
-    assert files.find([stamp(path)]) == f"{299:064x}"
+    assert files.find_digest([read_stamp(path)]) == f"{299:064x}"
 
 
 def test_many_at_once_leave_a_whole_file(tmp_path: Path, cache: Path) -> None:
@@ -312,7 +316,7 @@ def test_a_split_model_is_its_parts_in_order(tmp_path: Path, cache: Path) -> Non
     whole = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
     assert [model_sha256(parts[0]) for _ in range(2)] == [whole] * 2
     assert cache.read_text().count(whole) == 1
-    known = stamps(parts[0])
+    known = read_stamps(parts[0])
     wait_for_the_clock(parts[1])
     parts[1].write_bytes(b"m-00002-of-00003.gguf")
     assert model_sha256(parts[0]) != whole
@@ -350,7 +354,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 def test_it_is_told_how_a_file_changed(
     model: Path, change: Callable[[Path], object], words: str
 ) -> None:
-    known = stamps(model)
+    known = read_stamps(model)
     require_unchanged(known)
     wait_for_the_clock(model)
     change(model)
@@ -359,4 +363,4 @@ def test_it_is_told_how_a_file_changed(
 
 
 def test_an_engine_without_a_file_has_none_to_watch() -> None:
-    assert stamps(None) == ()
+    assert read_stamps(None) == ()

@@ -38,7 +38,7 @@ def test_each_piece_of_the_stream_is_a_token() -> None:
         assert sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
     assert run.reported[-1].source == "openai:usage"
     assert run.reported[-1].figures == {"tokens": 6, "prompt_tokens": 3}
-    assert not process.lives(run.pid)
+    assert not process.is_alive(run.pid)
 
 
 def test_a_chat_gives_the_same_tokens() -> None:
@@ -72,7 +72,7 @@ def test_work_in_another_process_of_the_server_is_not_missed_in_silence() -> Non
     run = seen.timed(0.3)
     # Who used more in the first answer is clocked; what the other one uses is said.
     assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
-    assert not process.lives(run.pid)
+    assert not process.is_alive(run.pid)
 
 
 def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
@@ -81,11 +81,11 @@ def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         seen = observer(found)
         first, second = seen.timed(0.05), seen.timed(0.05)
-        assert listeners.server_of("127.0.0.1", port) == first.pid == second.pid
-        assert first.started_ticks == second.started_ticks == clocks.started_ticks(first.pid)
+        assert listeners.find_server("127.0.0.1", port) == first.pid == second.pid
+        assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
         assert first.load_ns is None
         assert first.blocks != second.blocks
-        assert process.lives(first.pid)
+        assert process.is_alive(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
         assert engine("openai").sees_python(found)
 
@@ -108,7 +108,7 @@ def test_a_server_that_was_started_anew_is_another() -> None:
 
 
 def test_a_server_that_cannot_be_seen_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "listening", lambda *_: set())
+    monkeypatch.setattr(listeners, "find_listeners", lambda *_: set())
     with running() as url:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         with pytest.raises(FlamegateError) as caught:

@@ -25,7 +25,7 @@ def refusal(of: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
         seen.timed(0.05)
     assert seen.runs == ()
-    assert seen.served_pid is None or not process.lives(seen.served_pid)
+    assert seen.served_pid is None or not process.is_alive(seen.served_pid)
     return caught.value
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_will_not_go_is_ended(way: str) -> None:
     seen.timed(0.05)
     first = seen.served_pid
     assert first is not None
-    assert not process.lives(first)
+    assert not process.is_alive(first)
     seen.timed(0.05)
     assert seen.served_pid != first
 
@@ -128,7 +128,9 @@ def test_a_server_without_tls_is_no_https_server() -> None:
 def nothing_is_left() -> Iterator[None]:
     yield
     mine = {
-        pid for pid in process.descendants(os.getpid()) if b"tests.workload.servers" in command(pid)
+        pid
+        for pid in process.find_descendants(os.getpid())
+        if b"tests.workload.servers" in command(pid)
     }
     assert not mine
 

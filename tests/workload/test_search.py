@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.models.discover import Search
+from pytest_flamegate.models.discover import DirectorySearch
 
 
 def touch(path: Path) -> Path:
@@ -42,7 +42,7 @@ def touch(path: Path) -> Path:
 def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
     for name in ("a.gguf", "x/b.gguf", "x/y/[c].gguf", "x/y/c.txt"):
         touch(tmp_path / name)
-    search = Search()
+    search = DirectorySearch()
     found = [os.path.relpath(path, tmp_path) for path in search.files(tmp_path, pattern)]
     assert found == names
     assert search.complete
@@ -50,38 +50,40 @@ def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
 
 def test_a_pattern_may_be_absolute(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "a/b.gguf")
-    assert Search().files(Path("elsewhere"), f"{tmp_path}/*/*.gguf") == [wanted]
+    assert DirectorySearch().files(Path("elsewhere"), f"{tmp_path}/*/*.gguf") == [wanted]
 
 
 def test_links_in_circles_end(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "a/b.gguf")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self.gguf").symlink_to(tmp_path / "a/self.gguf")
-    assert Search().files(tmp_path, "**/*.gguf") == [wanted]
-    assert Search().files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
+    assert DirectorySearch().files(tmp_path, "**/*.gguf") == [wanted]
+    assert DirectorySearch().files(tmp_path, "a/up/a/up/a/*.gguf") == [
+        tmp_path / "a/up/a/up/a/b.gguf"
+    ]
 
 
 def test_what_is_no_file_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "directory.gguf").mkdir()
     os.mkfifo(tmp_path / "pipe.gguf")
     (tmp_path / "dangling.gguf").symlink_to(tmp_path / "none")
-    assert Search().files(tmp_path, "**/*.gguf") == []
+    assert DirectorySearch().files(tmp_path, "**/*.gguf") == []
 
 
 def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
     path = os.path.join(os.fsencode(tmp_path), b"\xff.gguf")
     Path(os.fsdecode(path)).touch()
-    assert Search().files(tmp_path, "*.gguf") == [Path(os.fsdecode(path))]
+    assert DirectorySearch().files(tmp_path, "*.gguf") == [Path(os.fsdecode(path))]
 
 
 def test_too_much_is_told(tmp_path: Path) -> None:
     for number in range(30):
         touch(tmp_path / f"{number // 10}/{number}.gguf")
-    search = Search(most=20)
+    search = DirectorySearch(most=20)
     assert len(search.files(tmp_path, "**/*.gguf")) < 30
     assert not search.complete
     assert search.files(tmp_path / "0", "*.gguf") == []
-    whole = Search(most=33)
+    whole = DirectorySearch(most=33)
     assert len(whole.files(tmp_path, "**/*.gguf")) == 30
     assert whole.complete
 
@@ -97,7 +99,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
         return known(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    search = Search()
+    search = DirectorySearch()
     assert search.files(tmp_path, "**/*.gguf") == [wanted]
     assert search.unread == [tmp_path / "shut"]
 
@@ -107,4 +109,4 @@ def test_a_deep_tree_ends(tmp_path: Path) -> None:
     for _ in range(150):
         deep /= "d"
     touch(deep / "a.gguf")
-    assert Search().files(tmp_path, "**/*.gguf") == [deep / "a.gguf"]
+    assert DirectorySearch().files(tmp_path, "**/*.gguf") == [deep / "a.gguf"]

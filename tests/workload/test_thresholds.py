@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.config.thresholds import hotspots_of, thresholds
+from pytest_flamegate.config.thresholds import parse_hotspots, parse_thresholds
 from pytest_flamegate.config.workload import Thresholds
 from pytest_flamegate.core.errors import UsageError
 
@@ -24,13 +24,13 @@ from pytest_flamegate.core.errors import UsageError
     ],
 )
 def test_a_table_in_one_text(text: str | list[str], table: dict[str, str]) -> None:
-    assert hotspots_of(text, "key") == table
+    assert parse_hotspots(text, "key") == table
 
 
 @pytest.mark.parametrize("text", ["matmul", "3pp", "=3pp", "a=3pp, b, *=5pp", "a=3pp, a=4pp"])
 def test_a_text_that_is_no_table(text: str) -> None:
     with pytest.raises(UsageError, match="flamegate_hotspots is") as raised:
-        hotspots_of(text, "flamegate_hotspots")
+        parse_hotspots(text, "flamegate_hotspots")
     assert raised.value.code == "E_BAD_THRESHOLD"
 
 
@@ -49,9 +49,9 @@ def test_a_layer_wins_where_it_says_something(
     drop: str | None, shares: dict[str, str] | None, found: Thresholds
 ) -> None:
     below = Thresholds(7.0, MappingProxyType({"*": 4.0, "a": 1.0}))
-    assert thresholds(drop, shares, "", below) == found
+    assert parse_thresholds(drop, shares, "", below) == found
 
 
 def test_without_a_layer_below_it_stands_on_the_defaults() -> None:
-    assert thresholds(None, None, "") == Thresholds()
-    assert thresholds(None, {"a": "1pp"}, "").share_pp("b") == Thresholds().share_pp("b")
+    assert parse_thresholds(None, None, "") == Thresholds()
+    assert parse_thresholds(None, {"a": "1pp"}, "").share_pp("b") == Thresholds().share_pp("b")

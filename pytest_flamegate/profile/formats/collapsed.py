@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats.imported import WeightedStacks, foreign_profile
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame, make_python_frame
 from pytest_flamegate.profile.model import Frame
@@ -70,7 +70,7 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
     if not text:
         return UNKNOWN
     if len(text) > _LONGEST:
-        return Frame(escape(text), "unknown", "native")
+        return Frame(escape_name(text), "unknown", "native")
     if (library := _ANNOTATED.get(text[-4:])) is not None:
         return make_native_frame(text[:-4], library, roots)
     if text.startswith("py::"):
@@ -91,7 +91,7 @@ def placed_frame(
     library of another language.
     """
     if len(name) > _LONGEST:
-        name = escape(name)
+        name = escape_name(name)
     if _PYTHON.fullmatch(file) or (line and not _NATIVE.match(file)):
         return make_python_frame(name, file, roots)
     return make_native_frame(name, _library(file), roots)
@@ -175,7 +175,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _split(number: int, line: str) -> tuple[str, float]:
     path, separator, count = line.replace("\t", " ").rpartition(" ")
     if not separator or not _COUNT.fullmatch(count):
-        shown = escape(line[-_SHOWN:]).replace("\\x3b", ";")
+        shown = escape_name(line[-_SHOWN:]).replace("\\x3b", ";")
         raise ReceiptError(
             _CODE, f'Line {number} of the folded stacks does not end in a count: "{shown}".', _TODO
         )

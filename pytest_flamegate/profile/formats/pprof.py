@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.folded import format_frame
 from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT
 
@@ -128,7 +128,7 @@ def write_pprof(profile: Profile, name: str) -> bytes:
             system_name=text(format_frame(frame)),
             filename=text(frame.module) if python else 0,
         )
-    program = escape(name)  # that of a file may hold bytes that are no text
+    program = escape_name(name)  # that of a file may hold bytes that are no text
     for within, number in libraries.items():
         message.mapping.add(id=number, filename=text(within or program), has_functions=True)
     if profile.rate_hz > 0:

@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
-from pytest_flamegate.core.text import decode
+from pytest_flamegate.core.text import decode_name
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.formats.collapsed import is_folded, is_foreign, parse_foreign_folded
 from pytest_flamegate.profile.formats.imported import foreign_profile
@@ -93,7 +93,7 @@ def detect_format(data: bytes) -> ProfileFormat | None:
 
 
 def _folded(data: bytes, roots: Sequence[str]) -> Profile:
-    text = decode(data)
+    text = decode_name(data)
     return _own_folded(text) or parse_foreign_folded(text, roots)
 
 
@@ -113,7 +113,7 @@ def _own_folded(text: str) -> Profile | None:
 def _is_folded(data: bytes) -> bool:
     if _JSON.match(data) or b"\0" in data or data.startswith(tuple(mark for mark, *_ in _KNOWN)):
         return False
-    return is_folded(decode(data))
+    return is_folded(decode_name(data))
 
 
 def _is_speedscope(data: bytes) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH, MAX_FRAMES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SpeedscopeError(ReceiptError):
     """The file is malformed; ``why`` says how in a few words."""
 
     def __init__(self, why: str) -> None:
-        self.why = escape(why, _SHOWN)
+        self.why = escape_name(why, _SHOWN)
         super().__init__(CODE, f"The speedscope file is malformed: {self.why}.", _TODO)
 
 

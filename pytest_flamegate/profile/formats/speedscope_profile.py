@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.text import escape, is_clean
+from pytest_flamegate.core.text import escape_name, is_clean
 from pytest_flamegate.profile.folded import format_frame
 from pytest_flamegate.profile.formats.collapsed import frame_reader, placed_frame
 from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT, WeightedStacks, foreign_profile
@@ -88,7 +88,7 @@ def _text(name: str, value: object) -> str:
         raise _malformed(name)
     # What flamegate says is one safe line already; what was put there by hand becomes one.
     safe = is_clean(value.replace(";", "")) and len(value) <= _LONGEST
-    return value if safe else escape(value, _LONGEST)
+    return value if safe else escape_name(value, _LONGEST)
 
 
 def _count(name: str, value: object) -> int:
@@ -198,8 +198,8 @@ def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]
     return foreign_profile(
         gathered.counts()[0],
         [f"imported from {_exporter(file)}: event, call graph and Python are not told"],
-        profiler=escape(profiler),
-        profiler_version=escape(version),
+        profiler=escape_name(profiler),
+        profiler_version=escape_name(version),
         rate_hz=_rate_hz(tracks),
         duration_ns=_duration_ns(tracks),
     )
@@ -248,4 +248,4 @@ def _is_time(track: Track) -> bool:
 
 
 def _exporter(file: SpeedscopeFile) -> str:
-    return escape(file.exporter) or f"a speedscope file of {UNKNOWN_TEXT} origin"
+    return escape_name(file.exporter) or f"a speedscope file of {UNKNOWN_TEXT} origin"

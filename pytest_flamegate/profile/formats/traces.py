@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import escape
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH, WeightedStacks, foreign_profile
 from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame
@@ -41,7 +41,7 @@ class TraceError(ReceiptError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             CODE,
-            f"The trace is malformed: {escape(reason, _SHOWN)}.",
+            f"The trace is malformed: {escape_name(reason, _SHOWN)}.",
             "Export the trace again with the tool that recorded it.",
         )
 
@@ -243,7 +243,7 @@ def _path_to(node: int, keys: Sequence[tuple[int, Stack]]) -> Stack:
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:
     """Return how often each name occurs, escaped for display, the most frequent first."""
-    counted = Counter(escape(name, _SHOWN) for name in names)
+    counted = Counter(escape_name(name, _SHOWN) for name in names)
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -298,11 +298,13 @@ def read_onnx_events(data: bytes) -> list[TraceEvent]:
 
 def _onnx_frames(event: TraceEvent) -> Stack:
     if event.category == _SESSION:
-        return (Frame(escape(event.name), ONNX_TRACE_SOURCE, "native"),)
+        return (Frame(escape_name(event.name), ONNX_TRACE_SOURCE, "native"),)
     node = event.name.removesuffix(_KERNEL)
     return (
-        Frame(escape(operator_name(event)), _provider_name(event) or ONNX_TRACE_SOURCE, "native"),
-        Frame(escape(node), "node", "native"),
+        Frame(
+            escape_name(operator_name(event)), _provider_name(event) or ONNX_TRACE_SOURCE, "native"
+        ),
+        Frame(escape_name(node), "node", "native"),
     )
 
 
@@ -393,6 +395,6 @@ def make_torch_frame(event: TraceEvent, roots: Sequence[str] = ()) -> Frame:
         module = "torch" if event.name.startswith("nn.") else "built-in"
         return make_python_frame(event.name, module)
     if event.category in ON_GPU:
-        return Frame(escape(shorten_symbol(event.name)), _GPU_ROOT.module, "native")
+        return Frame(escape_name(shorten_symbol(event.name)), _GPU_ROOT.module, "native")
     module = "torch" if event.category in (_OPERATOR, "user_annotation") else "cuda"
-    return Frame(escape(_STEP_NUMBER.sub("", event.name)), module, "native")
+    return Frame(escape_name(_STEP_NUMBER.sub("", event.name)), module, "native")

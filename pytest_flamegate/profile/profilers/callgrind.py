@@ -38,7 +38,7 @@ from pytest_flamegate.profile.profilers.trial import install_hint, unusable_prob
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_flamegate.core.process import Result
+    from pytest_flamegate.core.process import CompletedCommand
     from pytest_flamegate.profile.model import Frame, Stack
 
 
@@ -414,7 +414,9 @@ def _files(directory: Path) -> tuple[str, str]:
     return f"--callgrind-out-file={directory}/count.%p", f"--log-file={directory}/log.%p"
 
 
-def _require_success(result: Result, program: str, directory: Path, timeout_s: float) -> None:
+def _require_success(
+    result: CompletedCommand, program: str, directory: Path, timeout_s: float
+) -> None:
     if result.timed_out:
         raise ToolError(
             "E_TIMEOUT",
@@ -431,7 +433,7 @@ def _require_success(result: Result, program: str, directory: Path, timeout_s: f
     raise _death(program, result, _COMMAND.sub(b"", said))
 
 
-def _death(program: str, result: Result, said: bytes) -> ToolError:
+def _death(program: str, result: CompletedCommand, said: bytes) -> ToolError:
     """Return why a program that ran under valgrind ended badly."""
     for entry in _KNOWN:
         if entry.words.encode() in said:

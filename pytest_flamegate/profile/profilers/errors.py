@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.text import decode, escape
+from pytest_flamegate.core.text import decode_name, escape_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ class ProfilerError(ToolError):
 def quote_output(output: bytes) -> str:
     """Return what a tool said on one line: no progress, no backtrace, escaped, bounded."""
     said = _plain(output)
-    shown = escape(said[:_WORDS], _READ_BYTES).replace("\\x3b", ";")
+    shown = escape_name(said[:_WORDS], _READ_BYTES).replace("\\x3b", ";")
     return shown if len(said) <= _WORDS else shown.rstrip() + " …"
 
 
@@ -179,11 +179,11 @@ def timeout_error(profiler: str, timeout_s: float, doing: str) -> ProfilerError:
 
 def output_error(profiler: str, why: str) -> ProfilerError:
     """Return the error for output that cannot be read."""
-    why = escape(why, _WORDS)
+    why = escape_name(why, _WORDS)
     remedy = "Measure again; if it stays, report it with the version of the profiler."
     return ProfilerError(OUTPUT, f"The output of {profiler} cannot be read: {why}.", remedy, why)
 
 
 def _plain(output: bytes) -> str:
     said = _CHATTER.sub(b"", output).split(b"Stack backtrace:", 1)[0]
-    return " ".join(decode(said[:_READ_BYTES]).split())
+    return " ".join(decode_name(said[:_READ_BYTES]).split())

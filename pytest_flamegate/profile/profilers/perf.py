@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.config.thresholds import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
-from pytest_flamegate.core.process import readable
+from pytest_flamegate.core.process import wait_readable
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_flamegate.core.process import Child, Result
+    from pytest_flamegate.core.process import Child, CompletedCommand
 
 
 _POLL_S = 0.02
@@ -103,7 +103,7 @@ class Control:
         answer = b""
         deadline = time.monotonic() + timeout_s
         while b"ack\n" not in answer and time.monotonic() < deadline:
-            if readable(self._ours_in, _POLL_S):
+            if wait_readable(self._ours_in, _POLL_S):
                 read = os.read(self._ours_in, 64)
                 if not read:
                     return False
@@ -172,7 +172,7 @@ def perf_environment() -> dict[str, str]:
     return {**os.environ, "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
 
 
-def run_reader(argv: Sequence[str]) -> Result:
+def run_reader(argv: Sequence[str]) -> CompletedCommand:
     """Run one of perf's reading commands; raise ``ProfilerError`` where it fails."""
     result = process.run(argv, timeout_s=READ_TIMEOUT_S, env=perf_environment())
     if result.timed_out:
@@ -257,7 +257,7 @@ def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
 
 def _printed(ours: FileIO, deadline: float) -> Iterator[bytes]:
     """Yield what perf prints until it closes its end."""
-    while readable(ours.fileno(), deadline - time.monotonic()):
+    while wait_readable(ours.fileno(), deadline - time.monotonic()):
         if not (chunk := ours.read(BLOCK_BYTES)):
             return
         yield chunk
@@ -328,7 +328,7 @@ class Perf:
             if child is not None:
                 child.end()
             raise
-        return _PerfRecording(child, control, raw, pid, clocks.started_ticks(pid))
+        return _PerfRecording(child, control, raw, pid, clocks.read_start_ticks(pid))
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under perf; the exit status is that of ``argv``, 255 where perf failed."""

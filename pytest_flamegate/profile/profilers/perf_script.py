@@ -14,7 +14,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_flamegate.core.text import decode, escape
+from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.profilers.errors import ProfilerError, output_error
 
@@ -73,7 +73,7 @@ def frame_text(line: bytes) -> bytes:
 
 def parse_frame(described: bytes, roots: Sequence[str]) -> Frame | None:
     """Return the frame of what follows an address; None for a trampoline."""
-    text = decode(described)
+    text = decode_name(described)
     # Symbols and paths may hold " (" themselves; a path starts with "/" or "[".
     at = max(text.rfind(" (/"), text.rfind(" (["))
     if at < 0:
@@ -85,7 +85,9 @@ def parse_frame(described: bytes, roots: Sequence[str]) -> Frame | None:
 
 def unexpected(line: bytes) -> ProfilerError:
     """Return the refusal of a line that is none of perf's."""
-    return output_error(PERF_LINES_NAME, f"unexpected line {escape(decode(line.strip()))!r}")
+    return output_error(
+        PERF_LINES_NAME, f"unexpected line {escape_name(decode_name(line.strip()))!r}"
+    )
 
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")

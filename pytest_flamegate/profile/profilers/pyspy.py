@@ -193,7 +193,7 @@ class PySpy:
         """Sample ``pid``; where pausing it is forbidden, sample without and say so."""
         raw = base.unused_path(directory, f"{NAME}-{pid}", ".json")
         argv = (*self._record(_program(), raw), "--pid", str(pid))
-        seen = base.Sidecar(pid, clocks.started_ticks(pid), self.nonblocking)
+        seen = base.Sidecar(pid, clocks.read_start_ticks(pid), self.nonblocking)
         try:
             return Interruptible(_TOOL, _TOOL.begin(argv), raw, seen)
         except ProfilerError as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.imports.reading import (
     Gatherer,
     csv_rows,
@@ -108,7 +108,7 @@ def read_csv(data: bytes) -> tuple[Imported, ...]:
         if len(row) != len(header) or len(set(header)) != len(header):
             raise ReceiptError(
                 "E_CSV",
-                f"The row {shown(row[0])} has {len(row)} cells, and its header {len(set(header))}.",
+                f"The row {quote(row[0])} has {len(row)} cells, and its header {len(set(header))}.",
                 "Give the file as the tool wrote it, or export it again.",
             )
         name, _, unit = row[0].partition(" (")
@@ -118,7 +118,7 @@ def read_csv(data: bytes) -> tuple[Imported, ...]:
         key = name.strip().lower().replace(" ", "_")
         if key in told:
             raise ReceiptError(
-                "E_CSV", f"The row {shown(row[0])} stands twice.", "Give one run's table."
+                "E_CSV", f"The row {quote(row[0])} stands twice.", "Give one run's table."
             )
         told[key] = {**cells, "unit": unit.removesuffix(")")}
     # AIPerf alone has sums, between max and the percentiles.
@@ -175,7 +175,7 @@ def _check_unit(figures: Mapping[str, object], tool: str, field: str, kind: str)
     if figures and text(unit) not in _UNITS[kind]:
         raise ReceiptError(
             "E_IMPORT_FIELD",
-            f"{tool}'s {field} is in {shown(unit)}, and {' or '.join(sorted(_UNITS[kind]))} "
+            f"{tool}'s {field} is in {quote(unit)}, and {' or '.join(sorted(_UNITS[kind]))} "
             "was expected.",
             "Give the file as the tool wrote it.",
         )

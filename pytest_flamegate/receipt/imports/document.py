@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_flamegate.core import json, schema
+from pytest_flamegate.core import json_old, schema
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json_old import from_plain, to_plain
 from pytest_flamegate.receipt.formulas import FormulaDifference, differing_formulas
 from pytest_flamegate.receipt.imports import (
     aiperf,
@@ -162,12 +162,12 @@ class _Document:
 def encode_imported(result: Imported, source: Source) -> bytes:
     """Return the bytes of ``imported.json``."""
     whole = _Document(KIND, SCHEMA_VERSION, "SELF_REPORTED", source, result)
-    return json.dumps(to_plain(whole))
+    return json_old.dumps(to_plain(whole))
 
 
 def decode_imported(data: bytes) -> tuple[Imported, Source]:
     """Return what ``imported.json`` holds; ReceiptError where it is malformed."""
-    document = json.loads(data)
+    document = json_old.loads(data)
     for refusal in schema.validate(document, KIND):
         raise ReceiptError(refusal.code, refusal.message, refusal.remedy)
     found = from_plain(_Document, document)

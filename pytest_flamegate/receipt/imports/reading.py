@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from pytest_flamegate.core import json
+from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.core.text import Refusal, shown
+from pytest_flamegate.core.text import Refusal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,18 +38,18 @@ def documents(data: bytes) -> list[object]:
     ReceiptError ``E_TOO_LARGE``, or ``E_JSON_...`` for what is no strict JSON: NaN among it.
     """
     bounded(data)
-    first = json.parse(data, max_bytes=MAX_BYTES)
+    first = json_old.parse(data, max_bytes=MAX_BYTES)
     if not isinstance(first, Refusal):
         return _counted(first if isinstance(first, list) else [first])
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2 or first.code != "E_JSON_SYNTAX" or not _is_whole(lines[0]):
         raise ReceiptError(first.code, f"The file cannot be read. {first.message}", _EXPORT)
     _counted(lines)
-    return [json.loads(line, max_bytes=MAX_BYTES) for line in lines]
+    return [json_old.loads(line, max_bytes=MAX_BYTES) for line in lines]
 
 
 def _is_whole(line: bytes) -> bool:
-    return not isinstance(json.parse(line, max_bytes=MAX_BYTES), Refusal)
+    return not isinstance(json_old.parse(line, max_bytes=MAX_BYTES), Refusal)
 
 
 def bounded(data: bytes) -> bytes:
@@ -299,7 +299,7 @@ class Gatherer:
         if not self.metrics:
             raise UndecidedError(
                 "E_NO_FIGURES",
-                f"The result {shown(result)} of {self.tool} holds no figure that can be compared.",
+                f"The result {quote(result)} of {self.tool} holds no figure that can be compared.",
                 "Run the benchmark again, with requests that succeed and streaming switched on.",
             )
         return Imported(
@@ -325,12 +325,12 @@ def number(value: object, tool: str, field: str) -> float | None:
         if _NOT_FINITE.fullmatch(text):
             _refuse_not_finite(tool, field, value)
         if not _NUMBER.fullmatch(text):
-            raise malformed(tool, f"{field} must be a number, and is {shown(value)}.")
+            raise malformed(tool, f"{field} must be a number, and is {quote(value)}.")
         found = float(text.replace(",", ""))
     elif value is None:
         return None
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise malformed(tool, f"{field} must be a number, and is {shown(value)}.")
+        raise malformed(tool, f"{field} must be a number, and is {quote(value)}.")
     else:
         try:
             found = float(value)
@@ -341,7 +341,7 @@ def number(value: object, tool: str, field: str) -> float | None:
     if found < 0:
         raise ReceiptError(
             "E_NEGATIVE",
-            f"{tool}'s {shown(field)} is {shown(value)}, and no time, rate or count is negative.",
+            f"{tool}'s {quote(field)} is {quote(value)}, and no time, rate or count is negative.",
             "Run the benchmark again, with the clock of one machine.",
         )
     return found
@@ -354,7 +354,7 @@ def whole(value: object, tool: str, field: str) -> int | None:
         return None
     if found >= MOST or found != int(found):
         raise malformed(
-            tool, f"{field} must be a whole number below {MOST:,}, and is {shown(value)}."
+            tool, f"{field} must be a whole number below {MOST:,}, and is {quote(value)}."
         )
     return int(found)
 
@@ -391,7 +391,7 @@ def text(value: object) -> str:
 def object_in(value: object, tool: str, field: str) -> Mapping[str, object]:
     """Return the object that ``value`` is; ReceiptError ``E_IMPORT_FIELD`` for another thing."""
     if not isinstance(value, dict):
-        raise malformed(tool, f"{field} must be an object, and is {shown(value)}.")
+        raise malformed(tool, f"{field} must be an object, and is {quote(value)}.")
     return value
 
 
@@ -405,9 +405,9 @@ def malformed(tool: str, complaint: str) -> ReceiptError:
 
 
 def _refuse_not_finite(tool: str, field: str, value: object) -> NoReturn:
-    told = shown(value) if isinstance(value, str) else "out of range"
+    told = quote(value) if isinstance(value, str) else "out of range"
     raise ReceiptError(
         "E_NOT_FINITE",
-        f"{tool}'s {shown(field)} is {told}, and no figure.",
+        f"{tool}'s {quote(field)} is {told}, and no figure.",
         "Run the benchmark again, with requests of more than one token.",
     )

@@ -12,7 +12,7 @@ from pytest_flamegate.bricks.record import (
     parse_bucket,
     resolve_alias,
 )
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
@@ -89,7 +89,7 @@ def _bricks_time(case: Case) -> Iterator[str]:
             if lane.self_ns > each.wall_ns * (1 + LANE_SLACK) + SLACK_NS:
                 yield (
                     f"Process {each.pid} spent {lane.self_ns / 1e6:.1f} ms in bricks of the thread "
-                    f"{shown(lane.name)}, of {each.wall_ns / 1e6:.1f} ms."
+                    f"{quote(lane.name)}, of {each.wall_ns / 1e6:.1f} ms."
                 )
 
 
@@ -109,7 +109,7 @@ def _bricks_totals(case: Case) -> Iterator[str]:
         yield from _misnamed(each)
         for row in each.totals:
             if (fault := _fault(row, nested=not embedded)) is not None:
-                yield f"Of the brick {shown(row.name)} in process {each.pid} {fault}."
+                yield f"Of the brick {quote(row.name)} in process {each.pid} {fault}."
         for what in ("calls", "self_ns"):
             lanes = sum(getattr(lane, what) for lane in each.lanes)
             rows = sum(getattr(row, what) for row in each.totals)
@@ -134,7 +134,7 @@ def _unlike_itself(each: BrickRun) -> Iterator[str]:
     for name, whole_ns in total_ns.items():
         if whole_ns < max(least_ns[name], longest_ns[name]):
             yield (
-                f"All calls of the brick {shown(name)} in process {each.pid} took {whole_ns:,} ns, "
+                f"All calls of the brick {quote(name)} in process {each.pid} took {whole_ns:,} ns, "
                 f"{least_ns[name]:,} ns of its own, the longest {longest_ns[name]:,} ns."
             )
 
@@ -144,13 +144,13 @@ def _misnamed(each: BrickRun) -> Iterator[str]:
     rows = Counter((row.name, row.layer, row.phase) for row in each.totals)
     for (name, _, _), times in rows.items():
         if times > 1:
-            yield f"The brick {shown(name)} stands twice in one layer of process {each.pid}."
+            yield f"The brick {quote(name)} stands twice in one layer of process {each.pid}."
     for row in each.totals:
         known = resolve_alias(row.name)
         if known != row.name:
-            yield f"Process {each.pid} tells of {shown(row.name)}, which is {known}."
+            yield f"Process {each.pid} tells of {quote(row.name)}, which is {known}."
         if KNOWN_BRICKS.get(row.name, row.category) != row.category:
-            yield f"Process {each.pid} tells of {shown(row.name)} as {row.category}."
+            yield f"Process {each.pid} tells of {quote(row.name)} as {row.category}."
 
 
 def _fault(row: BrickTotals, *, nested: bool) -> str | None:
@@ -159,7 +159,7 @@ def _fault(row: BrickTotals, *, nested: bool) -> str | None:
     numbers = []
     for name, calls in row.durations.items():
         if (number := parse_bucket(name)) is None:
-            return f"a duration is called {shown(name)}"
+            return f"a duration is called {quote(name)}"
         low_ns, high_ns = compute_bucket_bounds_ns(number)
         least += calls * low_ns
         most += calls * high_ns
@@ -188,10 +188,10 @@ def _bricks_provenance(case: Case) -> Iterator[str]:
             if row.provenance not in _CLOCKED[each.sync]:
                 yield (
                     f"Process {each.pid} waited for its device in the way {each.sync!r}, and its "
-                    f"brick {shown(row.name)} is told as {row.provenance}."
+                    f"brick {quote(row.name)} is told as {row.provenance}."
                 )
             if row.latency_ns and row.provenance != "derived":
-                yield f"The brick {shown(row.name)} in process {each.pid} was measured and waits."
+                yield f"The brick {quote(row.name)} in process {each.pid} was measured and waits."
 
 
 @CHECKS.rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.text import hidden_in_name, shown, steering_in_text
+from pytest_flamegate.core.text import find_control_character, find_hidden_character, quote
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
 from pytest_flamegate.receipt.rules.subject import duration, number, objects, table
@@ -39,12 +39,12 @@ def _run_failed(claim: Claim) -> Iterator[str]:
     if document.get("success") is False:
         yield "success is false."
     if document.get("error") not in (None, "", False):
-        yield f"error is {shown(document['error'])}."
+        yield f"error is {quote(document['error'])}."
     for name in ("exit_code", "returncode"):
         if number(document, name):
-            yield f"{name} is {shown(document[name])}."
+            yield f"{name} is {quote(document[name])}."
     if _is_failed(document.get("status")):
-        yield f"status is {shown(document['status'])}."
+        yield f"status is {quote(document['status'])}."
 
 
 @RULES.rule(
@@ -69,7 +69,7 @@ def _failures(path: str, fields: Mapping[str, object]) -> Iterator[str]:
             yield f"{path}.{name} is false."
     for name in ("status", "outcome", "result"):
         if _is_failed(fields.get(name)):
-            yield f"{path}.{name} is {shown(fields[name])}."
+            yield f"{path}.{name} is {quote(fields[name])}."
     error, tolerance = number(fields, "mse"), number(fields, "tolerance")
     if error is not None and tolerance is not None and error > tolerance:
         yield f"{path}.mse is {error:g}, above its tolerance of {tolerance:g}."
@@ -97,11 +97,11 @@ def _is_failed(status: object) -> bool:
 def _corrected(claim: Claim) -> Iterator[str]:
     # A corrected model is another model than the one that is named.
     if claim.document.get("corrections"):
-        yield f"corrections is {shown(claim.document['corrections'])}."
+        yield f"corrections is {quote(claim.document['corrections'])}."
     for name in ("model", "model_info"):
         digest = table(claim.document, name).get("effective_correction_digest")
         if digest:
-            yield f"{name}.effective_correction_digest is {shown(digest)}."
+            yield f"{name}.effective_correction_digest is {quote(digest)}."
 
 
 @RULES.rule(
@@ -119,9 +119,9 @@ def _not_deterministic(claim: Claim) -> Iterator[str]:
         switch = value.strip().lower()
         variable = f"_{name.upper()}"
         if variable.endswith("_DETERMINISTIC") and switch in _OFF:
-            yield f"deterministic is true and {shown(name)} is {shown(value)}."
+            yield f"deterministic is true and {quote(name)} is {quote(value)}."
         if variable.endswith("_SEED") and switch and not _is_integer(switch):
-            yield f"deterministic is true and {shown(name)} is {shown(value)}."
+            yield f"deterministic is true and {quote(name)} is {quote(value)}."
     tests = table(table(claim.document, "test_results"), "determinism_tests")
     if tests.get("identical_sequences") is False:
         yield "deterministic is true and its determinism test saw different sequences."
@@ -144,7 +144,7 @@ def _steering_character(claim: Claim) -> Iterator[str]:
     for name, fields in (("environment", claim.environment), ("model", claim.model)):
         for key, value in fields.items():
             for text in (key, value):
-                steering = steering_in_text(text) if isinstance(text, str) else None
+                steering = find_control_character(text) if isinstance(text, str) else None
                 if steering is not None:
                     yield f"{name}.{key[:40]!a} holds {steering}."
 
@@ -162,7 +162,7 @@ def _from_the_future(claim: Claim) -> Iterator[str]:
     if claim.max_age_s is not None:
         allowed_s = CLOCK_DIFFERENCE_UNDER_MAX_AGE_S
     if -claim.age_s > allowed_s:
-        yield f"timestamp {shown(claim.document['timestamp'])} lies ahead of {claim.now:%Y-%m-%d}."
+        yield f"timestamp {quote(claim.document['timestamp'])} lies ahead of {claim.now:%Y-%m-%d}."
 
 
 @RULES.rule(
@@ -387,7 +387,7 @@ def _kernel_too_long(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
         size = len(kernel.encode("utf-8"))
         if size > MAX_KERNEL_BYTES:
-            yield f"The kernel {shown(kernel)} has {size} bytes, more than {MAX_KERNEL_BYTES}."
+            yield f"The kernel {quote(kernel)} has {size} bytes, more than {MAX_KERNEL_BYTES}."
 
 
 @RULES_KERNELS_RULES.rule(
@@ -400,9 +400,9 @@ def _kernel_too_long(claim: Claim) -> Iterator[str]:
 def _hidden_character(claim: Claim) -> Iterator[str]:
     # A name is what it looks like.
     for kernel in claim.kernels:
-        hidden = hidden_in_name(kernel)
+        hidden = find_hidden_character(kernel)
         if hidden is not None:
-            yield f"The kernel {shown(kernel)} holds {hidden}."
+            yield f"The kernel {quote(kernel)} holds {hidden}."
 
 
 @RULES_KERNELS_RULES.rule(
@@ -416,7 +416,7 @@ def _mock_kernel(claim: Claim) -> Iterator[str]:
     # One mock makes the run a mock, whatever stands beside it.
     for kernel in claim.kernels:
         if "mock" in kernel.casefold():
-            yield f"The kernel {shown(kernel)} is a mock."
+            yield f"The kernel {quote(kernel)} is a mock."
 
 
 @RULES_KERNELS_RULES.rule(
@@ -457,7 +457,7 @@ def _gpu_kernel_on_cpu(claim: Claim) -> Iterator[str]:
     if claim.backend == "cpu":
         for kernel in claim.kernels:
             if claim.policy.names_gpu(kernel):
-                yield f"The backend is cpu and the kernel {shown(kernel)} runs on a GPU."
+                yield f"The backend is cpu and the kernel {quote(kernel)} runs on a GPU."
 
 
 @RULES_KERNELS_RULES.rule(
@@ -491,7 +491,7 @@ def _only_fallback(claim: Claim) -> Iterator[str]:
     if _claims_quantized(claim) and fallbacks and not computes:
         yield (
             f"Quantised compute is claimed and the kernels that compute are fallbacks: "
-            f"{', '.join(map(shown, fallbacks[:3]))}."
+            f"{', '.join(map(quote, fallbacks[:3]))}."
         )
 
 
@@ -509,7 +509,7 @@ def _kernel_path(claim: Claim) -> Iterator[str]:
     if claim.document.get("kernel_path") == "native_quantized" and count:
         yield f"kernel_path is native_quantized and fallback_count is {count:g}."
     if count == 0 and fallbacks:
-        yield f"fallback_count is 0 and the kernel {shown(fallbacks[0])} is a fallback."
+        yield f"fallback_count is 0 and the kernel {quote(fallbacks[0])} is a fallback."
 
 
 @NOTICES.rule(
@@ -523,7 +523,7 @@ def _duplicate_kernels(claim: Claim) -> Iterator[str]:
     # Repeated names are harmless, and worth a look where many names were expected.
     for kernel, times in Counter(claim.kernels).items():
         if times > 1:
-            yield f"The kernel {shown(kernel)} stands {times} times."
+            yield f"The kernel {quote(kernel)} stands {times} times."
 
 
 def _shows_gpu(claim: Claim) -> bool:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import (
     AT_LEAST,
@@ -53,7 +53,7 @@ def _metric_mismatch(case: Case) -> Iterator[str]:
     # Not its value alone: a flipped direction turns a loss into a gain.
     for (name, _), times in Counter(map(_known_by, case.evidence.metrics)).items():
         if times > 1:
-            yield f"The metric {shown(name)} stands {times} times."
+            yield f"The metric {quote(name)} stands {times} times."
     yield from _told_by_nobody(case)
     silent = [run.pid for run in case.timed if not _generates(run)]
     if silent and rate_of(case.evidence.runs) is not None:
@@ -70,7 +70,7 @@ def _told_by_nobody(case: Case) -> Iterator[str]:
     for metric in case.evidence.metrics:
         if case.timed and of_engine(metric) and _known_by(metric) not in told:
             yield (
-                f"{shown(metric.name)} is said to be the engine's own ({shown(metric.formula)}), "
+                f"{quote(metric.name)} is said to be the engine's own ({quote(metric.formula)}), "
                 f"and not {AT_LEAST} reports of the timed runs give it."
             )
 
@@ -101,7 +101,7 @@ def _metric_missing(case: Case) -> Iterator[str]:
         # A time that nobody saw is left out, and what goes by it too.
         behind = expected.get((_GOES_BY.get(metric.name, ""), ""), metric)
         if _known_by(metric) not in told and (behind.value > 0 or of_engine(metric)):
-            yield f"The runs give {shown(metric.name)}, and no metric is called so."
+            yield f"The runs give {quote(metric.name)}, and no metric is called so."
 
 
 def _expected(case: Case) -> dict[tuple[str, str], Metric]:
@@ -114,13 +114,13 @@ def _expected(case: Case) -> dict[tuple[str, str], Metric]:
 def _departures(metric: Metric, known: Metric) -> Iterator[str]:
     if abs(metric.value - known.value) > FIGURE_AGREEMENT * abs(known.value):
         yield (
-            f"{shown(metric.name)} is {metric.value:.6g} {shown(metric.unit)}, and the runs "
+            f"{quote(metric.name)} is {metric.value:.6g} {quote(metric.unit)}, and the runs "
             f"give {known.value:.6g}."
         )
     for field in _READING:
         told, meant = getattr(metric, field), getattr(known, field)
         if told != meant:
-            yield f"The {field} of {shown(metric.name)} is {shown(told)}, not {shown(meant)}."
+            yield f"The {field} of {quote(metric.name)} is {quote(told)}, not {quote(meant)}."
 
 
 @CROSSCHECK_FIGURES_CHECKS.rule(
@@ -189,7 +189,7 @@ def _reported_tokens(case: Case) -> Iterator[str]:
             at = bisect_right(lows, told)
             if not at or told > near[at - 1][1]:
                 yield (
-                    f"The engine ({shown(report.source)}) counts {told:g} tokens in process "
+                    f"The engine ({quote(report.source)}) counts {told:g} tokens in process "
                     f"{run.pid}, and {_range(every)} a sequence were observed."
                 )
 
@@ -217,14 +217,14 @@ def _reported_time(case: Case) -> Iterator[str]:
             ):
                 if told_ms > most_ms * (1 + TIME_SLACK) + TIME_SLACK_MS:
                     yield (
-                        f"The engine ({shown(source)}) tells of {told_ms:,.1f} ms of {what} in the "
+                        f"The engine ({quote(source)}) tells of {told_ms:,.1f} ms of {what} in the "
                         f"run of process {run.pid}, which took {most_ms:,.1f} ms."
                     )
             loads = [report.figures.get("load_ms", 0.0) for report in reports]
             told = run.load_ns is not None or case.evidence.clock_scope == "process"
             if told and max(loads) > (load_ms + ran_ms) * (1 + TIME_SLACK) + TIME_SLACK_MS:
                 yield (
-                    f"The engine ({shown(source)}) tells of {max(loads):,.1f} ms of loading, and "
+                    f"The engine ({quote(source)}) tells of {max(loads):,.1f} ms of loading, and "
                     f"process {run.pid} took {load_ms + ran_ms:,.1f} ms."
                 )
 
@@ -250,7 +250,7 @@ def _reported_rate(case: Case) -> Iterator[str]:
             counts = [tokens - OFF_BY_ONE, tokens, tokens + OFF_BY_ONE]
             if not any(_follows(rate, each, time) for each, time in product(counts, times)):
                 yield (
-                    f"The engine ({shown(report.source)}) tells of {rate:.6g} tok/s in process "
+                    f"The engine ({quote(report.source)}) tells of {rate:.6g} tok/s in process "
                     f"{run.pid}, and of {tokens:g} tokens in {max(t for t, _ in times):.6g} ms."
                 )
 
@@ -269,7 +269,7 @@ def _mock_told(case: Case) -> Iterator[str]:
     named += [name for kernels in reported for name, count in kernels if count]
     for name in dict.fromkeys(named):
         if "mock" in name.casefold() and name not in case.claim.kernels:
-            yield f"{shown(name)} ran, and the receipt does not name it."
+            yield f"{quote(name)} ran, and the receipt does not name it."
 
 
 @CHECKS.rule(
@@ -290,13 +290,13 @@ def _kernel_untold(case: Case) -> Iterator[str]:
         if each.source == "engine" and told.get((each.name, each.told_by)) != each.count:
             said = told.get((each.name, each.told_by), 0)
             yield (
-                f"The kernel {shown(each.name)} is said to have run {each.count:,} times by the "
-                f"word of {shown(each.told_by)}, and the reports of the runs say {said:,}."
+                f"The kernel {quote(each.name)} is said to have run {each.count:,} times by the "
+                f"word of {quote(each.told_by)}, and the reports of the runs say {said:,}."
             )
     for name, source in told:
         if written[name, source] != 1:
             yield (
-                f"The reports of {shown(source)} tell of the kernel {shown(name)}, and it stands "
+                f"The reports of {quote(source)} tell of the kernel {quote(name)}, and it stands "
                 f"{written[name, source]} times among the kernels."
             )
 

@@ -18,7 +18,7 @@ from pytest_flamegate.config.workload import (
     SAMPLE_FLOOR,
     STACK_FLOOR,
 )
-from pytest_flamegate.core.text import Notice, shown
+from pytest_flamegate.core.text import Notice, quote
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
@@ -125,7 +125,7 @@ def _stacks_cut(candidate: Candidate) -> Iterator[str]:
 def _profile_degraded(candidate: Candidate) -> Iterator[str]:
     profile = candidate.case.evidence.profile
     if profile is not None and profile.degraded:
-        yield f"The profile is degraded: {', '.join(map(shown, profile.degraded))}."
+        yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
 
 
 @REASONS.rule(
@@ -146,7 +146,7 @@ def _kernels_from_engine(candidate: Candidate) -> Iterator[str]:
 def _injected(candidate: Candidate) -> Iterator[str]:
     injection = candidate.case.evidence.workload.get("injection")
     if injection:
-        yield f"{shown(injection)} was injected on purpose."
+        yield f"{quote(injection)} was injected on purpose."
 
 
 @REASONS.rule(

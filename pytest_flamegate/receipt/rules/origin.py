@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.json import read_timestamp
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.json_old import read_timestamp
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.compose import active_runs
 from pytest_flamegate.receipt.grades import Grade
@@ -176,7 +176,7 @@ def _engine_mismatch(case: Case) -> Iterator[str]:
     claimed = case.claim.environment.get("FLAMEGATE_ENGINE")
     seen = case.evidence.workload.get("engine")
     if claimed is not None and claimed != seen:
-        yield f"The receipt names the engine {shown(claimed)} and the evidence {shown(seen)}."
+        yield f"The receipt names the engine {quote(claimed)} and the evidence {quote(seen)}."
 
 
 @CROSSCHECK_ORIGIN_CHECKS.rule(
@@ -191,7 +191,7 @@ def _clock_scope(case: Case) -> Iterator[str]:
     engine = case.evidence.workload.get("engine")
     meant = _SCOPES.get(engine) if isinstance(engine, str) else None
     if meant is not None and scope != meant:
-        yield f"The engine {shown(engine)} is clocked by the {meant}, and this was by the {scope}."
+        yield f"The engine {quote(engine)} is clocked by the {meant}, and this was by the {scope}."
     profile = case.evidence.profile
     if profile is not None and profile.covers not in _COVERED[scope]:
         yield f"The profile covers the {profile.covers}, and the clocks the {scope}."
@@ -209,18 +209,18 @@ def _model_changed(case: Case) -> Iterator[str]:
     seen = case.evidence
     named = seen.model.get("sha256")
     if named is not None and named != seen.model_sha256:
-        yield f"The evidence names two models, {shown(named)} and {shown(seen.model_sha256)}."
+        yield f"The evidence names two models, {quote(named)} and {quote(seen.model_sha256)}."
     claimed = case.claim.model.get("sha256")
     if claimed is not None and claimed != seen.model_sha256:
         yield (
-            f"The receipt names the model {shown(claimed)} and the evidence "
-            f"{shown(seen.model_sha256)}."
+            f"The receipt names the model {quote(claimed)} and the evidence "
+            f"{quote(seen.model_sha256)}."
         )
     for name, recorded in seen.model.items():
         claimed = case.claim.model.get(name)
         if claimed is not None and claimed != recorded:
             yield (
-                f"model.{name[:40]} is {shown(claimed)} in the receipt and {shown(recorded)} in "
+                f"model.{name[:40]} is {quote(claimed)} in the receipt and {quote(recorded)} in "
                 "the evidence."
             )
 
@@ -238,8 +238,8 @@ def _environment_changed(case: Case) -> Iterator[str]:
     for name, value in case.claim.environment.items():
         if name in effective and effective[name] != value:
             yield (
-                f"{shown(name)} is {shown(value)} in the receipt, and the process had "
-                f"{shown(effective[name])}."
+                f"{quote(name)} is {quote(value)} in the receipt, and the process had "
+                f"{quote(effective[name])}."
             )
 
 
@@ -262,7 +262,7 @@ def _machine_changed(case: Case) -> Iterator[str]:
     for name, value in recorded.items():
         claimed = case.claim.environment.get(name)
         if None not in (claimed, value) and claimed != value:
-            yield f"{name} is {shown(claimed)} in the receipt and {shown(value)} in the evidence."
+            yield f"{name} is {quote(claimed)} in the receipt and {quote(value)} in the evidence."
 
 
 @CROSSCHECK_ORIGIN_CHECKS.rule(
@@ -275,9 +275,9 @@ def _commit_malformed(case: Case) -> Iterator[str]:
     # A branch's name, or a placeholder, names no code.
     commit = case.evidence.commit
     if commit is not None and _HASH.fullmatch(commit.revision) is None:
-        yield f"The commit is {shown(commit.revision)}, which is no hash."
+        yield f"The commit is {quote(commit.revision)}, which is no hash."
     if commit is not None and commit.tree and _HASH.fullmatch(commit.tree) is None:
-        yield f"The digest of the commit's code is {shown(commit.tree)}."
+        yield f"The digest of the commit's code is {quote(commit.tree)}."
 
 
 @CROSSCHECK_ORIGIN_CHECKS.rule(
@@ -330,7 +330,7 @@ def _recipe_incomplete(case: Case) -> Iterator[str]:
     needed = _NEEDED.get(str(recipe.get("engine")), ())
     if needed and not any(_runs_something(recipe.get(name)) for name in needed):
         told = " or ".join(needed)
-        yield f"The recipe of the engine {shown(recipe['engine'])} holds no {told}."
+        yield f"The recipe of the engine {quote(recipe['engine'])} holds no {told}."
 
 
 def _runs_something(told: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import cost_of
@@ -44,16 +44,16 @@ def _hotspot_unseen(case: Case) -> Iterator[str]:
         inclusive = folded.inclusive_samples.get(hotspot.name, 0)
         if (hotspot.self_samples, hotspot.inclusive_samples) != (own, inclusive):
             yield (
-                f"The hotspot {shown(hotspot.name)} has {hotspot.self_samples:,} own and "
+                f"The hotspot {quote(hotspot.name)} has {hotspot.self_samples:,} own and "
                 f"{hotspot.inclusive_samples:,} inclusive samples, and the profile shows {own:,} "
                 f"and {inclusive:,}."
             )
         if hotspot.name in told:
-            yield f"The hotspot {shown(hotspot.name)} stands twice."
+            yield f"The hotspot {quote(hotspot.name)} stands twice."
         told.add(hotspot.name)
     for name, inclusive in folded.inclusive_samples.items():
         if name not in told:
-            yield f"The profile shows {inclusive:,} samples of {shown(name)}, which is no hotspot."
+            yield f"The profile shows {inclusive:,} samples of {quote(name)}, which is no hotspot."
 
 
 @CHECKS.rule(
@@ -75,7 +75,7 @@ def _hotspot_share(case: Case) -> Iterator[str]:
             counted = samples / profile.samples
             if abs(share - counted) > FIGURE_AGREEMENT:
                 yield (
-                    f"The {what} share of {shown(hotspot.name)} is {share:.2%}, and {samples:,} of "
+                    f"The {what} share of {quote(hotspot.name)} is {share:.2%}, and {samples:,} of "
                     f"{profile.samples:,} samples are {counted:.2%}."
                 )
 
@@ -97,10 +97,10 @@ def _hotspot_cost(case: Case) -> Iterator[str]:
         if stated_s is None:
             continue
         if cost_s is None:
-            yield f"{shown(hotspot.name)} has a cost, and there is no metric of CPU time."
+            yield f"{quote(hotspot.name)} has a cost, and there is no metric of CPU time."
         elif abs(stated_s - hotspot.self_share * cost_s) > FIGURE_AGREEMENT * cost_s:
             yield (
-                f"{shown(hotspot.name)} costs {stated_s:.4g} CPU seconds a token, and "
+                f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds a token, and "
                 f"{hotspot.self_share:.2%} of {cost_s:.4g} are {hotspot.self_share * cost_s:.4g}."
             )
 
@@ -123,7 +123,7 @@ def _process_samples(case: Case) -> Iterator[str]:
         seen = folded.self_samples.get(name, 0)
         if pooled[name] != seen:
             yield (
-                f"The processes have {pooled[name]:,} own samples of {shown(name)}, and the "
+                f"The processes have {pooled[name]:,} own samples of {quote(name)}, and the "
                 f"profile shows {seen:,}."
             )
 
@@ -211,17 +211,17 @@ def _kernel_unseen(case: Case) -> Iterator[str]:
     for kernel in dict.fromkeys(case.claim.kernels):
         sighting = sightings.get(kernel)
         if sighting is None or sighting.count == 0:
-            yield f"The kernel {shown(kernel)} is claimed and was never seen{_top(case.folded)}."
+            yield f"The kernel {quote(kernel)} is claimed and was never seen{_top(case.folded)}."
         elif sighting.source == "profile" and case.folded is not None:
             samples = case.folded.inclusive_samples.get(kernel, 0)
             if not samples:
                 yield (
-                    f"The kernel {shown(kernel)} is claimed and not in the profile"
+                    f"The kernel {quote(kernel)} is claimed and not in the profile"
                     f"{_top(case.folded)}."
                 )
             elif sighting.count > samples:
                 yield (
-                    f"The kernel {shown(kernel)} was seen {sighting.count:,} times, and the "
+                    f"The kernel {quote(kernel)} was seen {sighting.count:,} times, and the "
                     f"profile shows {samples:,} samples of it."
                 )
 
@@ -230,7 +230,7 @@ def _top(folded: Folded | None) -> str:
     if folded is None or not folded.self_samples:
         return ""
     hottest = _largest(folded.self_samples)
-    return f" ({folded.samples:,} samples): the profile shows {shown(hottest)}"
+    return f" ({folded.samples:,} samples): the profile shows {quote(hottest)}"
 
 
 def _largest(samples: Mapping[str, int]) -> str:
@@ -273,8 +273,8 @@ def _profile_nonce(case: Case) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is not None and profile.nonce not in (None, case.evidence.nonce):
         yield (
-            f"The profile is of the measurement {shown(profile.nonce)}, and the evidence of "
-            f"{shown(case.evidence.nonce)}."
+            f"The profile is of the measurement {quote(profile.nonce)}, and the evidence of "
+            f"{quote(case.evidence.nonce)}."
         )
 
 
@@ -292,7 +292,7 @@ def _too_many_samples(case: Case) -> Iterator[str]:
         return
     if profile.rate_hz <= 0:
         if profile.event != COUNTED_EVENT:
-            yield f"{profile.samples:,} samples of {shown(profile.event)} were taken at no rate."
+            yield f"{profile.samples:,} samples of {quote(profile.event)} were taken at no rate."
         return
     seconds = 0.0
     for run in case.profiled:
@@ -341,7 +341,7 @@ def _kernels_from_engine(case: Case) -> Iterator[str]:
     told = {each.name for each in case.evidence.kernels} - seen
     for kernel in dict.fromkeys(case.claim.kernels):
         if kernel in told:
-            yield f"The kernel {shown(kernel)} was reported by the engine, and by no profiler."
+            yield f"The kernel {quote(kernel)} was reported by the engine, and by no profiler."
 
 
 @SHORTFALLS.rule(
@@ -354,4 +354,4 @@ def _profile_degraded(case: Case) -> Iterator[str]:
     # Shares of a degraded profile may be off.
     profile = case.evidence.profile
     if profile is not None and profile.degraded:
-        yield f"The profile is degraded: {', '.join(map(shown, profile.degraded))}."
+        yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
@@ -191,7 +191,7 @@ def _redacted(replay: Replay) -> Iterator[str]:
     # Secrets are never written down, so those declared here were used.
     if replay.replayed.redacted:
         yield (
-            f"{', '.join(map(shown, replay.replayed.redacted))} is not written in the evidence, "
+            f"{', '.join(map(quote, replay.replayed.redacted))} is not written in the evidence, "
             "and ran as declared here."
         )
 
@@ -211,7 +211,7 @@ def _figure(rate: float) -> str:
 
 
 def _token(tokens: tuple[str, ...], at: int) -> str:
-    return shown(tokens[at]) if at < len(tokens) else "the end"
+    return quote(tokens[at]) if at < len(tokens) else "the end"
 
 
 def _changed(replayed: Replayed) -> str:

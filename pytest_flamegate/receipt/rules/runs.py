@@ -6,8 +6,8 @@ import math
 from itertools import dropwhile, pairwise
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.json import read_timestamp
-from pytest_flamegate.core.text import shown
+from pytest_flamegate.core.json_old import read_timestamp
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.grades import Grade
@@ -142,11 +142,11 @@ def _difference_contradicted(case: Case) -> Iterator[str]:
     at, other, tokens = case.evidence.differs_at, case.evidence.differs_to, case.evidence.tokens
     if at is None:
         if other is not None:
-            yield f"No sequence is said to differ, and one had {shown(other)} instead."
+            yield f"No sequence is said to differ, and one had {quote(other)} instead."
     elif at > len(tokens):
         yield f"A sequence is said to differ at token {at} of {len(tokens)}."
     elif at < len(tokens) and other == tokens[at]:
-        yield f"A sequence is said to differ at token {at}, and had {shown(other)} there as well."
+        yield f"A sequence is said to differ at token {at}, and had {quote(other)} there as well."
 
 
 @CHECKS.rule(
