@@ -90,7 +90,7 @@ def escape_controls(text: str, *, colour: bool = False) -> str:
     return "".join(each if kept.fullmatch(each) else visible(each, len(each)) for each in parts)
 
 
-def write_bytes(data: bytes) -> None:
+def print_bytes(data: bytes) -> None:
     """Write ``data`` to standard output as it is; as ``say`` where nobody reads on."""
     with _heard():
         sys.stdout.flush()

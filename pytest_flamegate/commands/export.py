@@ -48,7 +48,7 @@ def run(parsed: argparse.Namespace) -> int:
     opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
     data = export_profile(opened.profile, parsed.format, opened.name)
     if parsed.output is None:
-        common.write_bytes(data)
+        common.print_bytes(data)
     else:
         store.write_atomic(parsed.output, data)
         common.print_text(str(parsed.output))

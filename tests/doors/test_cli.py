@@ -253,7 +253,7 @@ def test_what_the_system_refuses(
     def refuse(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(ArtifactStore, "baselines", refuse)
+    monkeypatch.setattr(ArtifactStore, "list_baselines", refuse)
     assert ask("baseline", "list") == 5
     told = capsys.readouterr().err
     assert told.startswith("E_SYSTEM: ")

@@ -185,7 +185,7 @@ def test_a_history_that_cannot_be_written_is_a_warning(keeper: Keeper) -> None:
 def test_a_run_that_cannot_be_accepted_stays_published_and_is_no_baseline(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ArtifactStore, "accept", full)
+    monkeypatch.setattr(ArtifactStore, "accept_baseline", full)
     kept = keep(keeper)
     assert kept.accepted is None
     assert kept.error.code == "E_SYSTEM"
@@ -323,7 +323,7 @@ def test_a_run_that_was_not_accepted_is_shown_as_an_error(
     )
     row = show(kept, "flamegate.toml::toy", mine.settings).row
     assert any("The history does not have this run" in line for line in summary([row]))
-    monkeypatch.setattr(ArtifactStore, "accept", full)
+    monkeypatch.setattr(ArtifactStore, "accept_baseline", full)
     refused = mine.gate(toy(tmp_path))
     assert (refused.fails, refused.accepted, refused.exit_code) == (True, None, 5)
     assert contents(refused.directory).keys() >= triple.files.keys()

@@ -10,7 +10,13 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.models import discover
-from pytest_flamegate.models.discover import PLACES, describe_model, find_model, find_tokenizer
+from pytest_flamegate.models.discover import (
+    PLACES,
+    DirectorySearch,
+    describe_model,
+    find_model,
+    find_tokenizer,
+)
 from tests.workload.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
@@ -154,7 +160,8 @@ def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
 def test_too_much_to_look_through_is_no_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discover, "DirectorySearch", lambda: discover.DirectorySearch(most=5))
+    small = DirectorySearch(most=5)
+    monkeypatch.setattr(discover, "DirectorySearch", lambda: small)
     touch(tmp_path / "models/a.gguf")
     for number in range(10):
         touch(tmp_path / f"models/{number}.txt")
