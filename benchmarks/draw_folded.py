@@ -10,14 +10,13 @@ from pathlib import Path
 
 from benchmarks.fold_script import profile_of
 from pytest_flamegate.profile.folded import parse_folded
-from pytest_flamegate.profile.profilers.perf_script import Script
 from pytest_flamegate.report.flame_svg import flamegraph
 
 
 def main(folded: Path, picture: Path) -> None:
     """Read one file, write the other."""
     stacks = parse_folded(folded.read_text(encoding="utf-8"))
-    profile = profile_of(Script(stacks=dict(stacks)))
+    profile = profile_of(stacks)
     svg = flamegraph(profile, title=folded.stem, subtitle="", cpu_s_per_token=None)
     picture.write_text(svg, encoding="utf-8")
 

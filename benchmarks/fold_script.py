@@ -8,14 +8,20 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers.perf_script import BLOCK_BYTES, Script, parse_script
+from pytest_flamegate.profile.profilers.perf_script import CHUNK_BYTES, parse_script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.profile.model import Stack
 
 
-def profile_of(script: Script) -> Profile:
-    """Return a profile of what was read; how it was taken is not in there."""
+def profile_of(stacks: Mapping[Stack, int]) -> Profile:
+    """Return a profile with these stacks and nothing known of how they were sampled."""
     return Profile(
         profiler="perf",
         profiler_version="",
@@ -23,20 +29,20 @@ def profile_of(script: Script) -> Profile:
         rate_hz=0,
         call_graph="",
         python="",
-        stacks=script.stacks,
+        stacks=stacks,
         errors=0,
-        lost=script.lost,
+        lost=0,
         complete=0,
-        duration_ns=script.span_ns,
-        pids=tuple(script.pids),
+        duration_ns=0,
+        pids=(),
     )
 
 
 def main(printed: Path, folded: Path) -> None:
     """Read one file, write the other."""
     with printed.open("rb") as stream:
-        script = parse_script(iter(partial(stream.read, BLOCK_BYTES), b""))
-    folded.write_text(fold_profile(profile_of(script)), encoding="utf-8")
+        script = parse_script(iter(partial(stream.read, CHUNK_BYTES), b""))
+    folded.write_text(fold_profile(profile_of(script.stacks)), encoding="utf-8")
 
 
 if __name__ == "__main__":

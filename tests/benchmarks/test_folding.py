@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fold_script, folders, grown
+from benchmarks import folders, grown
 from benchmarks.folding import Input, compared, require_all, table
 from benchmarks.timed import Took, alternating, median, timed, times_slower
 from pytest_flamegate.core.errors import ToolError
@@ -111,8 +111,3 @@ def test_a_program_that_fails_is_told() -> None:
 def test_every_program_is_run_once_a_round() -> None:
     took = alternating({"a": ["true"], "b": ["true"]}, 3, dict(os.environ))
     assert {name: len(each) for name, each in took.items()} == {"a": 3, "b": 3}
-
-
-def test_the_profile_of_a_script_says_what_was_lost() -> None:
-    script = parse_script([(DATA / "perf-script-dwarf.txt").read_bytes()])
-    assert fold_script.profile_of(script).samples == 6

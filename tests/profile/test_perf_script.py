@@ -1,5 +1,9 @@
+"""The output of ``perf script``, as stacks."""
+
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -9,49 +13,52 @@ from hypothesis import strategies as st
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers.errors import ProfilerError
-from pytest_flamegate.profile.profilers.perf_script import parse_script
+from pytest_flamegate.profile.profilers.perf_script import ParsedScript, parse_script
 from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
 
 HEADER = b"16592/16592  3955.045222: cpu-clock: \n"
 FRAME = b"\t            9045 sgemv (/usr/lib/libblas.so)\n"
+SGEMV = native("sgemv", "libblas.so")
 
 
-def captured(name: str) -> list[bytes]:
-    return (DATA / name).read_bytes().splitlines(keepends=True)
+def parse(text: bytes, window_ns: tuple[int, int] | None = None) -> ParsedScript:
+    return parse_script([text], ("/home/me/project/",), window_ns)
+
+
+def recorded(name: str) -> bytes:
+    return (DATA / f"perf-script-{name}.txt").read_bytes()
 
 
 def test_dwarf_stacks_reach_from_the_start_of_the_process_to_the_kernel() -> None:
-    script = parse_script(captured("perf-script-dwarf.txt"))
+    script = parse(recorded("dwarf"))
     assert sum(script.stacks.values()) == 6
     assert script.pids == {16592}
     assert {stack[0] for stack in script.stacks} == {native("_start", "python3.11")}
-    gemv = [stack for stack in script.stacks if stack[-1].name == "dgemv_kernel_4x4"]
-    assert gemv[0][-1] == native("dgemv_kernel_4x4", "libscipy_openblas64_.so")
-    assert script.stacks[gemv[0]] == 2
-    kernel = {stack[-1] for stack in script.stacks if stack[-1].kind == "system"}
-    assert kernel == {
+    (gemv,) = [stack for stack in script.stacks if stack[-1].name == "dgemv_kernel_4x4"]
+    assert gemv[-1] == native("dgemv_kernel_4x4", "libscipy_openblas64_.so")
+    assert script.stacks[gemv] == 2
+    assert {stack[-1] for stack in script.stacks if stack[-1].kind == "system"} == {
         Frame("mas_walk", "kernel", "system"),
         Frame("finish_task_switch", "kernel", "system"),
     }
 
 
-def test_a_frame_without_an_address_stands_once_for_a_run_of_them() -> None:
-    script = parse_script(captured("perf-script-fp.txt"))
+def test_a_run_of_frames_without_an_address_is_one_frame() -> None:
     unknown = native("[unknown]", "unknown")
-    assert (unknown, native("PyNumber_InPlaceAdd", "libpython3.11.so.1.0")) in script.stacks
+    added = native("PyNumber_InPlaceAdd", "libpython3.11.so.1.0")
+    assert (unknown, added) in parse(recorded("fp")).stacks
 
 
-def test_python_frames_come_from_the_jitdump_and_trampolines_go() -> None:
-    script = parse_script(captured("perf-script-jit.txt"), ("/home/me/project/",))
+def test_python_frames_come_from_the_jitdump_without_trampolines() -> None:
+    script = parse(recorded("jit"))
     names = {frame.name for stack in script.stacks for frame in stack if frame.kind == "python"}
-    hostile = "x\\x3by (/a.so)??      123 i2s_gemv (/lib/ggml.so)"
     assert names == {
         "<module>",
         "measured_sequences",
         "Model.rms_norm",
         "Model.attention",
-        hostile,
+        "x\\x3by (/a.so)??      123 i2s_gemv (/lib/ggml.so)",
     }
     assert not any(f.name == "py_trampoline_evaluator" for stack in script.stacks for f in stack)
     whole = trim_stacks(profile(script.stacks))
@@ -60,21 +67,30 @@ def test_python_frames_come_from_the_jitdump_and_trampolines_go() -> None:
 
 
 def test_times_and_losses_are_counted() -> None:
-    lines = [
-        HEADER,
-        FRAME,
-        b"\n",
-        b"16760/16760  4006.293138: PERF_RECORD_LOST lost 71\n",
-        b"16760/16760  4006.297124: PERF_RECORD_LOST lost 12\n",
-        b"16760/16760  4006.297124: PERF_RECORD_LOST_SAMPLES lost samples 80\n",
-        b"16592/16592  3956.045223: cpu-clock:u: \n",
-        FRAME,
-        b"\n",
-    ]
-    script = parse_script(lines)
-    assert script.lost == 83
-    assert script.span_ns == 1_000_001_000
-    assert script.stacks == {(native("sgemv", "libblas.so"),): 2}
+    script = parse(
+        HEADER
+        + FRAME
+        + b"\n16760/16760  4006.293138: PERF_RECORD_LOST lost 71\n"
+        + b"16760/16760  4006.297124: PERF_RECORD_LOST lost 12\n"
+        + b"16760/16760  4006.297124: PERF_RECORD_LOST_SAMPLES lost samples 80\n"
+        + b"16593/16592  3956.045223: cpu-clock:u: \n"
+        + FRAME
+        + b"\n"
+    )
+    assert (script.lost, script.span_ns, script.pids) == (83, 1_000_001_000, {16592, 16593})
+    assert script.stacks == {(SGEMV,): 2}
+
+
+def test_samples_outside_of_the_window_do_not_count() -> None:
+    times = (b"3955.000000", b"3956.5", b"3957.000000000", b"3958.123456")
+    text = b"".join(
+        HEADER.replace(b"3955.045222", t.ljust(11, b"0")) + FRAME + b"\n" for t in times
+    )
+    script = parse(text, (3_956_500_000_000, 3_957_000_000_000))
+    assert script.stacks == {(SGEMV,): 2}
+    assert (script.first_ns, script.last_ns) == (3_956_500_000_000, 3_957_000_000_000)
+    outside = parse(text, (0, 1))
+    assert (outside.stacks, outside.pids, outside.span_ns) == ({}, set(), 0)
 
 
 @pytest.mark.parametrize(
@@ -85,41 +101,77 @@ def test_times_and_losses_are_counted() -> None:
         (b"\t  9 [unknown] (/usr/lib/libx.so)\n", "[libx.so]", "libx.so"),
         (b"\t  9 odd (inlined)\n", "odd", "inlined"),
         (b"\t  9 bare\n", "bare", "unknown"),
+        (b"\t  9 odd\tname (/usr/lib/libx.so)\n", "odd\\x09name", "libx.so"),
         (b"\t  9 \xff (/usr/lib/libx.so)\n", "\\udcff", "libx.so"),
     ],
 )
-def test_symbol_and_library_are_told_apart(line: bytes, name: str, module: str) -> None:
-    assert list(parse_script([HEADER, line, b"\n"]).stacks) == [(native(name, module),)]
+def test_symbol_and_library_are_separated(line: bytes, name: str, module: str) -> None:
+    assert list(parse(HEADER + line + b"\n").stacks) == [(native(name, module),)]
 
 
 def test_a_sample_without_a_call_chain_is_a_sample() -> None:
     inline = b"1/1  3.000001: cpu-clock:             9045 sgemv (/usr/lib/libblas.so)\n"
-    assert parse_script([inline]).stacks == {(native("sgemv", "libblas.so"),): 1}
-    assert parse_script([HEADER, b"\n"]).stacks == {(native("[unknown]", "unknown"),): 1}
+    assert parse(inline).stacks == {(SGEMV,): 1}
+    assert parse(HEADER + b"\n").stacks == {(native("[unknown]", "unknown"),): 1}
 
 
 @pytest.mark.parametrize(
-    "lines",
+    "text",
     [
-        [HEADER, FRAME],
-        [HEADER],
-        [FRAME],
-        [HEADER, b"\tnot hexadecimal\n", b"\n"],
-        [HEADER, b"words that perf does not say\n"],
-        [b"99999999999/1  3.000001: cpu-clock: \n", b"\n"],
-        [b"\x00\xff\n"],
+        HEADER + FRAME,
+        HEADER,
+        FRAME,
+        HEADER + b"\tnot hexadecimal\n\n",
+        HEADER + b"words that perf does not say\n",
+        b"99999999999/1  3.000001: cpu-clock: \n\n",
+        b"1/1  9999999999999.000001: cpu-clock: \n\n",
+        b"1/1  3.000001: cpu-clock: no frame\n",
+        b"\x00\xff\n",
     ],
 )
-def test_what_perf_does_not_write_is_refused(lines: list[bytes]) -> None:
+def test_a_line_that_perf_does_not_write_is_an_error(text: bytes) -> None:
     with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
-        parse_script(lines)
+        parse(text)
+
+
+@pytest.mark.parametrize("name", ["fp", "dwarf", "jit"])
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_chunks_may_end_anywhere(name: str, size: int) -> None:
+    text = recorded(name) * 3
+    whole = parse(text)
+    pieces = parse_script(
+        (text[at : at + size] for at in range(0, len(text), size)), ("/home/me/project/",)
+    )
+    assert pieces.stacks == whole.stacks
+    assert (pieces.pids, pieces.first_ns, pieces.last_ns) == (
+        whole.pids,
+        whole.first_ns,
+        whole.last_ns,
+    )
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
-def test_any_bytes_are_parsed_or_refused(junk: bytes, at: int) -> None:
-    lines = captured("perf-script-fp.txt")
-    lines[at:at] = junk.splitlines(keepends=True)
-    for candidate in (lines, junk.splitlines(keepends=True), [b"\t" + junk]):
+def test_any_bytes_are_parsed_or_an_error(junk: bytes, at: int) -> None:
+    lines = recorded("fp").splitlines(keepends=True)
+    lines[at:at] = [junk]
+    for text in (b"".join(lines), junk, b"\t" + junk):
         with suppress(ProfilerError):
-            script = parse_script(candidate)
+            script = parse(text)
             assert all(stack and count > 0 for stack, count in script.stacks.items())
+
+
+def test_memory_stays_flat_as_the_input_grows() -> None:
+    def samples(count: int) -> Iterator[bytes]:
+        """Yield samples of ten stacks, each at addresses of its own."""
+        for at in range(count):
+            lines = [b"7/7 %5d.%06d: cpu-clock: \n" % divmod(at, 10**6)]
+            lines += [b"\t%16x f%d (/lib/a.so)\n" % (at * 64 + i, at % 10) for i in range(20)]
+            yield b"".join([*lines, b"\n"])
+
+    tracemalloc.start()
+    try:
+        parse_script(samples(10_000))  # 9 MB
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 500_000

@@ -53,10 +53,10 @@ from pytest_flamegate.profile.profilers.errors import (
     timeout_error,
 )
 from pytest_flamegate.profile.profilers.perf_script import (
-    BLOCK_BYTES,
+    CHUNK_BYTES,
     FIELDS,
     NAME,
-    Script,
+    ParsedScript,
     parse_script,
 )
 from pytest_flamegate.profile.profilers.trial import install_hint, try_profiler
@@ -217,7 +217,7 @@ def parse_stats(stats: bytes) -> int:
 
 def read_script(
     program: str, raw: Path, roots: Sequence[str], window_ns: tuple[int, int] | None = None
-) -> Script:
+) -> ParsedScript:
     """Read every sample of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``.
 
     What perf prints is read as it comes: of deep stacks it is gigabytes.
@@ -258,7 +258,7 @@ def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
 def _printed(ours: FileIO, deadline: float) -> Iterator[bytes]:
     """Yield what perf prints until it closes its end."""
     while wait_readable(ours.fileno(), deadline - time.monotonic()):
-        if not (chunk := ours.read(BLOCK_BYTES)):
+        if not (chunk := ours.read(CHUNK_BYTES)):
             return
         yield chunk
     raise _script_hangs()
@@ -383,7 +383,7 @@ class Perf:
 
     def _script(
         self, program: str, raw: Path, pid: int | None, window_ns: tuple[int, int] | None
-    ) -> Script:
+    ) -> ParsedScript:
         if not self.python_flags or pid is None or not jitdump.jitdump_path(pid).exists():
             return read_script(program, raw, self.roots, window_ns)
         injected = None
