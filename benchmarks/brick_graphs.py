@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.document import from_document, to_document
-from pytest_flamegate.graph.graph import build_graph
 from pytest_flamegate.graph.text import draw_dot, draw_tree
 
 if TYPE_CHECKING:

@@ -1,9 +1,19 @@
-"""The critical path: the longest chain of own time that nothing could have run beside."""
+"""The critical path: the longest chain of self time in which each part waits for the one before.
+
+A node is cut into segments of self time wherever a node within it starts or ends::
+
+    outer   ├──0──┐          ┌──2──┤       wait 0 → 1 → 2
+    inner         └────1─────┘
+
+Nothing nested counts twice that way. A node that outlives its parent (a kernel that runs on) waits
+for the segment before its launch, and its parent does not wait for it. The edges of the graph add
+more waits. The critical path is the longest path through the segments.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
@@ -15,223 +25,14 @@ if TYPE_CHECKING:
     from pytest_flamegate.graph.graph import ExecutionGraph
 
 
-_END, _MOMENT, _MOMENT_END, _START, _OUTLIVING = range(5)
-"""At one time: what ran until then ends, what takes no time starts and ends, the rest starts; last
-what is still running when the node around it ends."""
-
-
-@dataclass(slots=True)
-class Pieces:
-    """Pieces, by number: the node each is of, its length, and the pieces that follow it.
-
-    ``first`` and ``last`` hold the first and the last piece of each node.
-    """
-
-    node: list[int]
-    length_ns: list[int]
-    after: list[list[int]]
-    first: list[int]
-    last: list[int]
-
-    def cut(self, node: int) -> int:
-        """Add a piece of ``node`` without length, and return its number."""
-        self.node.append(node)
-        self.length_ns.append(0)
-        self.after.append([])
-        return len(self.node) - 1
-
-
-def pieces_of(graph: ExecutionGraph) -> Pieces:
-    """Return the pieces of all nodes, linked as the graph says.
-
-    Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` where nodes stand in themselves,
-    ``E_GRAPH_ORDER`` where times contradict what stands in what or comes before what.
-    """
-    cutter = _Cutter(graph)
-    cutter.cut_all()
-    cutter.link()
-    return cutter.pieces
-
-
-class _Cutter:
-    """Own times of nodes (None for a layer and for what has none), and the pieces so far."""
-
-    def __init__(self, graph: ExecutionGraph) -> None:
-        self.graph = graph
-        self.order = graph.outside_in()
-        own = [None if isinstance(node, Layer) else node for node in graph.nodes]
-        self.starts = [None if node is None else node.start_ns for node in own]
-        self.ends = [None if node is None else node.end_ns for node in own]
-        count = len(own)
-        numbers = range(count)
-        self.pieces = Pieces([*numbers], [0] * count, [[] for _ in numbers], [*numbers], [*numbers])
-        self.span_starts, self.span_ends = self._spans()
-
-    def cut_all(self) -> None:
-        """Cut each node, the innermost first."""
-        hosted = self._hosted()
-        for number in reversed(self.order):
-            start, end = self.starts[number], self.ends[number]
-            if start is None or end is None:
-                self._hold(number)
-            elif self.graph.children[number]:
-                if not self._cut_row(number, start, end, hosted[number]):
-                    self._cut_up(number, start, end, hosted[number])
-                self._hold(number)
-            else:
-                self.pieces.length_ns[number] = end - start
-
-    def link(self) -> None:
-        """Link what the edges say comes before what."""
-        graph = self.graph
-        first, last, after = self.pieces.first, self.pieces.last, self.pieces.after
-        for edge in graph.edges:
-            source, target, kind = edge
-            if kind == "DependsOn":
-                source, target = target, source
-            elif kind != "Sequence" and graph.is_nesting(edge):
-                continue
-            ended, began = self.span_ends[source], self.span_starts[target]
-            if ended is not None and began is not None and began < ended:
-                what = f"comes after {self._called(source)} ({kind}) and began before that ended"
-                raise self._order(target, what)
-            after[last[source]].append(first[target])
-
-    def _spans(self) -> tuple[list[int | None], list[int | None]]:
-        """Return when each node started and ended; of what has no time, what stands in it."""
-        starts, ends = list(self.starts), list(self.ends)
-        for number in reversed(self.order):
-            parent = self.graph.parent(number)
-            if parent is None or self.starts[parent] is not None:
-                continue
-            start, end = starts[number], ends[number]
-            if start is not None and end is not None:
-                known_start, known_end = starts[parent], ends[parent]
-                starts[parent] = start if known_start is None else min(start, known_start)
-                ends[parent] = end if known_end is None else max(end, known_end)
-        return starts, ends
-
-    def _hosted(self) -> list[list[int]]:
-        """Return for each timed node the next timed ones within it, through what has no time."""
-        host: list[int | None] = [None] * len(self.order)
-        hosted: list[list[int]] = [[] for _ in self.order]
-        for number in self.order:
-            parent = self.graph.parent(number)
-            if parent is None:
-                continue
-            outer = parent if self.starts[parent] is not None else host[parent]
-            host[number] = outer
-            if outer is not None and self.starts[number] is not None:
-                hosted[outer].append(number)
-        return hosted
-
-    def _cut_row(self, outer: int, now: int, ended: int, within: Sequence[int]) -> bool:
-        """Cut ``outer`` where nearly all is alike: each within it ends before the next starts."""
-        times: list[tuple[int, int]] = []
-        until = now
-        for number in within:
-            start, end = self.starts[number], self.ends[number]
-            if start is None or end is None or not until <= start < end <= ended:
-                return False
-            times.append((start, end))
-            until = end
-        pieces = self.pieces
-        lengths, after, piece = pieces.length_ns, pieces.after, pieces.first[outer]
-        for number, (start, end) in zip(within, times, strict=True):
-            lengths[piece] += start - now
-            after[piece].append(pieces.first[number])
-            piece = pieces.cut(outer)
-            after[pieces.last[number]].append(piece)
-            now = end
-        lengths[piece] += ended - now
-        pieces.last[outer] = piece
-        return True
-
-    def _cut_up(self, outer: int, now: int, ended: int, within: Sequence[int]) -> None:
-        """Cut ``outer`` where nodes within it start, and where those that do not outlive it end."""
-        pieces = self.pieces
-        lengths, after, first, last = pieces.length_ns, pieces.after, pieces.first, pieces.last
-        piece, running, is_closed = first[outer], 0, False
-        since: dict[int, int] = {}
-        for at, what, number in self._events(outer, now, ended, within):
-            if at > now and not running:
-                if is_closed:  # something waits for it as it is
-                    fresh = pieces.cut(outer)
-                    after[piece].append(fresh)
-                    piece, is_closed = fresh, False
-                lengths[piece] += at - now
-            now = at
-            if what in (_END, _MOMENT_END):
-                fresh = pieces.cut(outer)
-                after[last[number]].append(fresh)
-                if since[number] != piece:
-                    after[piece].append(fresh)
-                piece, is_closed = fresh, False
-                running -= 1
-            elif number != outer:
-                after[piece].append(first[number])
-                since[number], is_closed = piece, True
-                running += what != _OUTLIVING
-        last[outer] = piece
-
-    def _events(
-        self, outer: int, began: int, ended: int, within: Sequence[int]
-    ) -> list[tuple[int, int, int]]:
-        """Return when what happens to which node ``within`` ``outer``, in order, and its end."""
-        events: list[tuple[int, int, int]] = []
-        for number in within:
-            start, end = self.starts[number], self.ends[number]
-            assert start is not None
-            assert end is not None
-            if start < began:
-                what = f"stands in {self._called(outer)} and began before it"
-                raise self._order(number, what)
-            if end > ended:
-                events.append((min(start, ended), _OUTLIVING, number))
-            elif start == end:
-                events += (start, _MOMENT, number), (start, _MOMENT_END, number)
-            else:
-                events += (start, _START, number), (end, _END, number)
-        events.sort()
-        events.append((ended, _OUTLIVING, outer))
-        return events
-
-    def _hold(self, outer: int) -> None:
-        """Let what has no time, or stands in what has none, begin and end with ``outer``."""
-        inner = self.graph.children[outer]
-        if self.starts[outer] is not None:
-            inner = [number for number in inner if self.starts[number] is None]
-        if not inner:
-            return
-        pieces, limit = self.pieces, self.span_ends[outer]
-        piece = pieces.cut(outer)
-        pieces.after[pieces.last[outer]].append(piece)
-        pieces.last[outer] = piece
-        for number in inner:
-            pieces.after[pieces.first[outer]].append(pieces.first[number])
-            ended = self.span_ends[number]
-            if ended is None or limit is None or ended <= limit:
-                pieces.after[pieces.last[number]].append(piece)
-
-    def _called(self, number: int) -> str:
-        return ascii(get_node_name(self.graph.nodes[number])[:80])
-
-    def _order(self, number: int, what: str) -> UndecidedError:
-        return UndecidedError(
-            "E_GRAPH_ORDER",
-            f"The graph's times contradict its edges: {self._called(number)} {what}.",
-            "Take the times of all nodes from one clock, or leave out the edge.",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The path in the order of time, and of each node its own time and its slack.
+    """The critical path, with self time and slack of each node.
 
-    ``steps`` are stretches of nodes' own time, each a node's number and its nanoseconds;
-    ``length_ns`` is their sum, ``wall_ns`` from the first start of a node to the last end.
-    ``slack_ns``: how much longer a node may take, all else the same, before the path gets longer;
-    0 for all that the path leads through.
+    ``steps`` are the segments of the path in order: a node's number and its nanoseconds, which
+    sum to ``length_ns``. ``wall_ns`` is from the first start of a node to the last end.
+    ``slack_ns`` says how much longer a node may take, all else unchanged, before the path gets
+    longer; it is 0 for nodes on the path.
     """
 
     length_ns: int
@@ -247,12 +48,13 @@ class CriticalPath:
 
 
 def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
-    """Return the critical path from real starts, ends and dependencies, on own time.
+    """Return the critical path, from real starts, ends and dependencies.
 
-    In topological order, linear in nodes and edges but for the sorting of what stands within
-    one node. Raises ``UndecidedError`` ``E_GRAPH_EMPTY`` where no node has times,
-    ``E_GRAPH_CYCLE``, which names the nodes of the circle, and ``E_GRAPH_ORDER`` where times
-    contradict the edges.
+    Takes linear time in nodes and edges, except for sorting the nodes within each node.
+
+    Raises:
+        UndecidedError: ``E_GRAPH_EMPTY`` if no node has times; ``E_GRAPH_CYCLE`` if nodes wait
+            for themselves; ``E_GRAPH_ORDER`` if times contradict the edges.
     """
     times = [
         (node.start_ns, node.end_ns)
@@ -262,112 +64,249 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     if not times:
         raise UndecidedError(
             "E_GRAPH_EMPTY",
-            "The graph has no node whose start and end are known.",
+            "The graph has no node with a start and an end.",
             "Record the engine's bricks with their times.",
         )
-    pieces = pieces_of(graph)
-    order = _topological(graph, pieces)
-    before, via = _before(pieces, order)
-    through = _through(pieces, order, before)
+    segments = split_nodes(graph)
+    order = graph.sort_after(segments.waits_for, segments.node)
+    before, previous, after = _measure_chains(segments, order)
+    lengths = segments.length_ns
+    through = [sum(parts) for parts in zip(before, lengths, after, strict=True)]
     length_ns = max(through)
     wall_ns = max(end for _, end in times) - min(start for start, _ in times)
     if length_ns > wall_ns:
         raise UndecidedError(
             "E_GRAPH_ORDER",
-            f"The longest chain takes {length_ns:,} ns, and all together took {wall_ns:,} ns.",
-            "Take out the edge that orders what ran at the same time.",
+            f"The longest chain takes {length_ns:,} ns, but all nodes together took {wall_ns:,} "
+            "ns.",
+            "Remove the edge between nodes that ran at the same time.",
         )
-    self_ns, most = [0] * len(graph.nodes), [0] * len(graph.nodes)
-    for node, own, longest in zip(pieces.node, pieces.length_ns, through, strict=True):
+    self_ns, through_ns = [0] * len(graph.nodes), [0] * len(graph.nodes)
+    for node, own, chain in zip(segments.node, lengths, through, strict=True):
         self_ns[node] += own
-        most[node] = max(most[node], longest)
-    return CriticalPath(
-        length_ns,
-        wall_ns,
-        _steps(pieces, before, via, length_ns),
-        tuple(self_ns),
-        tuple(length_ns - longest for longest in most),
-    )
+        through_ns[node] = max(through_ns[node], chain)
+    steps: list[tuple[int, int]] = []
+    at = next(each for each in range(len(lengths)) if before[each] + lengths[each] == length_ns)
+    while at >= 0:
+        if lengths[at]:
+            steps.append((segments.node[at], lengths[at]))
+        at = previous[at]
+    slack_ns = tuple(length_ns - chain for chain in through_ns)
+    return CriticalPath(length_ns, wall_ns, tuple(reversed(steps)), tuple(self_ns), slack_ns)
+
+
+def _measure_chains(
+    segments: Segments, order: Sequence[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the longest chain before each segment, its last one (-1: none), and that after it."""
+    lengths, waits_for = segments.length_ns, segments.waits_for
+    count = len(lengths)
+    before, previous, after = [0] * count, [-1] * count, [0] * count
+    for segment in order:
+        for earlier in waits_for[segment]:
+            until = before[earlier] + lengths[earlier]
+            if until > before[segment]:
+                before[segment], previous[segment] = until, earlier
+    for segment in reversed(order):
+        rest = lengths[segment] + after[segment]
+        for earlier in waits_for[segment]:
+            after[earlier] = max(after[earlier], rest)
+    return before, previous, after
 
 
 def sum_path_by_name(graph: ExecutionGraph, path: CriticalPath) -> list[tuple[str, int, float]]:
-    """Return what the path spends in nodes of each name: ns and share of the path, most first."""
-    spent: Counter[str] = Counter()
+    """Return name, nanoseconds and share (0 to 1) of the nodes on the path, longest first."""
+    spent_ns: Counter[str] = Counter()
     for node, self_ns in path.steps:
-        spent[get_node_name(graph.nodes[node])] += self_ns
-    return [(name, self_ns, self_ns / path.length_ns) for name, self_ns in spent.most_common()]
+        spent_ns[get_node_name(graph.nodes[node])] += self_ns
+    return [(name, ns, ns / path.length_ns) for name, ns in spent_ns.most_common()]
 
 
-def _topological(graph: ExecutionGraph, pieces: Pieces) -> list[int]:
-    """Return the pieces so that each comes after all that it follows."""
-    waits_for = [0] * len(pieces.node)
-    for following in pieces.after:
-        for piece in following:
-            waits_for[piece] += 1
-    order = [piece for piece, count in enumerate(waits_for) if not count]
-    for piece in order:
-        for then in pieces.after[piece]:
-            waits_for[then] -= 1
-            if not waits_for[then]:
-                order.append(then)
-    if len(order) < len(waits_for):
-        raise _circle(graph, pieces, waits_for)
-    return order
+@dataclass(slots=True)
+class Segments:
+    """Segments by number: their node, their length and the segments that they wait for.
+
+    ``first`` and ``last`` hold the first and the last segment of each node.
+    """
+
+    node: list[int]
+    length_ns: list[int] = field(init=False)
+    waits_for: list[list[int]] = field(init=False)
+    first: list[int] = field(init=False)
+    last: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length_ns = [0] * len(self.node)
+        self.waits_for = [[] for _ in self.node]
+        self.first, self.last = [*self.node], [*self.node]
+
+    def add(self, node: int) -> int:
+        """Add a segment of ``node`` with no length yet, and return its number."""
+        self.node.append(node)
+        self.length_ns.append(0)
+        self.waits_for.append([])
+        return len(self.node) - 1
 
 
-def _circle(graph: ExecutionGraph, pieces: Pieces, waits_for: Sequence[int]) -> UndecidedError:
-    """Return the refusal of a circle among the pieces that still wait."""
-    left = [piece for piece, count in enumerate(waits_for) if count]
-    leads: dict[int, int] = {}
-    for piece in left:
-        leads.update({then: piece for then in pieces.after[piece] if waits_for[then]})
-    seen: set[int] = set()
-    piece = left[0]
-    while piece not in seen:
-        seen.add(piece)
-        piece = leads[piece]
-    ring = [pieces.node[piece]]
-    at = leads[piece]
-    while at != piece:
-        if pieces.node[at] != ring[-1]:
-            ring.append(pieces.node[at])
-        at = leads[at]
-    if len(ring) > 1 and ring[0] == ring[-1]:
-        ring.pop()
-    return graph.circle(ring[::-1])
+def split_nodes(graph: ExecutionGraph) -> Segments:
+    """Cut all nodes into segments and link them by nesting and edges.
+
+    Raises:
+        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves, ``E_GRAPH_ORDER`` if
+            times contradict nesting or edges.
+    """
+    splitter = _Splitter(graph)
+    splitter.split()
+    splitter.link_edges()
+    return splitter.segments
 
 
-def _before(pieces: Pieces, order: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the longest chain that ends before each piece, and its last piece (-1 for none)."""
-    before, via = [0] * len(order), [-1] * len(order)
-    for piece in order:
-        until = before[piece] + pieces.length_ns[piece]
-        for then in pieces.after[piece]:
-            if until > before[then]:
-                before[then], via[then] = until, piece
-    return before, via
+# Events at one time in this order: nodes end, nodes without duration start and end, nodes start;
+# then the node itself ends and so does its part in nodes that outlive it.
+_END, _MOMENT_START, _MOMENT_END, _START, _OUTLIVES = range(5)
 
 
-def _through(pieces: Pieces, order: Sequence[int], before: Sequence[int]) -> list[int]:
-    """Return the longest chain that leads through each piece."""
-    rest = list(pieces.length_ns)
-    for piece in reversed(order):
-        longest = 0
-        for then in pieces.after[piece]:
-            if rest[then] > longest:
-                longest = rest[then]
-        rest[piece] += longest
-    return [ahead + own for ahead, own in zip(before, rest, strict=True)]
+class _Splitter:
+    """The segments so far, and times of nodes: None for a layer and for a node without them."""
 
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self._graph = graph
+        self._order = graph.sort_as_tree()
+        timed = [None if isinstance(node, Layer) else node for node in graph.nodes]
+        self._starts = [None if node is None else node.start_ns for node in timed]
+        self._ends = [None if node is None else node.end_ns for node in timed]
+        self.segments = Segments([*range(len(timed))])
+        self._set_spans()
 
-def _steps(
-    pieces: Pieces, before: Sequence[int], via: Sequence[int], length_ns: int
-) -> tuple[tuple[int, int], ...]:
-    lengths = pieces.length_ns
-    piece = next(piece for piece, ahead in enumerate(before) if ahead + lengths[piece] == length_ns)
-    found: list[tuple[int, int]] = []
-    while piece >= 0:
-        if lengths[piece]:
-            found.append((pieces.node[piece], lengths[piece]))
-        piece = via[piece]
-    return tuple(reversed(found))
+    def split(self) -> None:
+        """Cut each node, the innermost first."""
+        timed_within = self._group_timed()
+        for number in reversed(self._order):
+            start, end = self._starts[number], self._ends[number]
+            if start is not None and end is not None:
+                self._cut(number, start, end, timed_within[number])
+            self._link_untimed(number)
+
+    def link_edges(self) -> None:
+        """Let nodes wait for each other where edges other than nesting say so."""
+        graph, segments = self._graph, self.segments
+        for edge in graph.edges:
+            earlier, later, kind = edge
+            if kind == "DependsOn":
+                earlier, later = later, earlier
+            elif kind != "Sequence" and graph.is_nesting(edge):
+                continue
+            ended, began = self._span_ends[earlier], self._span_starts[later]
+            if ended is not None and began is not None and began < ended:
+                what = f"waits for {self._name(earlier)} ({kind}) and began before that ended"
+                raise self._order_error(later, what)
+            segments.waits_for[segments.first[later]].append(segments.last[earlier])
+
+    def _set_spans(self) -> None:
+        """Find when each node started and ended; if it has no times, from the nodes within."""
+        starts, ends = [*self._starts], [*self._ends]
+        for number in reversed(self._order):
+            parent = self._graph.parent(number)
+            start, end = starts[number], ends[number]
+            if parent is None or self._starts[parent] is not None or start is None or end is None:
+                continue
+            known_start, known_end = starts[parent], ends[parent]
+            starts[parent] = start if known_start is None else min(start, known_start)
+            ends[parent] = end if known_end is None else max(end, known_end)
+        self._span_starts, self._span_ends = starts, ends
+
+    def _group_timed(self) -> list[list[int]]:
+        """Return, for each node with times, the nearest nodes with times within it."""
+        nearest: list[int | None] = [None] * len(self._order)
+        within: list[list[int]] = [[] for _ in self._order]
+        for number in self._order:
+            parent = self._graph.parent(number)
+            if parent is None:
+                continue
+            outer = parent if self._starts[parent] is not None else nearest[parent]
+            nearest[number] = outer
+            if outer is not None and self._starts[number] is not None:
+                within[outer].append(number)
+        return within
+
+    def _cut(self, outer: int, start: int, end: int, within: Sequence[int]) -> None:
+        """Cut ``outer`` where nodes within it start, and where those that do not outlive it end.
+
+        Its self time is the time in which none of them runs.
+        """
+        segments = self.segments
+        lengths, waits_for = segments.length_ns, segments.waits_for
+        first, last = segments.first, segments.last
+        segment, running, now, is_awaited = first[outer], 0, start, False
+        started_after: dict[int, int] = {}
+        for at, event, number in self._sort_events(outer, start, end, within):
+            if at > now and not running:
+                if is_awaited:
+                    # Nodes wait for the segment at its present length.
+                    following = segments.add(outer)
+                    waits_for[following].append(segment)
+                    segment, is_awaited = following, False
+                lengths[segment] += at - now
+            now = at
+            if event in (_END, _MOMENT_END):
+                following = segments.add(outer)
+                waits_for[following].append(last[number])
+                if started_after[number] != segment:
+                    waits_for[following].append(segment)
+                segment, is_awaited = following, False
+                running -= 1
+            elif number != outer:
+                waits_for[first[number]].append(segment)
+                started_after[number], is_awaited = segment, True
+                running += event != _OUTLIVES
+        last[outer] = segment
+
+    def _sort_events(
+        self, outer: int, began: int, ended: int, within: Sequence[int]
+    ) -> list[tuple[int, int, int]]:
+        """Return time, event and node of all that happens within ``outer``; its own end is last."""
+        events: list[tuple[int, int, int]] = []
+        for number in within:
+            start, end = self._starts[number], self._ends[number]
+            assert start is not None
+            assert end is not None
+            if start < began:
+                what = f"is nested in {self._name(outer)} and began before it"
+                raise self._order_error(number, what)
+            if end > ended:
+                events.append((min(start, ended), _OUTLIVES, number))
+            elif start == end:
+                events += (start, _MOMENT_START, number), (start, _MOMENT_END, number)
+            else:
+                events += (start, _START, number), (end, _END, number)
+        events.sort()
+        events.append((ended, _OUTLIVES, outer))
+        return events
+
+    def _link_untimed(self, outer: int) -> None:
+        """Let nodes whose place within ``outer`` is not known start with it and end with it."""
+        inner: Sequence[int] = self._graph.children[outer]
+        if self._starts[outer] is not None:
+            inner = [number for number in inner if self._starts[number] is None]
+        if not inner:
+            return
+        segments, limit = self.segments, self._span_ends[outer]
+        waits_for, last = segments.waits_for, segments.last
+        following = segments.add(outer)
+        waits_for[following].append(last[outer])
+        last[outer] = following
+        for number in inner:
+            waits_for[segments.first[number]].append(segments.first[outer])
+            ended = self._span_ends[number]
+            if ended is None or limit is None or ended <= limit:
+                waits_for[following].append(last[number])
+
+    def _name(self, number: int) -> str:
+        return ascii(get_node_name(self._graph.nodes[number])[:80])
+
+    def _order_error(self, number: int, what: str) -> UndecidedError:
+        return UndecidedError(
+            "E_GRAPH_ORDER",
+            f"The graph's times contradict its edges: {self._name(number)} {what}.",
+            "Take the times of all nodes from one clock, or remove the edge.",
+        )

@@ -1,4 +1,4 @@
-"""The execution graph as plain data for JSON, and strictly back."""
+"""The execution graph as a JSON document, and back."""
 
 from __future__ import annotations
 
@@ -16,131 +16,122 @@ if TYPE_CHECKING:
 
 KIND = "execution-graph"
 SCHEMA_VERSION = "1.0.0"
-_MALFORMED = "The execution graph is malformed: "
 
-_TYPES: Mapping[str, type[Node]] = {each.__name__: each for each in NODE_TYPES}
+_TYPES: Mapping[str, type[Node]] = {kind.__name__: kind for kind in NODE_TYPES}
 _FIELDS = {
-    name: {field.name: field.default for field in fields(each)} for name, each in _TYPES.items()
+    name: {field.name: field.default for field in fields(kind)} for name, kind in _TYPES.items()
 }
 _REQUIRED = {
-    name: {field for field, default in told.items() if default is MISSING}
-    for name, told in _FIELDS.items()
+    name: {field for field, default in defaults.items() if default is MISSING}
+    for name, defaults in _FIELDS.items()
 }
 
 
 def to_document(graph: ExecutionGraph) -> dict[str, Any]:
-    """Return the graph as dicts, lists and scalars; what a field holds by default is left out.
+    """Return the graph as dicts, lists and scalars, without fields that hold their default.
 
-    ``nodes`` are objects with their ``kind``, ``edges`` lists of source, target and kind, where
-    a node's number is its place. Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` where nodes stand in
-    themselves.
+    ``nodes`` are objects with a ``kind``; ``edges`` are lists of source, target and kind, in which
+    a node's number is its index in ``nodes``.
+
+    Raises:
+        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves.
     """
-    graph.outside_in()
+    graph.sort_as_tree()
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "nodes": [_plain(node) for node in graph.nodes],
+        "nodes": [_encode_node(node) for node in graph.nodes],
         "edges": [list(edge) for edge in graph.edges],
     }
 
 
 def is_document(document: object) -> bool:
-    """Whether ``document`` says that it is an execution graph."""
+    """Whether ``document`` has the kind of an execution graph."""
     return isinstance(document, dict) and document.get("kind") == KIND
 
 
 def from_document(document: object) -> ExecutionGraph:
-    """Return the graph that ``to_document`` gave.
+    """Return the graph of a document that ``to_document`` wrote.
 
-    Raises ``ReceiptError`` ``E_GRAPH_DOCUMENT`` for anything else: another kind or version, a
-    field that is missing, unknown or wrong, an edge that does not fit its nodes, more nodes or
-    edges than ``MAX_NODES`` and ``MAX_EDGES``, nodes that stand in themselves.
+    Raises:
+        ReceiptError: ``E_GRAPH_DOCUMENT`` for another kind or version, a missing, unknown or
+            invalid field, an edge that does not fit its nodes, too many nodes or edges, or nodes
+            that are nested in themselves.
     """
     if not isinstance(document, dict) or not is_document(document):
-        raise _malformed(f"It does not say that its kind is {KIND}.")
+        raise _malformed(f'its kind is not "{KIND}"')
     if document.get("schema_version") != SCHEMA_VERSION:
-        said = str(document.get("schema_version"))[:40]
-        raise _malformed(f"Its schema_version is {said!a} and not {SCHEMA_VERSION}.")
+        version = str(document.get("schema_version"))[:40]
+        raise _malformed(f"its schema_version is {version!a} and not {SCHEMA_VERSION}")
     if document.keys() != {"kind", "schema_version", "nodes", "edges"}:
-        raise _malformed("It must have the fields kind, schema_version, nodes and edges alone.")
+        raise _malformed("its fields are not just kind, schema_version, nodes and edges")
     graph = ExecutionGraph()
-    for number, told in enumerate(_listed(document, "nodes", MAX_NODES)):
-        with _Place(f"nodes[{number}]"):
-            graph.add_node(_node(told))
-    for number, told in enumerate(_listed(document, "edges", MAX_EDGES)):
-        with _Place(f"edges[{number}]"):
-            _add_edge(graph, told)
-    with _Place("edges"):
-        graph.outside_in()
+    path = ""
+    try:
+        for number, value in enumerate(_get_list(document, "nodes", MAX_NODES)):
+            path = f"nodes[{number}]: "
+            graph.add_node(_decode_node(value))
+        for number, value in enumerate(_get_list(document, "edges", MAX_EDGES)):
+            path = f"edges[{number}]: "
+            _add_edge(graph, value)
+        path = "edges: "
+        graph.sort_as_tree()
+    except FlamegateError as error:
+        if error.code == "E_GRAPH_DOCUMENT":
+            raise
+        raise _malformed(path + error.problem.rstrip(".")) from None
+    except ValueError as error:
+        raise _malformed(f"{path}{error}") from None
     return graph
 
 
-def _plain(node: Node) -> dict[str, Any]:
+def _encode_node(node: Node) -> dict[str, Any]:
     name = type(node).__name__
-    told: dict[str, Any] = {"kind": name}
+    encoded: dict[str, Any] = {"kind": name}
     for field, default in _FIELDS[name].items():
         value = getattr(node, field)
         if value != default:
-            told[field] = list(value) if isinstance(value, tuple) else value
-    return told
+            encoded[field] = list(value) if isinstance(value, tuple) else value
+    return encoded
 
 
-def _listed(document: Mapping[str, object], name: str, most: int) -> list[object]:
-    found = document[name]
-    if not isinstance(found, list):
-        raise _malformed(f"Its {name} are no list.")
-    if len(found) > most:
-        raise _malformed(f"It has {len(found):,} {name}, more than the {most:,} allowed.")
-    return found
+def _get_list(document: Mapping[str, object], name: str, limit: int) -> list[object]:
+    value = document[name]
+    if not isinstance(value, list):
+        raise _malformed(f"its {name} are not a list")
+    if len(value) > limit:
+        raise _malformed(f"it has {len(value):,} {name}, more than the {limit:,} allowed")
+    return value
 
 
-def _node(told: object) -> Node:
-    kind = told.get("kind") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(kind, str) or kind not in _TYPES:
-        raise _malformed(f"is no object whose kind is one of {', '.join(_TYPES)}")
+def _decode_node(value: object) -> Node:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str) or kind not in _TYPES:
+        raise ValueError(f"it is not an object of the kind {', '.join(_TYPES)}")
     given = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in told.items()
+        name: tuple(each) if isinstance(each, list) else each
+        for name, each in value.items()
         if name != "kind"
     }
     if unknown := given.keys() - _FIELDS[kind].keys():
-        raise _malformed(f"has the unknown field {min(map(str, unknown))[:80]!a}")
+        raise ValueError(f"it has the unknown field {min(map(str, unknown))[:80]!a}")
     if missing := _REQUIRED[kind] - given.keys():
-        raise _malformed(f"has no {min(missing)}")
-    made: Any = _TYPES[kind]  # whatever the fields hold: the graph looks at them
-    node: Node = made(**given)
+        raise ValueError(f"it has no {min(missing)}")
+    make: Any = _TYPES[kind]  # the graph checks the values
+    node: Node = make(**given)
     return node
 
 
-def _add_edge(graph: ExecutionGraph, told: object) -> None:
-    if not isinstance(told, list) or len(told) != 3:
-        raise _malformed("is no list of source, target and kind")
-    source, target, kind = told
-    if not isinstance(kind, str):
-        raise _malformed("is no list of source, target and kind")
-    graph.add_edge(source, target, kind)  # type: ignore[arg-type]  # any text: it is looked at
+def _add_edge(graph: ExecutionGraph, value: object) -> None:
+    if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], str):
+        raise ValueError("it is not a list of source, target and kind")
+    source, target, kind = value
+    graph.add_edge(source, target, kind)
 
 
-class _Place:
-    """Tells with each refusal within which entry of the document it was."""
-
-    __slots__ = ("_place",)
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, _type: object, error: object, _trace: object) -> None:
-        if isinstance(error, FlamegateError):
-            what = error.problem.removeprefix(_MALFORMED).rstrip(".")
-            raise _malformed(f"{self._place}: {what}.") from None
-
-
-def _malformed(what: str) -> ReceiptError:
+def _malformed(why: str) -> ReceiptError:
     return ReceiptError(
         "E_GRAPH_DOCUMENT",
-        _MALFORMED + what,
+        f"The execution graph is malformed: {why}.",
         "Write it again with flamegate bricks PATH --json; do not edit it by hand.",
     )

@@ -1,4 +1,4 @@
-"""The table of bricks: all calls of a brick as one row, the costliest first."""
+"""The table of bricks: all calls of a brick in one row, the one with the most self time first."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ROWS = 20
-_STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
-"""From what was measured to what was derived: a sum is worth what its weakest part is."""
+_BY_STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
+"""From measured to derived. A sum has the weakest provenance of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrickRow:
-    """All calls of one brick, in every layer. Times are nanoseconds.
+    """All calls of one brick, in all layers.
 
-    ``total_ns`` is inclusive and counts recursion once, ``self_ns`` is without the bricks within;
-    ``avg_ns`` (``total_ns`` a call), least, most and quantiles are of single calls, inclusive;
-    quantiles are None where calls are known by their sum alone. ``share`` is that of own time in
-    the table's whole, 0 to 1. ``per_token_ns`` is own time and ``calls_per_token`` calls for each
-    token, None where no token is known. ``latency_ns`` is of work that overlapped: no time spent.
+    ``total_ns`` is inclusive and counts recursion once; ``self_ns`` leaves out the bricks within.
+    ``avg_ns`` (``total_ns`` per call), minimum, maximum and quantiles are of single calls,
+    inclusive; quantiles are None if only the sum of calls is known. ``share`` is the part of the
+    self time in the whole of the table, 0 to 1. ``per_token_ns`` is self time per token and
+    ``calls_per_token`` calls per token, None if no token is known. ``latency_ns`` is of calls
+    that overlap, so it is not time spent.
     """
 
     name: str
@@ -57,7 +58,7 @@ class BrickRow:
 
 @dataclass(frozen=True, slots=True)
 class BrickGroup:
-    """Several bricks together: their own time in nanoseconds, and its share, 0 to 1."""
+    """Several bricks together: their self time and its share, 0 to 1."""
 
     name: str
     bricks: int
@@ -68,13 +69,13 @@ class BrickGroup:
 
 @dataclass(frozen=True, slots=True)
 class BrickTable:
-    """The costliest bricks, the others as ``rest``, and all of them by category.
+    """The bricks with the most self time, the others as ``rest``, and all bricks by category.
 
-    Rows and rest, and likewise categories, add up to ``self_ns``. Shares are of ``wall_ns``
-    (``whole`` is ``wall``), so that what was in no brick is what is left of 1; they are of
-    ``self_ns`` where the wall time of what is shown is not known or where several lanes ran
-    side by side and spent more than it. ``coverage`` is the part of the wall time that the
-    busiest lane spent in bricks, None where no lane is known.
+    Rows and rest add up to ``self_ns``, and so do the categories. Shares are of ``wall_ns`` if
+    ``whole`` is ``wall``; time outside of bricks is then 1 minus their sum. Shares are of
+    ``self_ns`` if the wall time is not known, or if threads side by side spent more than it.
+    ``coverage`` is the part of the wall time that the busiest thread spent in bricks, None if
+    threads are not known. ``lanes`` is the number of threads and tasks.
     """
 
     rows: tuple[BrickRow, ...]
@@ -94,22 +95,23 @@ class BrickTable:
     unended: int = 0
 
 
-def tabulate_runs(passes: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
-    """Return the ``top`` costliest bricks of all ``passes`` together.
+def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
+    """Return the table of all brick runs together, with ``top`` rows.
 
-    Raises ``UndecidedError`` ``E_NO_BRICKS`` where no brick was clocked.
+    Raises:
+        UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
     """
     return tabulate_totals(
-        [each for one in passes for each in one.totals],
-        wall_ns=sum(one.wall_ns for one in passes),
+        [each for run in runs for each in run.totals],
+        wall_ns=sum(run.wall_ns for run in runs),
         top=top,
-        processes=len(passes),
-        sequences=sum(one.sequences for one in passes),
-        tokens=sum(one.tokens for one in passes),
-        coverage=_coverage(passes),
-        lanes=max((len(one.lanes) for one in passes), default=0),
-        syncs=tuple(sorted({one.sync for one in passes})),
-        unended=sum(one.unended for one in passes),
+        processes=len(runs),
+        sequences=sum(run.sequences for run in runs),
+        tokens=sum(run.tokens for run in runs),
+        coverage=_coverage(runs),
+        lanes=max((len(run.lanes) for run in runs), default=0),
+        syncs=tuple(sorted({run.sync for run in runs})),
+        unended=sum(run.unended for run in runs),
     )
 
 
@@ -126,9 +128,10 @@ def tabulate_totals(
     syncs: tuple[Sync, ...] = (),
     unended: int = 0,
 ) -> BrickTable:
-    """Return the table of any ``totals``; ``wall_ns`` and ``tokens`` are 0 where not known.
+    """Return the table of any ``totals``; pass 0 as ``wall_ns`` or ``tokens`` if not known.
 
-    Raises as ``table_of`` does.
+    Raises:
+        UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
     """
     found: dict[tuple[str, Category], list[BrickTotals]] = {}
     for each in totals:
@@ -138,7 +141,7 @@ def tabulate_totals(
     if not self_ns and not any(each.latency_ns for group in found.values() for each in group):
         raise UndecidedError(
             "E_NO_BRICKS",
-            "No brick was clocked.",
+            "No brick was timed.",
             "Mark the engine's parts (with brick(...):), and check that it runs them.",
         )
     whole: Literal["wall", "self"] = "wall" if wall_ns >= self_ns else "self"
@@ -180,7 +183,7 @@ def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
     least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
 
     def quantile(part: float) -> int | None:
-        # A bucket's middle may lie beyond the calls that are in it.
+        # The middle of a bucket may lie outside of the calls in it.
         return min(max(compute_quantile_ns(durations, part), least_ns), most_ns) if single else None
 
     return BrickRow(
@@ -210,10 +213,10 @@ def _group(name: str, rows: Sequence[BrickRow], whole_ns: int) -> BrickGroup:
     return BrickGroup(name, len(rows), calls, self_ns, self_ns / whole_ns)
 
 
-def _coverage(passes: Sequence[BrickRun]) -> float | None:
-    wall_ns = sum(one.wall_ns for one in passes)
-    return sum(one.coverage * one.wall_ns for one in passes) / wall_ns if wall_ns else None
+def _coverage(runs: Sequence[BrickRun]) -> float | None:
+    wall_ns = sum(run.wall_ns for run in runs)
+    return sum(run.coverage * run.wall_ns for run in runs) / wall_ns if wall_ns else None
 
 
 def _weakest(found: Iterable[Provenance]) -> Provenance:
-    return max(found, key=_STRENGTH.index)
+    return max(found, key=_BY_STRENGTH.index)

@@ -27,7 +27,6 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.json_old import Refused, loads_strict
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.graph.graph import fnv1a
 from pytest_flamegate.profile.profilers import perf as profilers_perf
 from pytest_flamegate.profile.profilers import trial
 
@@ -131,6 +130,14 @@ _BYTES = {
 DTYPES = {name: size for size, names in _BYTES.items() for name in names.split()}
 """The types of values that can be digested, with the bytes of each."""
 TRUENO_VALUES = 64
+
+
+def fnv1a(data: bytes) -> int:
+    """Return the FNV-1a hash of ``data``, 64 bits."""
+    found = 0xCBF29CE484222325
+    for byte in data:
+        found = ((found ^ byte) * 0x100000001B3) & (1 << 64) - 1
+    return found
 
 
 class Tensor(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import text
 from pytest_flamegate.graph.critical_path import sum_path_by_name
-from pytest_flamegate.graph.text import draw_tree, escape_name, format_microseconds
+from pytest_flamegate.graph.text import draw_tree, escape_label, format_microseconds
 from pytest_flamegate.report import html
 from pytest_flamegate.report import text as report_text
 from pytest_flamegate.report.flame_html import named
@@ -386,7 +386,7 @@ def path_lines(graph: ExecutionGraph, path: CriticalPath) -> list[str]:
     if not spent:
         return [head]
     rows = [
-        (format_microseconds(self_ns), report_text.share(share), escape_name(name))
+        (format_microseconds(self_ns), report_text.share(share), escape_label(name))
         for name, self_ns, share in spent[:_LONGEST]
     ]
     left = len(spent) - len(rows)

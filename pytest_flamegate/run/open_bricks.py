@@ -16,8 +16,8 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain
 from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.document import from_document, is_document
-from pytest_flamegate.graph.graph import build_graph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.formats.registry import read_file, unpack

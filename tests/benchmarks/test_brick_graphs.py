@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from benchmarks.brick_graphs import calls, table
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import build_graph
 
 
 def test_the_calls_are_a_decoder_s() -> None:

@@ -12,7 +12,7 @@ from pytest_flamegate.child.embedded import MODEL_PATH, kernels
 from pytest_flamegate.child.embedded.serving import load_engine
 from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.profile.model import Frame
-from tests.bricks.factory import brick
+from tests.bricks.factory import make_totals
 
 pytestmark = pytest.mark.measures
 
@@ -32,17 +32,17 @@ def test_each_brick_of_the_engine_is_of_one_function() -> None:
 def test_bricks_of_one_function_are_summed_and_blocks_left_out() -> None:
     found = of_bricks(
         [
-            brick("QkvProjection", [30]),
-            brick("DownProjection", [30]),
-            brick("RmsNorm", [40]),
-            brick("AttentionBlock", [900]),
+            make_totals("QkvProjection", [30]),
+            make_totals("DownProjection", [30]),
+            make_totals("RmsNorm", [40]),
+            make_totals("AttentionBlock", [900]),
         ]
     )
     assert (found["ternary_gemv"], found["rms_norm"], found["embed"]) == (0.6, 0.4, 0.0)
     with pytest.raises(ValueError, match="no function: Other"):
-        of_bricks([brick("Other", [1])])
+        of_bricks([make_totals("Other", [1])])
     with pytest.raises(ValueError, match="no time"):
-        of_bricks([brick("FeedForward", [1])])
+        of_bricks([make_totals("FeedForward", [1])])
 
 
 def test_a_sample_belongs_to_the_innermost_function_of_the_engine() -> None:

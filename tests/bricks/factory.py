@@ -1,4 +1,4 @@
-"""Bricks made by hand: what a clocked process would have handed back."""
+"""Records of bricks as a brick run returns them, made by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Phase
 
 
-def brick(
+def make_totals(
     name: str,
     calls_ns: Sequence[int],
     *,
@@ -29,7 +29,7 @@ def brick(
     elements: int = 0,
     bytes: int = 0,  # noqa: A002 - the field's name
 ) -> BrickTotals:
-    """The totals of calls that took so long, with nothing within them."""
+    """Return the totals of calls with these durations and no bricks within them."""
     return BrickTotals(
         name=name,
         category=find_category(name),
@@ -48,15 +48,15 @@ def brick(
     )
 
 
-def passed(
+def make_run(
     *totals: BrickTotals,
     wall_ns: int = 10_000,
     tokens: int = 1,
     decode_tokens: int = 0,
     pid: int = 7,
 ) -> BrickRun:
-    """One process whose only lane ran these."""
-    lane = ThreadTotals(
+    """Return a brick run whose only thread ran these."""
+    thread = ThreadTotals(
         "main", sum(each.self_ns for each in totals), sum(each.calls for each in totals)
     )
     return BrickRun(
@@ -68,5 +68,5 @@ def passed(
         wall_ns=wall_ns,
         sync="none",
         totals=totals,
-        lanes=(lane,),
+        lanes=(thread,),
     )

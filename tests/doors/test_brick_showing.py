@@ -16,7 +16,7 @@ from pytest_flamegate.core.json import to_plain
 from pytest_flamegate.graph.roofline import Bandwidth
 from pytest_flamegate.run import bricks
 from pytest_flamegate.run.bricks import bricks_in, bricks_of
-from tests.bricks.factory import brick, passed
+from tests.bricks.factory import make_run, make_totals
 from tests.doors.project import QUICK
 from tests.report import factory
 
@@ -50,7 +50,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evidence() -> Evidence:
-    one = passed(brick("RmsNorm", [1_000]), brick("LmHead", [3_000]), wall_ns=5_000)
+    one = make_run(make_totals("RmsNorm", [1_000]), make_totals("LmHead", [3_000]), wall_ns=5_000)
     return replace(factory.evidence(), bricks=(one,))
 
 
@@ -95,7 +95,7 @@ def test_without_calls_the_table_stands_and_the_tree_is_missed(
 
 
 def test_an_empty_pass_is_a_warning_and_no_table() -> None:
-    shown, (warning,) = bricks_of(replace(factory.evidence(), bricks=(passed(),)), None)
+    shown, (warning,) = bricks_of(replace(factory.evidence(), bricks=(make_run(),)), None)
     assert shown is None
     assert "E_NO_BRICKS" in warning
 

@@ -15,7 +15,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.core import json_old
 from pytest_flamegate.core.json_old import to_plain
 from pytest_flamegate.run.open_bricks import open_graph
-from tests.bricks.graphs import call
+from tests.graph.graphs import call
 
 Told = pytest.CaptureFixture[str]
 _KERNEL = "batched_gemv <<<32,256,1>>> smem=4096B"

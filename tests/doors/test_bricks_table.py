@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from pytest_flamegate.cli import main
-from tests.bricks.traces import made
+from tests.graph.traces import made
 from tests.receipt.forgeries.bricks import clock
 from tests.receipt.forgeries.draft import load
 

@@ -22,7 +22,7 @@ from pytest_flamegate.profile.profilers.perf import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
 from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
 from pytest_flamegate.receipt.imports import FORMATS, format_of
-from tests.bricks.parsers import BRICK_PARSERS
+from tests.graph.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 from tests.profile.profiles import DATA
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pytest_flamegate.graph.table import tabulate_runs
 from pytest_flamegate.report.bricks import BricksShown
-from tests.bricks.factory import brick, passed
+from tests.bricks.factory import make_run, make_totals
 
 TREE = (
     "Layer 0",
@@ -19,11 +19,13 @@ TREE = (
 def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> BricksShown:
     """Three processes, 94 % in bricks; ``name`` is the costliest, ``text`` every sentence."""
     passes = [
-        passed(
-            replace(brick("QkvProjection", [190_000, 210_000], layer=0, elements=4096), name=name),
-            brick("DownProjection", [110_000, 130_000], layer=0),
-            brick("RmsNorm", [9_000] * 10, layer=0),
-            brick("LmHead", [210_000]),
+        make_run(
+            replace(
+                make_totals("QkvProjection", [190_000, 210_000], layer=0, elements=4096), name=name
+            ),
+            make_totals("DownProjection", [110_000, 130_000], layer=0),
+            make_totals("RmsNorm", [9_000] * 10, layer=0),
+            make_totals("LmHead", [210_000]),
             wall_ns=1_000_000,
             tokens=2,
             pid=pid,

@@ -26,7 +26,7 @@ from pytest_flamegate.report.markdown import flamegraph_markdown
 from pytest_flamegate.report.run_page import run_page
 from pytest_flamegate.report.terminal import Outcome
 from pytest_flamegate.report.text import cells
-from tests.bricks.factory import brick, passed
+from tests.bricks.factory import make_run, make_totals
 from tests.report import factory, verdicts
 from tests.report.bricks import TREE, shown
 from tests.report.test_hostile import EVIL, TAGS, evil_names
@@ -104,9 +104,9 @@ def test_a_page_cuts_the_tree_later() -> None:
 
 
 def test_nested_bricks_say_what_a_share_is_of() -> None:
-    outer = replace(brick("Block", [90]), self_ns=20)
+    outer = replace(make_totals("Block", [90]), self_ns=20)
     told = "shares are of own time, without the bricks within"
-    assert told in provenance(tabulate_totals([outer, brick("RmsNorm", [70])], wall_ns=100))
+    assert told in provenance(tabulate_totals([outer, make_totals("RmsNorm", [70])], wall_ns=100))
     assert told not in provenance(shown().table)
 
 
@@ -135,7 +135,7 @@ def test_colour_only_where_it_is_asked_for() -> None:
 
 def test_side_by_side_lanes_are_told() -> None:
     lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
-    one = replace(passed(brick("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
+    one = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
     lines = bricks_lines("decode", BricksShown(tabulate_runs([one])), width=200)
     assert lines[2].endswith("% of bricks")
     assert "2 threads or tasks side by side" in lines[-1]
@@ -143,8 +143,10 @@ def test_side_by_side_lanes_are_told() -> None:
 
 
 def test_latency_is_no_time() -> None:
-    waited = replace(brick("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700_000, durations={})
-    table = tabulate_totals([waited, brick("RmsNorm", [5])], wall_ns=10)
+    waited = replace(
+        make_totals("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700_000, durations={}
+    )
+    table = tabulate_totals([waited, make_totals("RmsNorm", [5])], wall_ns=10)
     told = "LmHead: 700 µs from enqueue to sync, of work that overlapped: no time spent"
     assert told in bricks_lines("decode", BricksShown(table), width=200)
 
@@ -157,12 +159,14 @@ def test_latency_is_no_time() -> None:
     ],
 )
 def test_what_limits_the_figures_is_told(change: dict[str, object], words_of_it: str) -> None:
-    one = replace(passed(brick("RmsNorm", [9])), **change)  # type: ignore[arg-type]
+    one = replace(make_run(make_totals("RmsNorm", [9])), **change)  # type: ignore[arg-type]
     assert words_of_it in provenance(tabulate_runs([one]))
 
 
 def test_what_was_ingested_is_called_so() -> None:
-    table = tabulate_totals([replace(brick("RmsNorm", [9]), provenance="ingested")], wall_ns=0)
+    table = tabulate_totals(
+        [replace(make_totals("RmsNorm", [9]), provenance="ingested")], wall_ns=0
+    )
     assert provenance(table) == ["the engine's own word, ingested and never gated"]
 
 

@@ -10,12 +10,13 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static, Tree
 
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, build_graph
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph
 from pytest_flamegate.report import graph_viewer
 from pytest_flamegate.report.bricks import graph_text
 from pytest_flamegate.report.graph_viewer import Viewer
-from tests.bricks.graphs import attention, in_a_row
+from tests.graph.graphs import calls_in_a_row, every_kind
 
 
 def driven(graph: ExecutionGraph, steps: Callable[[Pilot[None], Viewer], Awaitable[None]]) -> None:
@@ -40,23 +41,23 @@ def told(app: Viewer) -> str:
 
 def test_a_node_opens_and_tells_of_itself() -> None:
     async def steps(pilot: Pilot[None], app: Viewer) -> None:
-        assert lines(app) == ["step  240.0µs engine.py:7"]
+        assert lines(app) == ["Step  240.0µs"]
         assert "critical path 239.0µs, 99.6 %" in str(app.query_one("#path", Static).render())
         await pilot.press("down", "space")
         await pilot.pause()
-        assert lines(app)[1:] == ["Layer 0", "prefetch  239.0µs", "Sampling  10.0µs"]
+        assert lines(app)[1:] == ["Layer 0", "Prefetch  239.0µs", "Sampling  10.0µs"]
         await pilot.press("end")
         await pilot.pause()
         assert told(app) == "Sampling  10.0µs  self 10.0µs  slack 9.0µs"
         await pilot.press("c")
         await pilot.pause()
-        assert told(app).startswith("step")
+        assert told(app).startswith("Step")
         await pilot.press("c")
         await pilot.pause()
-        assert told(app) == "prefetch  239.0µs  self 239.0µs  on the critical path"
+        assert told(app) == "Prefetch  239.0µs  self 239.0µs  on the critical path"
         await pilot.press("q")
 
-    driven(attention(), steps)
+    driven(every_kind(), steps)
 
 
 def test_of_many_nodes_more_come_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_of_many_nodes_more_come_when_they_are_asked_for(monkeypatch: pytest.Mon
         await pilot.pause()
         assert lines(app)[5:] == ["Brick4  0.1µs"]
 
-    driven(build_graph(in_a_row([100] * 5)), steps)
+    driven(build_graph(calls_in_a_row([100] * 5)), steps)
 
 
 def test_a_name_is_no_markup() -> None:
@@ -88,7 +89,7 @@ def test_a_name_is_no_markup() -> None:
 
 
 def test_the_text_has_the_tree_and_what_the_path_is_spent_in() -> None:
-    graph = build_graph(in_a_row([50_000, 200_000, 100_000]))
+    graph = build_graph(calls_in_a_row([50_000, 200_000, 100_000]))
     assert graph_text(graph, find_critical_path(graph)).splitlines()[5:] == [
         "critical path 350.0µs, 100.0 % of the wall time of 350.0µs; most of it in:",
         "  200.0µs   57.1 %   Brick1",
@@ -98,11 +99,11 @@ def test_the_text_has_the_tree_and_what_the_path_is_spent_in() -> None:
 
 
 def test_many_names_are_told_in_short() -> None:
-    graph = build_graph(in_a_row([1000] * 12))
+    graph = build_graph(calls_in_a_row([1000] * 12))
     assert graph_text(graph, find_critical_path(graph)).endswith("\n  and 2 other names")
 
 
 def test_a_path_of_no_time_is_told_as_such() -> None:
-    graph = build_graph(in_a_row([0]))
+    graph = build_graph(calls_in_a_row([0]))
     shown = graph_text(graph, find_critical_path(graph)).splitlines()[-1]
     assert shown == "critical path 0.0µs, 0.0 % of the wall time of 0.0µs"

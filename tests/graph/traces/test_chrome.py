@@ -9,8 +9,8 @@ import pytest
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.graph import traces
 from pytest_flamegate.graph.traces import read_trace
-from tests.bricks.traces import made
-from tests.bricks.traces.made import chrome, event, named, torch
+from tests.graph.traces import made
+from tests.graph.traces.made import chrome, event, named, torch
 from tests.profile.test_traces import SELF_US
 
 LAUNCH = {"correlation": 7}

@@ -1,4 +1,4 @@
-"""The critical path and slack, against sums and against every path there is."""
+"""The critical path and slack, against sums and against every path that there is."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
-from pytest_flamegate.graph.graph import (
-    AsyncTask,
-    Brick,
-    ExecutionGraph,
-    Function,
-    Kernel,
-    Layer,
-    Transfer,
-    build_graph,
-)
-from tests.bricks.graphs import attention, call, in_a_row, recorded
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, Transfer
+from tests.graph.graphs import call, calls_in_a_row, every_kind, recorded
 
 Edges = list[tuple[int, int, Any]]
 
@@ -37,13 +29,13 @@ def graph_with(nodes: list[Any], edges: Edges) -> ExecutionGraph:
 
 
 def test_siblings_in_sequence_add_up() -> None:
-    path = find_critical_path(build_graph(in_a_row([50, 200, 100])))
+    path = find_critical_path(build_graph(calls_in_a_row([50, 200, 100])))
     assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
     assert path.steps == ((1, 50), (2, 200), (3, 100))
     assert path.slack_ns == (0, 0, 0, 0)
 
 
-def test_siblings_beside_each_other_do_not() -> None:
+def test_siblings_side_by_side_do_not_add_up() -> None:
     nodes = [Layer(0), *(Brick(f"b{took}", 0, took, lane=took) for took in (50, 200, 100))]
     path = find_critical_path(graph_with(nodes, [(0, each, "Contains") for each in (1, 2, 3)]))
     assert (path.length_ns, path.steps) == (200, ((2, 200),))
@@ -51,39 +43,39 @@ def test_siblings_beside_each_other_do_not() -> None:
 
 
 @pytest.mark.parametrize("kernel", [Kernel("k", start_ns=20, end_ns=80), Kernel("k")])
-def test_a_nested_kernel_is_not_counted_twice(kernel: Kernel) -> None:
+def test_nested_kernel_is_not_counted_twice(kernel: Kernel) -> None:
     path = find_critical_path(graph_with([Brick("b", 0, 100), kernel], [(0, 1, "Launches")]))
     assert path.length_ns == 100
     assert sum(path.self_ns) == 100
     assert path.slack_ns == (0, 0)
 
 
-def test_a_kernel_that_outlives_its_brick_waits_only_for_its_launch() -> None:
+def test_kernel_that_outlives_its_brick_waits_only_for_its_launch() -> None:
     nodes = [Brick("b", 0, 30), Kernel("k", start_ns=10, end_ns=100), Brick("next", 30, 60)]
     path = find_critical_path(graph_with(nodes, [(0, 1, "Launches"), (0, 2, "Sequence")]))
     assert path.steps == ((0, 10), (1, 90))
     assert path.slack_ns == (0, 0, 40)
 
 
-def test_the_time_before_between_and_after_what_runs_within_is_ones_own() -> None:
+def test_self_time_is_before_between_and_after_nested_calls() -> None:
     calls = [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)]
     path = find_critical_path(build_graph(calls))
     assert path.steps == ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10))
     assert path.self_ns == (30, 20, 50)
 
 
-def test_calls_that_take_no_time_are_no_circle() -> None:
+def test_calls_without_duration_are_no_cycle() -> None:
     nodes = [Brick("outer", 0, 10), *(Brick(name, 5, 5) for name in "abc")]
     edges: Edges = [(0, 3, "Calls"), (0, 1, "Calls"), (0, 2, "Calls")]
     edges += [(1, 2, "Sequence"), (2, 3, "Sequence")]
     assert find_critical_path(graph_with(nodes, edges)).length_ns == 10
 
 
-def test_every_kind_of_edge_orders() -> None:
-    path = find_critical_path(attention())
+def test_every_kind_of_edge_is_waited_for() -> None:
+    path = find_critical_path(every_kind())
     assert path.steps == ((5, 239_000),)
     assert path.wall_ns == 240_000
-    # The other way is the brick, its kernel's copy and then the sampling: 200 + 20 + 10 µs.
+    # The other chain is the brick, its kernel's copy and then the sampling: 200 + 20 + 10 µs.
     assert path.slack_ns == (9_000, 9_000, 9_000, 9_000, 0, 0, 9_000)
 
 
@@ -96,19 +88,19 @@ def test_every_kind_of_edge_orders() -> None:
         ("Calls", [Brick("outer", 5, 9), Brick("late", 4, 6)], (0, 1)),
     ],
 )
-def test_times_that_contradict_an_edge_are_refused(kind: Any, nodes: Any, edge: Any) -> None:
-    with pytest.raises(UndecidedError, match="'late'") as refused:
+def test_times_that_contradict_an_edge_raise(kind: Any, nodes: Any, edge: Any) -> None:
+    with pytest.raises(UndecidedError, match="'late'") as error:
         find_critical_path(graph_with(nodes, [(*edge, kind)]))
-    assert refused.value.code == "E_GRAPH_ORDER"
+    assert error.value.code == "E_GRAPH_ORDER"
 
 
-def test_a_chain_longer_than_the_whole_is_refused() -> None:
-    """What has no time of its own cannot be held against the times of what it waits for."""
+def test_chain_longer_than_the_wall_time_raises() -> None:
+    """An edge of a node without times cannot be checked against times."""
     nodes = [Brick("b", 0, 10), Kernel("k"), Transfer("H2D", 1, 5, 30), Brick("next", 10, 20)]
     edges: Edges = [(0, 1, "Launches"), (1, 2, "DependsOn"), (0, 3, "Sequence")]
-    with pytest.raises(UndecidedError, match="35 ns, and all together took 30 ns") as refused:
+    with pytest.raises(UndecidedError, match="35 ns, but all nodes together took 30 ns") as error:
         find_critical_path(graph_with(nodes, edges))
-    assert refused.value.code == "E_GRAPH_ORDER"
+    assert error.value.code == "E_GRAPH_ORDER"
 
 
 @pytest.mark.parametrize(
@@ -119,25 +111,25 @@ def test_a_chain_longer_than_the_whole_is_refused() -> None:
         ([(0, 1, "Calls"), (1, 0, "DependsOn")], {"'a'", "'b'"}),
     ],
 )
-def test_a_circle_is_refused_by_name(edges: Edges, named: set[str]) -> None:
+def test_cycle_raises_with_its_names(edges: Edges, named: set[str]) -> None:
     graph = graph_with([Brick(name, 4, 4) for name in "abc"], [*edges])
-    with pytest.raises(UndecidedError) as refused:
+    with pytest.raises(UndecidedError) as error:
         find_critical_path(graph)
-    assert refused.value.code == "E_GRAPH_CYCLE"
-    told = refused.value.problem.rstrip(".").partition(": ")[2].split(" → ")
+    assert error.value.code == "E_GRAPH_CYCLE"
+    told = error.value.problem.rstrip(".").partition(": ")[2].split(" → ")
     assert {*told} == named
     assert told[0] == told[-1]
 
 
 @pytest.mark.parametrize("nodes", [[], [Layer(0), Kernel("k")]])
-def test_without_times_there_is_no_path(nodes: list[Any]) -> None:
-    with pytest.raises(UndecidedError) as refused:
+def test_graph_without_times_raises(nodes: list[Any]) -> None:
+    with pytest.raises(UndecidedError) as error:
         find_critical_path(graph_with(nodes, []))
-    assert refused.value.code == "E_GRAPH_EMPTY"
+    assert error.value.code == "E_GRAPH_EMPTY"
 
 
 @given(recorded())
-def test_in_one_lane_the_path_is_all_own_time(calls: list[BrickCall]) -> None:
+def test_path_of_one_thread_is_all_its_self_time(calls: list[BrickCall]) -> None:
     graph = build_graph(calls)
     path = find_critical_path(graph)
     assert path.length_ns == sum(each.self_ns for each in calls) <= path.wall_ns
@@ -148,10 +140,10 @@ def test_in_one_lane_the_path_is_all_own_time(calls: list[BrickCall]) -> None:
 
 
 @given(recorded(lanes=3))
-def test_of_lanes_side_by_side_it_is_the_longest(calls: list[BrickCall]) -> None:
+def test_path_of_threads_side_by_side_is_the_longest(calls: list[BrickCall]) -> None:
     path = find_critical_path(build_graph(calls))
-    lanes = [sum(each.self_ns for each in calls if each.lane == lane) for lane in range(3)]
-    assert path.length_ns == max(lanes) <= path.wall_ns
+    threads = [sum(each.self_ns for each in calls if each.lane == lane) for lane in range(3)]
+    assert path.length_ns == max(threads) <= path.wall_ns
 
 
 @st.composite
@@ -163,14 +155,13 @@ def plans(draw: st.DrawFn) -> tuple[list[int], set[tuple[int, int]]]:
 
 
 @given(plans())
-def test_it_is_the_longest_of_all_paths(plan: tuple[list[int], set[tuple[int, int]]]) -> None:
+def test_path_is_the_longest_of_all_chains(plan: tuple[list[int], set[tuple[int, int]]]) -> None:
     durations, waits = plan
     ends: list[int] = []
     for number, took in enumerate(durations):
         ends.append(took + max([ends[a] for a, b in waits if b == number], default=0))
-    makers = [Brick, Function, AsyncTask]
     nodes = [
-        makers[number % 3](f"n{number}", end - took, end)
+        Brick(f"n{number}", end - took, end)
         for number, (took, end) in enumerate(zip(durations, ends, strict=True))
     ]
     edges: Edges = [(b, a, "DependsOn") for a, b in sorted(waits)]
@@ -193,7 +184,7 @@ def every_chain(count: int, waits: set[tuple[int, int]]) -> set[tuple[int, ...]]
     return chains
 
 
-def test_depth_is_no_matter() -> None:
+def test_depth_is_not_limited_by_recursion() -> None:
     depth = 20_000
     calls = [
         call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)

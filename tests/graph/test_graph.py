@@ -1,4 +1,4 @@
-"""The graph's builder: what it takes, and what it refuses by code."""
+"""ExecutionGraph: what can be added to it, and the error for everything else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.graph import graph as graph_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Function, Kernel, Layer, Transfer
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, Transfer
 from pytest_flamegate.graph.text import draw_tree
 
 
@@ -23,7 +23,7 @@ def graph_with(*nodes: Any) -> ExecutionGraph:
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        ("RmsNorm", "no node but str"),
+        ("RmsNorm", "is a str"),
         (Brick(""), "name"),
         (Brick("x" * 1001), "name"),
         (Brick("\ud800"), "name"),
@@ -36,15 +36,14 @@ def graph_with(*nodes: Any) -> ExecutionGraph:
         (Layer(-1), "number"),
         (Kernel("k", (0, 1, 1), (1, 1, 1)), "grid"),
         (Kernel("k", (1, 1, 1), (1, 1)), "block"),  # type: ignore[arg-type]
-        (Kernel("k", source_hash=1 << 64), "source_hash"),
         (Transfer("P2P", 1), "direction"),  # type: ignore[arg-type]
-        (Function("f", line=-1), "line"),
+        (Transfer("H2D", -1), "bytes"),
     ],
 )
-def test_a_malformed_node_is_refused(node: Any, why: str) -> None:
-    with pytest.raises(UsageError, match=why) as refused:
+def test_invalid_node_raises(node: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as error:
         ExecutionGraph().add_node(node)
-    assert refused.value.code == "E_GRAPH_NODE"
+    assert error.value.code == "E_GRAPH_NODE"
 
 
 @pytest.mark.parametrize(
@@ -57,20 +56,20 @@ def test_a_malformed_node_is_refused(node: Any, why: str) -> None:
         ((1, 1, "DependsOn"), "E_GRAPH_EDGE"),
         ((0, 1, "Follows"), "E_GRAPH_EDGE"),
         ((0, 1, "Transfer"), "E_GRAPH_EDGE"),
-        ((0, 2, "Launches"), "E_GRAPH_PARENT"),
+        ((0, 2, "Launches"), "E_GRAPH_EDGE"),
     ],
 )
-def test_an_edge_that_fits_no_nodes_is_refused(edge: Any, code: str) -> None:
+def test_invalid_edge_raises_and_is_not_added(edge: Any, code: str) -> None:
     graph = graph_with(Brick("a"), Brick("b"), Kernel("k"))
     graph.add_edge(1, 2, "Launches")
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as error:
         graph.add_edge(*edge)
-    assert refused.value.code == code
+    assert error.value.code == code
     assert list(graph.edges) == [(1, 2, "Launches")]
 
 
-def test_a_copy_stands_in_what_started_it_and_leads_to_what_uses_it() -> None:
-    graph = graph_with(Kernel("k"), Transfer("D2H", 64), Function("uses"), Function("starts"))
+def test_copy_is_nested_in_its_first_starter() -> None:
+    graph = graph_with(Kernel("k"), Transfer("D2H", 64), Brick("uses"), Brick("starts"))
     graph.add_edge(0, 1, "Transfer")
     graph.add_edge(1, 2, "Transfer")
     graph.add_edge(3, 1, "Transfer")
@@ -78,35 +77,33 @@ def test_a_copy_stands_in_what_started_it_and_leads_to_what_uses_it() -> None:
     assert graph.children[0] == [1]
 
 
-def test_the_graph_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_nodes_and_edges_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_graph, "MAX_NODES", 2)
     monkeypatch.setattr(graph_graph, "MAX_EDGES", 1)
     graph = graph_with(Brick("a"), Brick("b"))
     graph.add_edge(0, 1, "Sequence")
     for add in (lambda: graph.add_node(Brick("c")), lambda: graph.add_edge(1, 0, "Calls")):
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(UsageError) as error:
             add()
-        assert refused.value.code == "E_GRAPH_SIZE"
+        assert error.value.code == "E_GRAPH_SIZE"
     assert graph.parent(0) is None
 
 
 @pytest.mark.parametrize("use", [draw_tree, find_critical_path])
-def test_nodes_that_stand_in_themselves_are_named(use: Any) -> None:
+def test_nodes_nested_in_themselves_are_named(use: Any) -> None:
     graph = graph_with(Brick("root", 0, 1), Brick("a"), Brick("b"), Brick("c"), Brick("beneath"))
     for source, target in ((1, 2), (2, 3), (3, 1), (3, 4)):
         graph.add_edge(source, target, "Calls")
-    with pytest.raises(UndecidedError) as refused:
+    with pytest.raises(UndecidedError) as error:
         use(graph)
-    assert refused.value.code == "E_GRAPH_CYCLE"
-    told = (
-        refused.value.problem.removeprefix("The graph goes in a circle: ").rstrip(".").split(" → ")
-    )
+    assert error.value.code == "E_GRAPH_CYCLE"
+    told = error.value.problem.removeprefix("The graph has a cycle: ").rstrip(".").split(" → ")
     assert told[0] == told[-1]
     assert {*told} == {"'a'", "'b'", "'c'"}
     assert "".join(told).replace("'", "") in ("abca", "bcab", "cabc")
 
 
-def test_a_long_circle_is_told_in_short() -> None:
+def test_long_cycle_is_shortened() -> None:
     graph = graph_with(*(Brick(f"b{each}", 0, 0) for each in range(20)))
     for each in range(20):
         graph.add_edge(each, (each + 1) % 20, "Sequence")

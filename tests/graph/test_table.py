@@ -1,4 +1,4 @@
-"""The table of bricks adds up, refuses to be empty, and hides nothing that it leaves out."""
+"""The table of bricks: its sums, shares and quantiles, and the error for an empty one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import from_plain, to_plain
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from tests.bricks.clocks import FakeClock
-from tests.bricks.factory import brick, passed
+from tests.bricks.factory import make_run, make_totals
 
 
 def near(value: float) -> object:
     return pytest.approx(value, rel=1e-9)
 
 
-def test_layers_phases_and_processes_are_one_row() -> None:
-    one = passed(
-        brick("RmsNorm", [100, 200], layer=0, phase="prefill"),
-        brick("RmsNorm", [300], layer=1, phase="decode", elements=64, bytes=256),
-        brick("LmHead", [1400]),
+def test_layers_phases_and_processes_share_one_row() -> None:
+    one = make_run(
+        make_totals("RmsNorm", [100, 200], layer=0, phase="prefill"),
+        make_totals("RmsNorm", [300], layer=1, phase="decode", elements=64, bytes=256),
+        make_totals("LmHead", [1400]),
         tokens=4,
         wall_ns=2500,
     )
@@ -59,10 +59,10 @@ def test_layers_phases_and_processes_are_one_row() -> None:
     assert table.coverage == near(4000 / 5000)
 
 
-def test_a_brick_within_another_is_not_counted_twice() -> None:
-    """The outer one's total is all of the time; shares are of own time, and leave no more."""
-    outer = replace(brick("Layer", [1000]), self_ns=100)
-    table = tabulate_runs([passed(outer, brick("DownProjection", [900]), wall_ns=1000)])
+def test_nested_brick_is_not_counted_twice() -> None:
+    """The total of the outer brick includes the inner one; shares are of self time."""
+    outer = replace(make_totals("Layer", [1000]), self_ns=100)
+    table = tabulate_runs([make_run(outer, make_totals("DownProjection", [900]), wall_ns=1000)])
     assert [(row.name, row.total_ns, row.self_ns) for row in table.rows] == [
         ("DownProjection", 900, 900),
         ("Layer", 1000, 100),
@@ -70,9 +70,11 @@ def test_a_brick_within_another_is_not_counted_twice() -> None:
     assert sum(row.share for row in table.rows) == near(1.0)
 
 
-def test_the_rest_is_told_and_categories_add_up() -> None:
-    bricks = [brick(name, [10 * n]) for n, name in enumerate(("RmsNorm", "Gate", "Up", "x"), 1)]
-    table = tabulate_runs([passed(*bricks, wall_ns=200)], top=1)
+def test_rest_and_categories_add_up() -> None:
+    bricks = [
+        make_totals(name, [10 * n]) for n, name in enumerate(("RmsNorm", "Gate", "Up", "x"), 1)
+    ]
+    table = tabulate_runs([make_run(*bricks, wall_ns=200)], top=1)
     assert [row.name for row in table.rows] == ["x"]
     assert table.rest is not None
     assert (table.rest.bricks, table.rest.calls, table.rest.self_ns) == (3, 3, 60)
@@ -81,13 +83,13 @@ def test_the_rest_is_told_and_categories_add_up() -> None:
         "Other": 40,
         "Norm": 10,
     }
-    assert tabulate_runs([passed(*bricks, wall_ns=200)], top=4).rest is None
+    assert tabulate_runs([make_run(*bricks, wall_ns=200)], top=4).rest is None
 
 
 @given(
     st.lists(st.tuples(st.sampled_from([*KNOWN_BRICKS, "Mine"]), st.integers(1, 99)), min_size=1)
 )
-def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -> None:
+def test_each_brick_is_in_one_category(calls: list[tuple[str, int]]) -> None:
     clock = FakeClock()
     with BrickProfiler(clock=clock) as profiler:
         for name, ns in calls:
@@ -101,25 +103,25 @@ def test_what_is_clocked_is_in_one_category_each(calls: list[tuple[str, int]]) -
 
 
 @pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
-def test_of_durations_that_there_are_not_no_quantile_is_told(bucket: str) -> None:
-    odd = replace(brick("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
+def test_invalid_buckets_give_no_quantile(bucket: str) -> None:
+    odd = replace(make_totals("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
     (row,) = tabulate_totals([odd], wall_ns=20).rows
     assert (row.total_ns, row.median_ns, row.p95_ns) == (10, None, None)
 
 
-def test_side_by_side_lanes_never_pass_a_hundred_percent() -> None:
-    lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
-    both = replace(passed(brick("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
+def test_shares_of_threads_side_by_side_sum_to_one() -> None:
+    threads = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
+    both = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=threads)
     table = tabulate_runs([both])
     assert (table.whole, table.lanes, table.coverage) == ("self", 2, near(0.9))
     assert sum(row.share for row in table.rows) == near(1.0)
 
 
-def test_own_time_a_token_is_of_all_tokens() -> None:
-    one = passed(
-        brick("RmsNorm", [500], phase="prefill"),
-        brick("RmsNorm", [100] * 3, phase="decode"),
-        brick("LmHead", [100], phase="decode"),
+def test_time_per_token_is_of_all_tokens() -> None:
+    one = make_run(
+        make_totals("RmsNorm", [500], phase="prefill"),
+        make_totals("RmsNorm", [100] * 3, phase="decode"),
+        make_totals("LmHead", [100], phase="decode"),
         tokens=4,
         decode_tokens=3,
         wall_ns=1000,
@@ -132,32 +134,36 @@ def test_own_time_a_token_is_of_all_tokens() -> None:
     ]
 
 
-def test_the_sum_of_unlike_figures_is_worth_the_weakest() -> None:
-    told = brick("RmsNorm", [5])
-    rows = [told, replace(told, layer=1, provenance="ingested"), brick("LmHead", [1])]
+def test_sum_has_the_weakest_provenance() -> None:
+    measured = make_totals("RmsNorm", [5])
+    rows = [measured, replace(measured, layer=1, provenance="ingested"), make_totals("LmHead", [1])]
     table = tabulate_totals(rows, wall_ns=100)
     assert [row.provenance for row in table.rows] == ["ingested", "measured_wall"]
     assert table.provenance == "ingested"
 
 
-def test_calls_that_are_known_as_a_sum_have_no_quantiles() -> None:
-    (row,) = tabulate_totals([replace(brick("LmHead", [1, 3]), durations={})], wall_ns=10).rows
+def test_calls_known_as_a_sum_have_no_quantiles() -> None:
+    (row,) = tabulate_totals(
+        [replace(make_totals("LmHead", [1, 3]), durations={})], wall_ns=10
+    ).rows
     assert (row.median_ns, row.p95_ns, row.avg_ns) == (None, None, 2.0)
     assert (row.per_token_ns, row.calls_per_token) == (None, None)
 
 
-def test_no_quantile_lies_beyond_the_calls() -> None:
-    (row,) = tabulate_totals([brick("LmHead", [1_000_000])], wall_ns=10**7).rows
+def test_quantiles_lie_within_the_calls() -> None:
+    (row,) = tabulate_totals([make_totals("LmHead", [1_000_000])], wall_ns=10**7).rows
     assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
 
 
-def test_one_name_in_two_categories_is_two_rows() -> None:
-    rows = [brick("Gate", [5]), replace(brick("Gate", [3]), category="Other")]
+def test_name_in_two_categories_has_two_rows() -> None:
+    rows = [make_totals("Gate", [5]), replace(make_totals("Gate", [3]), category="Other")]
     assert [row.category for row in tabulate_totals(rows, wall_ns=10).rows] == ["FFN", "Other"]
 
 
-def test_latency_from_enqueue_to_sync_is_no_time() -> None:
-    waited = replace(brick("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700, durations={})
+def test_latency_has_no_share() -> None:
+    waited = replace(
+        make_totals("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700, durations={}
+    )
     (row,) = tabulate_totals([waited], wall_ns=1000).rows
     assert (row.self_ns, row.share, row.latency_ns) == (0, 0.0, 700)
 
@@ -166,20 +172,22 @@ def test_latency_from_enqueue_to_sync_is_no_time() -> None:
     "passes",
     [
         [],
-        [passed()],
-        [passed(replace(brick("RmsNorm", [1]), calls=0))],
-        [passed(brick("RmsNorm", [0, 0]))],
+        [make_run()],
+        [make_run(replace(make_totals("RmsNorm", [1]), calls=0))],
+        [make_run(make_totals("RmsNorm", [0, 0]))],
     ],
     ids=["no process", "no brick", "no call", "no time"],
 )
-def test_an_empty_run_is_refused(passes: list[BrickRun]) -> None:
+def test_empty_table_raises(passes: list[BrickRun]) -> None:
     with pytest.raises(UndecidedError) as raised:
         tabulate_runs(passes)
     assert raised.value.code == "E_NO_BRICKS"
 
 
-def test_it_travels_as_data() -> None:
-    table = tabulate_runs([passed(brick("RmsNorm", [9]), brick("LmHead", [3]))], top=1)
+def test_table_survives_encoding() -> None:
+    table = tabulate_runs(
+        [make_run(make_totals("RmsNorm", [9]), make_totals("LmHead", [3]))], top=1
+    )
     assert from_plain(BrickTable, json.loads(json.dumps(to_plain(table)))) == table
 
 
@@ -188,7 +196,7 @@ CALLS = st.lists(st.tuples(NAMES, st.integers(1, 10**7)), min_size=1, max_size=4
 
 
 @given(calls=CALLS, idle_ns=st.integers(0, 10**8), top=st.integers(1, 8))
-def test_sums(calls: list[tuple[str, int]], idle_ns: int, top: int) -> None:
+def test_table_sums_to_the_whole(calls: list[tuple[str, int]], idle_ns: int, top: int) -> None:
     totals = [
         BrickTotals(
             name=name,

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import Kernel, Transfer, build_graph
+from pytest_flamegate.graph.graph import Kernel, Transfer
 from pytest_flamegate.graph.traces import read_trace
 from pytest_flamegate.run.open_bricks import open_graph
-from tests.bricks.traces import made
-from tests.bricks.traces.made import event, torch
-from tests.bricks.traces.test_chrome import KERNEL, LAUNCH, on_gpu
+from tests.graph.traces import made
+from tests.graph.traces.made import event, torch
+from tests.graph.traces.test_chrome import KERNEL, LAUNCH, on_gpu
 
 REAL = [made.TORCH, made.TORCH_STACKS, made.ONNX, made.ONNX_PARALLEL, made.VIZTRACER]
 

@@ -1,4 +1,4 @@
-"""From recorded calls to the graph."""
+"""The graph of recorded calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from hypothesis import given
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer, build_graph, parse_kernel
-from tests.bricks.graphs import call, recorded
+from pytest_flamegate.graph.calls import build_graph, parse_kernel
+from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer
+from tests.graph.graphs import call, recorded
 
 
 def test_layer_brick_kernel_and_copy() -> None:
@@ -41,7 +42,7 @@ def test_layer_brick_kernel_and_copy() -> None:
     ]
 
 
-def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> None:
+def test_layer_spans_its_calls_and_is_nested_in_their_caller() -> None:
     graph = build_graph(
         [
             call("Forward", 0, 100),
@@ -55,8 +56,7 @@ def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> Non
     assert kinds.count(("Layer", 10, 70)) == 1
     assert sum(kind == "Layer" for kind, *_ in kinds) == 1
     names = {number: getattr(node, "name", "Layer") for number, node in enumerate(graph.nodes)}
-    told = {(names[a], names[b], kind) for a, b, kind in graph.edges}
-    assert told == {
+    assert {(names[a], names[b], kind) for a, b, kind in graph.edges} == {
         ("Forward", "Layer", "Contains"),
         ("Layer", "Attention", "Contains"),
         ("Layer", "RmsNorm", "Contains"),
@@ -67,7 +67,7 @@ def test_a_layer_spans_its_first_and_last_call_and_stands_in_its_caller() -> Non
     }
 
 
-def test_lanes_are_not_in_sequence_and_no_call_follows_one_that_still_ran() -> None:
+def test_only_calls_of_one_thread_that_do_not_overlap_are_in_sequence() -> None:
     graph = build_graph(
         [call("a", 0, 10), call("b", 5, 20, lane=1), call("c", 12, 30), call("d", 15, 16)]
     )
@@ -84,7 +84,7 @@ def test_lanes_are_not_in_sequence_and_no_call_follows_one_that_still_ran() -> N
         ("<<<1,1,1>>>", Kernel("<<<1,1,1>>>")),
     ],
 )
-def test_a_kernel_is_read_from_what_a_brick_says(text: str, kernel: Kernel) -> None:
+def test_kernel_and_launch_are_parsed(text: str, kernel: Kernel) -> None:
     assert parse_kernel(text) == kernel
 
 
@@ -98,14 +98,14 @@ def test_a_kernel_is_read_from_what_a_brick_says(text: str, kernel: Kernel) -> N
         ([call("a", 0, 1), call("b", 0, 1, parent=2), call("c", 0, 1, parent=1)], "E_BRICK_CALLS"),
     ],
 )
-def test_calls_that_cannot_be_are_refused(calls: list[BrickCall], code: str) -> None:
-    with pytest.raises(UndecidedError) as refused:
+def test_contradicting_calls_raise(calls: list[BrickCall], code: str) -> None:
+    with pytest.raises(UndecidedError) as error:
         build_graph(calls)
-    assert refused.value.code == code
+    assert error.value.code == code
 
 
 @given(recorded(lanes=3))
-def test_every_call_is_one_node_and_stands_where_it_ran(calls: list[BrickCall]) -> None:
+def test_each_call_is_one_node_nested_where_it_ran(calls: list[BrickCall]) -> None:
     graph = build_graph(calls)
     found = sorted(
         (getattr(node, "name", "D2H"), node.start_ns, node.end_ns)
@@ -128,7 +128,7 @@ def test_every_call_is_one_node_and_stands_where_it_ran(calls: list[BrickCall]) 
             assert outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
 
 
-def test_calls_as_deep_as_no_recursion_goes_are_built() -> None:
+def test_depth_is_not_limited_by_recursion() -> None:
     depth = 20_000
     calls = [
         call("Deep", each, 3 * depth - each, parent=each - 1 if each else None)
@@ -137,8 +137,8 @@ def test_calls_as_deep_as_no_recursion_goes_are_built() -> None:
     assert len(build_graph(calls).edges) == depth - 1
 
 
-def test_a_launch_is_looked_for_once_however_long_the_name_is() -> None:
-    """A pattern that tried each of these spaces would take hours."""
+def test_parsing_a_long_name_takes_linear_time() -> None:
+    """A pattern for the whole text would try each of these spaces, for hours."""
     spaces = " " * 1_000_000
     assert parse_kernel(f"{spaces}x").grid is None
     assert parse_kernel(f"k{spaces}<<<1,2,3>>>").name == "k"

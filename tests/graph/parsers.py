@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest_flamegate.graph.tensors import read_digests
 from pytest_flamegate.graph.traces import read_trace
-from tests.bricks.test_digests import FILE as DIGESTS
-from tests.bricks.traces import made
+from tests.graph.test_digests import FILE as DIGESTS
+from tests.graph.traces import made
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 
 _GPU = (

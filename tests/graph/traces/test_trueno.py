@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.graph.traces import read_trace
-from tests.bricks.traces import made
-from tests.bricks.traces.made import brick, named, trueno
+from tests.graph.traces import made
+from tests.graph.traces.made import brick, named, trueno
 
 
 def test_sums_are_read_and_known_names_found() -> None:

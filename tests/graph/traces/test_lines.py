@@ -6,8 +6,8 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.graph.traces import read_trace
-from tests.bricks.traces import made
-from tests.bricks.traces.made import named
+from tests.graph.traces import made
+from tests.graph.traces.made import named
 
 
 def test_phases_are_bricks_with_the_median_of_all_lines() -> None:

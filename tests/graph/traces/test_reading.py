@@ -13,7 +13,7 @@ from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.graph import traces
 from pytest_flamegate.graph.traces import IngestedTrace, read_trace
-from tests.bricks.traces import made
+from tests.graph.traces import made
 
 FILES = {
     "torch": (made.TORCH, "torch.profiler"),

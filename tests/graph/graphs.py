@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.graph.graph import (
-    AsyncTask,
     Brick,
     ExecutionGraph,
-    Function,
     Kernel,
     Layer,
     Transfer,
@@ -47,15 +45,15 @@ def call(
     )
 
 
-def attention() -> ExecutionGraph:
-    """Every kind of node and of edge, with times."""
+def every_kind() -> ExecutionGraph:
+    """Return a graph with every kind of node and of edge, with times."""
     graph = ExecutionGraph()
     layer = graph.add_node(Layer(0, 0, 230_000))
     brick = graph.add_node(Brick("QkvProjection", 0, 200_000, 4096))
     kernel = graph.add_node(Kernel("batched_gemv", (32, 1, 1), (256, 1, 1), 4096))
     copy = graph.add_node(Transfer("D2H", 512, 210_000, 230_000))
-    outer = graph.add_node(Function("step", 0, 240_000, "engine.py", 7))
-    task = graph.add_node(AsyncTask("prefetch", 1_000, 240_000))
+    outer = graph.add_node(Brick("Step", 0, 240_000))
+    task = graph.add_node(Brick("Prefetch", 1_000, 240_000, lane=1))
     after = graph.add_node(Brick("Sampling", 230_000, 240_000))
     graph.add_edge(outer, layer, "Contains")
     graph.add_edge(layer, brick, "Contains")
@@ -70,7 +68,7 @@ def attention() -> ExecutionGraph:
 
 @st.composite
 def recorded(draw: st.DrawFn, lanes: int = 1) -> list[BrickCall]:
-    """Calls as engines make them: in each lane one after the other, some within others."""
+    """Calls as engines make them: in each thread one after the other, some within others."""
     found: list[BrickCall] = []
     for lane in range(lanes):
         now = draw(st.integers(0, 50))
@@ -92,7 +90,7 @@ def recorded(draw: st.DrawFn, lanes: int = 1) -> list[BrickCall]:
 
 
 def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) -> int:
-    """End the innermost call at ``now``, with its own time."""
+    """End the innermost call at ``now``, with its self time."""
     index, start = open_calls.pop()
     old = found[index]
     within = sum(each.end_ns - each.start_ns for each in found if each.parent == index)
@@ -109,8 +107,8 @@ def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) 
     return now
 
 
-def in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
-    """Calls of one layer, one right after the other."""
+def calls_in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
+    """Return calls of one layer, each right after the one before."""
     ends = [sum(durations_ns[: place + 1]) for place in range(len(durations_ns))]
     return [
         call(f"Brick{place}", end - took, end, layer=0)
