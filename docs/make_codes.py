@@ -68,12 +68,15 @@ def _rule_rows() -> list[Row]:
     from pytest_flamegate.receipt import rules
     from pytest_flamegate.receipt.rules.rule import Rulebook
 
-    found = {}
+    found: dict[str, Row] = {}
     for module in iter_modules(rules.__path__, f"{rules.__name__}."):
         for book in vars(import_module(module.name)).values():
             for rule in book if isinstance(book, Rulebook) else ():
-                cause = f"This does not hold: {rule.sentence}"
-                found[rule.code, rule.sentence] = Row(rule.code, cause, rule.remedy, "rules")
+                # Rules may share a code; each of their sentences is a possible cause.
+                cause = found[rule.code].cause if rule.code in found else "This does not hold:"
+                if rule.sentence not in cause:
+                    cause = f"{cause} {rule.sentence}"
+                found[rule.code] = Row(rule.code, cause, rule.remedy, "rules")
     return list(found.values())
 
 

@@ -176,7 +176,9 @@ def judge(source: Source | None, trusted: Sequence[Source], files: Mapping[str, 
     if signed_by is not None and envelope.payload != ours:
         said = attestation.read_statement(envelope.payload)
     found = Attestation(envelope, signed_by, said, files)
-    broken = tuple(Refusal(each.code, each.message, each.remedy) for each in RULES.breaches(found))
+    broken = tuple(
+        Refusal(each.code, each.message, each.remedy) for each in RULES.find_breaches(found)
+    )
     return Attested(None if broken else signed_by, broken)
 
 

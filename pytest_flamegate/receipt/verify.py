@@ -16,7 +16,7 @@ from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules import replay as rules_replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
-from pytest_flamegate.receipt.rules.subject import Case, Claim, read_folded
+from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
 from pytest_flamegate.receipt.sign import CONTRADICTIONS, judge
 from pytest_flamegate.receipt.sources import Sources, read_sources
 from pytest_flamegate.receipt.types import Evidence
@@ -71,7 +71,7 @@ class Findings:
         self.warnings: list[Notice] = []
         self.suspicions: list[str] = []
         self.honest = True
-        self.case: Case | None = None
+        self.case: Submission | None = None
         self.grade = Grade.OBSERVED
 
     def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
@@ -99,7 +99,7 @@ class Findings:
         if self.case is None:
             return (NO_EVIDENCE,)
         candidate = Candidate(self.case, tuple(self.suspicions))
-        reasons = REASONS.breaches(candidate)
+        reasons = REASONS.find_breaches(candidate)
         return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
 
     def lower(self, protects: Grade | None) -> None:
@@ -184,9 +184,9 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
     policy = _choose_policy(document, malformed, evidence, wishes, found)
     if document is not None:
         claim = Claim(document, policy, wishes.now, wishes.require_gpu_kernels, wishes.max_age_s)
-        for breach in RULES.breaches(claim, malformed):
+        for breach in RULES.find_breaches(claim, malformed):
             found.broken(breach)
-        for breach in NOTICES.breaches(claim, malformed):
+        for breach in NOTICES.find_breaches(claim, malformed):
             found.noticed(breach)
         if evidence is not None:
             _crosscheck(claim, malformed, evidence, sources, found)
@@ -320,7 +320,7 @@ def _crosscheck(
         found.refuse(folded, Grade.OBSERVED)
         folded = None
     assert isinstance(sources.receipt, bytes)  # there is a claim, so there were bytes
-    case = Case(
+    case = Submission(
         claim,
         hashlib.sha256(sources.receipt).hexdigest(),
         evidence,
@@ -328,12 +328,12 @@ def _crosscheck(
         None if folded is None else hashlib.sha256(folded).hexdigest(),
     )
     found.case = case
-    for breach in CHECKS.breaches(case, malformed):
+    for breach in CHECKS.find_breaches(case, malformed):
         found.broken(breach)
-    for breach in SUSPICIONS.breaches(case, malformed):
+    for breach in SUSPICIONS.find_breaches(case, malformed):
         found.noticed(breach)
         found.suspicions.append(breach.code)
-    for breach in SHORTFALLS.breaches(case, malformed):
+    for breach in SHORTFALLS.find_breaches(case, malformed):
         found.noticed(breach)
 
 
@@ -341,7 +341,7 @@ def _replayed(replay: replay.Replay, malformed: frozenset[str], found: Findings)
     """Let a replay that holds raise the grade: only of what was observed and is not refused."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED
-    for breach in rules_replay.CHECKS.breaches(replay, malformed):
+    for breach in rules_replay.CHECKS.find_breaches(replay, malformed):
         found.broken(breach)
-    for breach in rules_replay.SHORTFALLS.breaches(replay, malformed):
+    for breach in rules_replay.SHORTFALLS.find_breaches(replay, malformed):
         found.noticed(breach)

@@ -11,7 +11,7 @@ from pytest_flamegate.gate.headline import MOST_OF_IT, headline
 from pytest_flamegate.gate.hotspots import MOST
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
-from pytest_flamegate.receipt.rules.replay import rates
+from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.report import text
 from pytest_flamegate.report.families import family_lines, speed_cells
 from pytest_flamegate.report.sections import (
@@ -191,7 +191,9 @@ def replay_line(found: Verification) -> str | None:
         return None
     tokens = _tokens(found)
     digest = "digest " + ("differs" if tokens == "differ" else tokens)
-    return f"replayed here: {replayed.processes} processes, {digest}, {rates(replayed.rate)}"
+    return (
+        f"replayed here: {replayed.processes} processes, {digest}, {describe_rates(replayed.rate)}"
+    )
 
 
 def replay_document(found: Verification) -> dict[str, object] | None:

@@ -125,7 +125,7 @@ def test_where_it_names_none_they_are_claimed_and_the_receipt_is_not_observed(
     assert answer.refusals == ()
     assert answer.grade is Grade.CONSISTENT
     told = [each.message for each in answer.warnings if each.code == "W_KERNELS_FROM_ENGINE"]
-    assert told == ['The kernel "MUL_MAT" was reported by the engine, and by no profiler.']
+    assert told == ['The kernel "MUL_MAT" was reported by the engine, but by no profiler.']
 
 
 def test_a_mock_by_its_own_word_is_refused_whatever_the_profile_shows(

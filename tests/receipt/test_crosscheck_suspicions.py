@@ -95,7 +95,7 @@ UNFIT: list[tuple[str, Callable[[], Bundle]]] = [
     ("F_ONE_PROCESS", lambda: of_one_process(bundle())),
     ("F_NO_PROFILE", lambda: bundle().with_evidence(profile=None)),
     ("F_FEW_SAMPLES", lambda: bundle(profiled=1, shares={"gemv_ternary": 0.9})),
-    ("F_STACKS_CUT", lambda: bundle().with_profile(completeness=0.2)),
+    ("F_PROFILE_DEGRADED", lambda: bundle().with_profile(completeness=0.2)),
     ("F_PROFILE_DEGRADED", lambda: bundle().with_profile(degraded=("nonblocking",))),
     ("F_KERNELS_FROM_ENGINE", lambda: by_engine(bundle())),
     (
@@ -104,7 +104,7 @@ UNFIT: list[tuple[str, Callable[[], Bundle]]] = [
     ),
     ("F_SIDE_OF_COMPARISON", lambda: bundle().with_evidence(side="head")),
     ("F_NO_COMMIT", lambda: bundle().with_evidence(commit=None)),
-    ("F_UNCOMMITTED", lambda: bundle().with_evidence(commit=Commit("a" * 40, "main", 2))),
+    ("F_NO_COMMIT", lambda: bundle().with_evidence(commit=Commit("a" * 40, "main", 2))),
     ("F_MACHINE_BUSY", lambda: pressed(bundle())),
     ("F_MACHINE_BUSY", lambda: waiting(bundle())),
     ("F_WHOLE_PROCESS", lambda: bundle(tokens=("52",), clock_scope="process")),

@@ -92,17 +92,17 @@ def test_windows_of_one_server_are_observed_and_not_fit() -> None:
 
 
 def test_a_server_that_ran_before_tells_of_no_start() -> None:
-    assert refused(windows(load_ns=30_000_000)) == {"E_WINDOW_STARTED"}
-    assert "E_WINDOW_STARTED" in refused(windows().with_run(1, started_ticks=71))
+    assert refused(windows(load_ns=30_000_000)) == {"E_DATES_CONTRADICT"}
+    assert "E_DATES_CONTRADICT" in refused(windows().with_run(1, started_ticks=71))
     assert refused(windows().with_run(1, started_ticks=None)) == set()
 
 
 def test_several_processes_may_answer_for_one_server() -> None:
-    assert "E_WINDOW_STARTED" not in refused(windows().with_run(1, pid=8, started_ticks=71))
+    assert "E_DATES_CONTRADICT" not in refused(windows().with_run(1, pid=8, started_ticks=71))
 
 
 def test_windows_follow_one_another_by_their_dates() -> None:
     first = windows().evidence.runs[0].started_at
-    assert refused(windows(started_at=first)) == {"E_RUNS_OVERLAP"}
+    assert refused(windows(started_at=first)) == {"E_DATES_CONTRADICT"}
     # A clock is set now and then.
     assert refused(windows().with_run(1, started_at=first)) == set()

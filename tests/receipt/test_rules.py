@@ -37,7 +37,7 @@ def codes(answer: Verification) -> set[str]:
 
 # Code, what is changed in an honest receipt, and how it is verified.
 FORGERIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("E_KERNEL_TOO_LONG", {"kernels": ["i2s_gemv", "é" * 65]}, {}),
+    ("E_KERNELS", {"kernels": ["i2s_gemv", "é" * 65]}, {}),
     ("E_HIDDEN_CHARACTER", {"kernels": ["i2s_gemv", "rope\u202eapply"]}, {}),
     ("E_HIDDEN_CHARACTER", {"kernels": ["i2s_gemv", "rope\nE_FORGED"]}, {}),
     ("E_HIDDEN_CHARACTER", {"kernels": ["i2s_gemv", "rope\u200b"]}, {}),
@@ -63,15 +63,15 @@ FORGERIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("E_NO_COMPUTE_KERNEL", {"kernels": ["dequantize_i2s_helper", "rope_apply"]}, {}),
     ("E_NO_COMPUTE_KERNEL", {"kernels": ["I2S_gemv"]}, {}),
     ("E_NO_COMPUTE_KERNEL", {"kernels": ["\u04562s_gemv"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["fp32_matmul"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["matmul_f32", "rope_apply"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["i2s_dequant"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["tl1_cpu_dequant_f32_gemm"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["i2s_FP32_matmul"]}, {}),
-    ("E_ONLY_FALLBACK", {"kernels": ["tl2_scalar_fallback"]}, {}),
-    ("E_ONLY_FALLBACK", {"backend": "cuda", "kernels": ["dequant_i2s", "fp32_matmul"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["fp32_matmul"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["matmul_f32", "rope_apply"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["i2s_dequant"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["tl1_cpu_dequant_f32_gemm"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["i2s_FP32_matmul"]}, {}),
+    ("E_NO_COMPUTE_KERNEL", {"kernels": ["tl2_scalar_fallback"]}, {}),
+    ("E_NO_GPU_KERNEL", {"backend": "cuda", "kernels": ["dequant_i2s", "fp32_matmul"]}, {}),
     (
-        "E_ONLY_FALLBACK",
+        "E_NO_COMPUTE_KERNEL",
         {**V1_1, "kernels": ["fp32_matmul"], "quantization": {"types_used": ["I2S"]}},
         {"policy": "generic"},
     ),
@@ -85,40 +85,40 @@ FORGERIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {**V1_1, "kernels": ["i2s_gemv", "fp32_matmul"], "quantization": {"fallback_count": 0}},
         {},
     ),
-    ("E_TPS_IMPLAUSIBLE", {"tokens_per_second": 1e9}, {}),
-    ("E_TPS_IMPLAUSIBLE", {"tokens_per_second": 1_000_001}, {}),
-    ("E_TOKENS_EXCEED_REQUEST", {"tokens_requested": 127}, {}),
-    ("E_TOKENS_DISAGREE", perf(tokens_generated=4), {}),
-    ("E_TPS_DISAGREE", perf(tokens_per_second=16.0), {}),
-    ("E_TPS_CONTRADICTS_TIME", perf(total_time_ms=4000), {}),
-    ("E_TPS_CONTRADICTS_TIME", perf(total_time_ms=9000.5), {}),
-    ("E_TPS_CONTRADICTS_TIME", {"total_time_s": 4.0}, {}),
+    ("E_TPS", {"tokens_per_second": 1e9}, {}),
+    ("E_TPS", {"tokens_per_second": 1_000_001}, {}),
+    ("E_FIGURES_CONTRADICT", {"tokens_requested": 127}, {}),
+    ("E_FIGURES_CONTRADICT", perf(tokens_generated=4), {}),
+    ("E_FIGURES_CONTRADICT", perf(tokens_per_second=16.0), {}),
+    ("E_FIGURES_CONTRADICT", perf(total_time_ms=4000), {}),
+    ("E_FIGURES_CONTRADICT", perf(total_time_ms=9000.5), {}),
+    ("E_FIGURES_CONTRADICT", {"total_time_s": 4.0}, {}),
     (
-        "E_LATENCY_CONTRADICTION",
+        "E_FIGURES_CONTRADICT",
         perf(total_time_ms=8258, first_token_latency_ms=500, average_token_latency_ms=30),
         {},
     ),
-    ("E_LATENCY_CONTRADICTION", perf(total_time_ms=8258, first_token_latency_ms=9000), {}),
-    ("E_LATENCY_CONTRADICTION", perf(total_time_ms=8258, average_token_latency_ms=90), {}),
-    ("E_PHASES_EXCEED_TOTAL", {"timing": {"prefill_ms": 60, "decode_ms": 50, "total_ms": 100}}, {}),
-    ("E_PHASES_EXCEED_TOTAL", {"a": [{"b": {"decode_time_us": 3.5e6, "total_time_s": 2}}]}, {}),
-    ("E_NEGATIVE_TIME", perf(first_token_latency_ms=-1), {}),
-    ("E_NEGATIVE_TIME", perf(total_time_ms=-8258), {}),
+    ("E_FIGURES_CONTRADICT", perf(total_time_ms=8258, first_token_latency_ms=9000), {}),
+    ("E_FIGURES_CONTRADICT", perf(total_time_ms=8258, average_token_latency_ms=90), {}),
+    ("E_FIGURES_CONTRADICT", {"timing": {"prefill_ms": 60, "decode_ms": 50, "total_ms": 100}}, {}),
+    ("E_FIGURES_CONTRADICT", {"a": [{"b": {"decode_time_us": 3.5e6, "total_time_s": 2}}]}, {}),
+    ("E_FIGURES_CONTRADICT", perf(first_token_latency_ms=-1), {}),
+    ("E_FIGURES_CONTRADICT", perf(total_time_ms=-8258), {}),
     ("E_RUN_FAILED", {"success": False}, {}),
     ("E_RUN_FAILED", {"error": "out of memory"}, {}),
     ("E_RUN_FAILED", {"exit_code": 1}, {}),
     ("E_RUN_FAILED", {"status": "Failed"}, {}),
-    ("E_TESTS_FAILED", {"test_results": {"total_tests": 5, "passed": 4, "failed": 1}}, {}),
-    ("E_TESTS_FAILED", {"test_results": {"total_tests": 5, "passed": 3}}, {}),
-    ("E_TESTS_FAILED", {"test_results": [{"name": "x", "outcome": "failed"}]}, {}),
+    ("E_RUN_FAILED", {"test_results": {"total_tests": 5, "passed": 4, "failed": 1}}, {}),
+    ("E_RUN_FAILED", {"test_results": {"total_tests": 5, "passed": 3}}, {}),
+    ("E_RUN_FAILED", {"test_results": [{"name": "x", "outcome": "failed"}]}, {}),
     (
-        "E_TESTS_FAILED",
+        "E_RUN_FAILED",
         {"test_results": {"accuracy_tests": {"i2s": {"mse": 2e-3, "tolerance": 1e-3}}}},
         {},
     ),
-    ("E_TESTS_FAILED", {"test_results": {"accuracy_tests": {"i2s": {"passed": False}}}}, {}),
-    ("E_TESTS_FAILED", {"cross_validation": {"parity_tests_passed": False}}, {}),
-    ("E_TESTS_FAILED", {"parity": {"status": "divergence"}}, {}),
+    ("E_RUN_FAILED", {"test_results": {"accuracy_tests": {"i2s": {"passed": False}}}}, {}),
+    ("E_RUN_FAILED", {"cross_validation": {"parity_tests_passed": False}}, {}),
+    ("E_RUN_FAILED", {"parity": {"status": "divergence"}}, {}),
     ("E_CORRECTED", {"corrections": [{"layer": 0}]}, {}),
     ("E_CORRECTED", {"model_info": {"effective_correction_digest": "ab"}}, {}),
     ("E_NOT_DETERMINISTIC", env(BITNET_DETERMINISTIC="0"), {}),
@@ -129,8 +129,8 @@ FORGERIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"test_results": {"determinism_tests": {"identical_sequences": False}}},
         {},
     ),
-    ("E_STEERING_CHARACTER", {"model": {"path": "a\x1b[2Jb.gguf"}}, {}),
-    ("E_STEERING_CHARACTER", env(CPU="x\u202ey"), {}),
+    ("E_HIDDEN_CHARACTER", {"model": {"path": "a\x1b[2Jb.gguf"}}, {}),
+    ("E_HIDDEN_CHARACTER", env(CPU="x\u202ey"), {}),
     ("E_FROM_THE_FUTURE", {"timestamp": "2025-10-16T12:00:00Z"}, {}),
     ("E_FROM_THE_FUTURE", {"timestamp": "2025-10-14T12:10:00Z"}, {"max_age_s": 3600}),
     ("E_EXPIRED", {}, {"max_age_s": 3600.0}),
@@ -218,7 +218,7 @@ def test_honest_but_awkward_passes(
 
 def test_every_rule_has_its_own_code_and_its_words() -> None:
     every = [*RULES, *NOTICES]
-    assert len({rule.code for rule in every}) == len(every)
+    assert len({rule.sentence for rule in every}) == len(every)
     for rule in every:
         assert rule.code.startswith("W_" if rule in tuple(NOTICES) else "E_")
         assert rule.sentence.endswith(".")
@@ -235,7 +235,7 @@ def test_a_rule_with_thousands_of_findings_reports_a_handful() -> None:
     kernels = ["i2s_gemv", *(f"mock_{index}" for index in range(5000))]
     messages = [refusal.message for refusal in verify({"kernels": kernels}).refusals]
     assert len(messages) == 9
-    assert messages[-1] == "The same holds 4,992 more times."
+    assert messages[-1] == "The same problem occurs 4,992 more times."
 
 
 def test_rules_stay_silent_where_a_field_is_malformed() -> None:

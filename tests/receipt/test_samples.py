@@ -19,13 +19,13 @@ EXPECTED = {
     "f03_backend_gpu_no_gpu_kernel": "E_BACKEND",
     "f06_tps_negative": "E_TPS",
     "f08_mock_next_to_quant": "E_MOCK_KERNEL",
-    "f09_fallback_named_i2s_dequant_fp32": "E_ONLY_FALLBACK",
-    "f12_failed_tests_inside": "E_TESTS_FAILED",
-    "f15_latency_contradiction": "E_LATENCY_CONTRADICTION",
+    "f09_fallback_named_i2s_dequant_fp32": "E_NO_COMPUTE_KERNEL",
+    "f12_failed_tests_inside": "E_RUN_FAILED",
+    "f15_latency_contradiction": "E_FIGURES_CONTRADICT",
     "f17_literal_timestamp": "E_TIMESTAMP",
     "f18_three_field_forgery": "E_TPS",
     "f19_duplicate_keys": "E_JSON_DUPLICATE_KEY",
-    "f21_more_tokens_than_requested": "E_TOKENS_EXCEED_REQUEST",
+    "f21_more_tokens_than_requested": "E_FIGURES_CONTRADICT",
     "f25_backend_trailing_space": "E_BACKEND",
     "i01_compute_path_mock": "E_COMPUTE_PATH",
     "i02_kernels_empty": "E_KERNELS",
@@ -33,7 +33,7 @@ EXPECTED = {
     "i04_kernels_non_string": "E_KERNELS",
     "i07_schema_missing": "E_SCHEMA_VERSION",
     "i08_schema_2_0_0": "E_SCHEMA_VERSION",
-    "i10_cpu_fallback_only": "E_ONLY_FALLBACK",
+    "i10_cpu_fallback_only": "E_NO_COMPUTE_KERNEL",
     "i11_cpu_no_quant": "E_NO_COMPUTE_KERNEL",
     "i13_cuda_cpu_kernels": "E_NO_GPU_KERNEL",
     "i14_cpu_with_require_gpu": "E_GPU_REQUIRED",
@@ -70,7 +70,7 @@ def test_other_samples_are_refused(path: Path) -> None:
 def test_every_refusal_is_reported_not_only_the_first() -> None:
     answer = verify_receipt(next(path for path in INVALID if path.stem.startswith("i15")))
     codes = {refusal.code for refusal in answer.refusals}
-    assert {"E_SCHEMA_VERSION", "E_KERNELS", "E_MODEL", "E_PHASES_EXCEED_TOTAL"} <= codes
+    assert {"E_SCHEMA_VERSION", "E_KERNELS", "E_MODEL", "E_FIGURES_CONTRADICT"} <= codes
 
 
 def test_duplicate_kernels_only_warn() -> None:

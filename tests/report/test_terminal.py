@@ -163,10 +163,10 @@ def test_a_refused_receipt_says_why_and_what_green_would_prove() -> None:
 
 
 def test_honest_and_fit_are_answered_apart() -> None:
-    unfit = (Notice("F_UNCOMMITTED", "2 file(s) differed.", "Commit."),)
+    unfit = (Notice("F_NO_COMMIT", "2 file(s) differed.", "Commit."),)
     told = verification_text(replace(verification(ok=True), honest=True, unfit=unfit)).splitlines()
     assert "honest: yes, CONSISTENT" in told
-    assert told[-3:-1] == ["fit to gate on: no", "  F_UNCOMMITTED   2 file(s) differed. Commit."]
+    assert told[-3:-1] == ["fit to gate on: no", "  F_NO_COMMIT   2 file(s) differed. Commit."]
     fit = verification_text(replace(verification(ok=True), honest=True)).splitlines()
     assert fit[-2] == "fit to gate on: yes"
 

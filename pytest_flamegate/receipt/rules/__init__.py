@@ -1,49 +1,47 @@
-"""The rules of honesty over a receipt alone, in the order in which they are reported.
+"""The rules of honesty, in the order in which breaches are reported.
 
-They are grouped by what they look at: the kernels' names, the figures against each
-other, and what the receipt says about its own run. A new rule is one function in its
-group; a new group is one more name below.
+A new rule is one function in the module of its subject; a new module is one more name below.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.receipt.rules import bricks, claim, figures, origin, profile, runs, suspicions
+from pytest_flamegate.receipt.rules import (
+    bricks,
+    claim,
+    dates,
+    devices,
+    figures,
+    kernels,
+    origin,
+    profile,
+    runs,
+    suspicions,
+)
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt.rules.subject import Case, Claim
+    from pytest_flamegate.receipt.rules.subject import Claim, Submission
 
 
-CHECKS: Rulebook[Case] = Rulebook(
-    origin.CROSSCHECK_ORIGIN_CHECKS,
-    runs.CHECKS,
-    runs.CROSSCHECK_TIMES_CHECKS,
-    figures.CROSSCHECK_FIGURES_CHECKS,
-    figures.CHECKS,
-    profile.CROSSCHECK_PROFILE_CHECKS,
-    bricks.CHECKS,
-    profile.CHECKS,
-    origin.CHECKS,
+RULES: Rulebook[Claim] = Rulebook(kernels.RULES, claim.RULES)
+"""Broken if the receipt contradicts itself. The receipt is rejected."""
+
+NOTICES: Rulebook[Claim] = Rulebook(kernels.NOTICES)
+"""Worth knowing, and no reason to reject the receipt."""
+
+CHECKS: Rulebook[Submission] = Rulebook(
+    *(origin.CHECKS, runs.CHECKS, dates.CHECKS, figures.CHECKS),
+    *(profile.CHECKS, bricks.CHECKS, devices.CHECKS),
 )
-"""Broken: the evidence contradicts the receipt or itself, and the receipt is refused."""
+"""Broken if the evidence contradicts the receipt or itself. The receipt is rejected."""
 
-SUSPICIONS: Rulebook[Case] = Rulebook(suspicions.SUSPICIONS)
-"""Broken: something looks unlike what is measured. That alone says nothing of honesty."""
+SUSPICIONS: Rulebook[Submission] = Rulebook(suspicions.SUSPICIONS)
+"""Broken if something is unlike measured data. That alone proves nothing."""
 
-SHORTFALLS: Rulebook[Case] = Rulebook(
-    origin.CROSSCHECK_ORIGIN_SHORTFALLS,
-    runs.SHORTFALLS,
-    figures.SHORTFALLS,
-    profile.SHORTFALLS,
-    origin.SHORTFALLS,
-    suspicions.SHORTFALLS,
+SHORTFALLS: Rulebook[Submission] = Rulebook(
+    *(origin.SHORTFALLS, runs.SHORTFALLS, figures.SHORTFALLS),
+    *(profile.SHORTFALLS, devices.SHORTFALLS, suspicions.SHORTFALLS),
 )
-"""Broken: something was not observed. That lowers the grade and refuses nothing."""
-
-RULES: Rulebook[Claim] = Rulebook(claim.RULES_KERNELS_RULES, claim.RULES_FIGURES_RULES, claim.RULES)
-"""Broken: the receipt is refused."""
-
-NOTICES: Rulebook[Claim] = Rulebook(claim.NOTICES)
-"""Worth knowing, and no reason to refuse."""
+"""Broken if something was not observed. That lowers the grade and rejects nothing."""

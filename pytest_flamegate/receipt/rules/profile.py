@@ -1,7 +1,7 @@
-"""Cross-checks over the hotspots: their samples, their shares and their cost.
+"""Rules over the profile: its samples, processes and hotspots, and the kernels that it shows.
 
-Gates read the hotspots and the samples of each process, and people read the profile:
-all three have to tell the same.
+Gates read the hotspots and the samples of each process, and people read the folded profile, so
+all three must state the same.
 """
 
 from __future__ import annotations
@@ -10,84 +10,202 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.receipt.metrics import cost_of, engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from pytest_flamegate.receipt.rules.subject import Case, Folded
+    from pytest_flamegate.receipt.rules.subject import Folded, Submission
 
 
-CHECKS: Rulebook[Case] = Rulebook()
+RATE_SLACK = 1.2
+COUNTED_EVENT = "Ir"
+"""Instructions are counted one by one; all other events are sampled at a rate."""
+SAMPLES_SLACK = 50
+"""Samplers start and stop slightly outside the measured blocks."""
 
-_AGAIN = "Measure again; profile and evidence are written together and changed by nobody."
+CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
+SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
+
+
+@CHECKS.rule("E_PROFILE_CHANGED", "The evidence has the SHA-256 of the folded profile.")
+def _check_digest(case: Submission) -> Iterator[str]:
+    profile = case.evidence.profile
+    if profile is None or case.folded_sha256 is None:
+        return
+    if profile.folded_sha256 != case.folded_sha256:
+        yield (
+            f"The evidence belongs to the profile {profile.folded_sha256[:12]}; this one is "
+            f"{case.folded_sha256[:12]}."
+        )
+
+
+@CHECKS.rule("E_PROFILE_MALFORMED", "Each line of the folded profile is a stack and a count.")
+def _check_lines(case: Submission) -> Iterator[str]:
+    # A name with a newline or a semicolon in it would add frames.
+    if case.folded is not None and case.folded.problem is not None:
+        yield case.folded.problem
+
+
+@CHECKS.rule("E_SAMPLE_COUNT", "Folded profile, record and processes have equal sample counts.")
+def _check_totals(case: Submission) -> Iterator[str]:
+    profile, folded = case.evidence.profile, case.folded
+    if profile is None:
+        return
+    if folded is not None and folded.samples != profile.samples:
+        yield (
+            f"The record has {profile.samples:,} samples; the folded profile has "
+            f"{folded.samples:,}."
+        )
+    pooled = sum(process.samples for process in profile.processes)
+    if pooled != profile.samples:
+        yield f"The record has {profile.samples:,} samples; its processes have {pooled:,}."
+    for process in profile.processes:
+        by_name = sum(process.self_samples.values())
+        if by_name > process.samples:
+            yield (
+                f"Process {process.pid} has {by_name:,} samples by function, but only "
+                f"{process.samples:,} in all."
+            )
 
 
 @CHECKS.rule(
-    "E_HOTSPOT_UNSEEN",
-    "Each function of the folded profile is one hotspot, with as many samples.",
-    remedy=_AGAIN,
-    protects=Grade.OBSERVED,
+    "E_SAMPLE_COUNT", "The processes have as many samples of each function as the folded profile."
 )
-def _hotspot_unseen(case: Case) -> Iterator[str]:
-    # More samples than were seen blame a function, fewer or none acquit it.
+def _check_processes(case: Submission) -> Iterator[str]:
+    # The spread of a share over the processes decides which change counts as drift.
     profile, folded = case.evidence.profile, case.folded
     if profile is None or folded is None:
         return
-    told: set[str] = set()
+    pooled: Counter[str] = Counter()
+    for process in profile.processes:
+        pooled.update(process.self_samples)
+    for name in sorted(pooled.keys() | folded.self_samples.keys()):
+        counted = folded.self_samples.get(name, 0)
+        if pooled[name] != counted:
+            yield (
+                f"The processes have {pooled[name]:,} own samples of {quote(name)}; the folded "
+                f"profile has {counted:,}."
+            )
+
+
+@CHECKS.rule("E_SAMPLE_COUNT", "A profile has no more samples than its rate allows.")
+def _check_most_samples(case: Submission) -> Iterator[str]:
+    # Each thread that runs or waits to run is sampled. The children of a program are sampled
+    # too, and are not among its threads.
+    profile = case.evidence.profile
+    if profile is None or profile.samples == 0:
+        return
+    if profile.rate_hz <= 0:
+        if profile.event != COUNTED_EVENT:
+            yield (
+                f"The profile has {profile.samples:,} samples of {quote(profile.event)}, but its "
+                f"rate is {profile.rate_hz} Hz."
+            )
+        return
+    seconds = 0.0
+    for run in case.profiled:
+        threads = max(1, run.threads or 1)
+        if case.evidence.clock_scope == "process":
+            threads = max(threads, case.max_parallelism(run) or 1)
+        for block in run.blocks:
+            interval = block.interval
+            ready_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
+            seconds += max(interval.wall_ns * threads, ready_ns) / 1e9
+        seconds += (run.load_ns or 0) * threads / 1e9
+    most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
+    if profile.samples > most:
+        yield (
+            f"The profile has {profile.samples:,} samples; {seconds:.1f} s of profiled runs at "
+            f"{profile.rate_hz} Hz allow {most:,.0f}."
+        )
+
+
+@CHECKS.rule("E_PROFILE_PROCESS", "Each profiled process is one of the profiled runs.")
+def _check_profiled_runs(case: Submission) -> Iterator[str]:
+    profile = case.evidence.profile
+    if profile is None:
+        return
+    # Process ids are reused: only together with its start does one identify a process.
+    named = [(process.pid, process.started_ticks) for process in profile.processes]
+    most = len(case.profiled) if case.in_windows else 1
+    for pid, ticks in dict.fromkeys(named):
+        started = {run.started_ticks for run in case.profiled if run.pid == pid}
+        same = [t for p, t in named if p == pid and (t == ticks or None in (t, ticks))]
+        if len(same) > most:
+            yield f"The process {pid} is listed twice in the profile."
+        if not started:
+            yield f"The profile is of process {pid}, which is not one of the profiled runs."
+        elif ticks is not None and None not in started and ticks not in started:
+            yield f"The profiled process {pid} started at another time than the run of that id."
+
+
+@CHECKS.rule("E_PROFILE_PROCESS", "The profile was taken in this measurement.")
+def _check_nonce(case: Submission) -> Iterator[str]:
+    # Evidence of older versions has no nonce in its profile.
+    profile = case.evidence.profile
+    if profile is not None and profile.nonce not in (None, case.evidence.nonce):
+        yield (
+            f"The profile is of the measurement {quote(profile.nonce)}; the evidence is of "
+            f"{quote(case.evidence.nonce)}."
+        )
+
+
+@CHECKS.rule(
+    "E_HOTSPOT_MISMATCH", "The hotspots are the functions of the folded profile and their samples."
+)
+def _check_hotspots(case: Submission) -> Iterator[str]:
+    # A changed count blames or acquits a function.
+    profile, folded = case.evidence.profile, case.folded
+    if profile is None or folded is None:
+        return
+    listed: set[str] = set()
     for hotspot in profile.hotspots:
         own = folded.self_samples.get(hotspot.name, 0)
         inclusive = folded.inclusive_samples.get(hotspot.name, 0)
         if (hotspot.self_samples, hotspot.inclusive_samples) != (own, inclusive):
             yield (
                 f"The hotspot {quote(hotspot.name)} has {hotspot.self_samples:,} own and "
-                f"{hotspot.inclusive_samples:,} inclusive samples, and the profile shows {own:,} "
+                f"{hotspot.inclusive_samples:,} inclusive samples; the folded profile has {own:,} "
                 f"and {inclusive:,}."
             )
-        if hotspot.name in told:
-            yield f"The hotspot {quote(hotspot.name)} stands twice."
-        told.add(hotspot.name)
+        if hotspot.name in listed:
+            yield f"The hotspot {quote(hotspot.name)} is listed twice."
+        listed.add(hotspot.name)
     for name, inclusive in folded.inclusive_samples.items():
-        if name not in told:
-            yield f"The profile shows {inclusive:,} samples of {quote(name)}, which is no hotspot."
+        if name not in listed:
+            yield (
+                f"{quote(name)} has {inclusive:,} samples in the folded profile, but it is not "
+                "among the hotspots."
+            )
 
 
-@CHECKS.rule(
-    "E_HOTSPOT_SHARE",
-    "A hotspot's shares are its samples by those of the profile.",
-    remedy=_AGAIN,
-    protects=Grade.OBSERVED,
-)
-def _hotspot_share(case: Case) -> Iterator[str]:
-    # Shares are gated, and samples are what they were counted from.
+@CHECKS.rule("E_HOTSPOT_MISMATCH", "The shares of a hotspot are its samples by those of all.")
+def _check_shares(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None or profile.samples == 0:
         return
     for hotspot in profile.hotspots:
-        for what, share, samples in (
+        for kind, share, samples in (
             ("own", hotspot.self_share, hotspot.self_samples),
             ("inclusive", hotspot.inclusive_share, hotspot.inclusive_samples),
         ):
             counted = samples / profile.samples
             if abs(share - counted) > FIGURE_AGREEMENT:
                 yield (
-                    f"The {what} share of {quote(hotspot.name)} is {share:.2%}, and {samples:,} of "
+                    f"The {kind} share of {quote(hotspot.name)} is {share:.2%}; {samples:,} of "
                     f"{profile.samples:,} samples are {counted:.2%}."
                 )
 
 
 @CHECKS.rule(
-    "E_HOTSPOT_COST",
-    "A hotspot costs its own share of the CPU time per token of the phase that was sampled.",
-    remedy=_AGAIN,
-    protects=Grade.OBSERVED,
+    "E_HOTSPOT_MISMATCH", "A hotspot costs its own share of the CPU time per token of its phase."
 )
-def _hotspot_cost(case: Case) -> Iterator[str]:
-    # A share may grow because the rest became faster: only the cost tells.
+def _check_costs(case: Submission) -> Iterator[str]:
+    # A share also grows if the rest became faster; only the cost shows the difference.
     profile = case.evidence.profile
     if profile is None:
         return
@@ -97,261 +215,129 @@ def _hotspot_cost(case: Case) -> Iterator[str]:
         if stated_s is None:
             continue
         if cost_s is None:
-            yield f"{quote(hotspot.name)} has a cost, and there is no metric of CPU time."
+            yield f"{quote(hotspot.name)} has a cost, but there is no metric of CPU time."
         elif abs(stated_s - hotspot.self_share * cost_s) > FIGURE_AGREEMENT * cost_s:
             yield (
-                f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds a token, and "
+                f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds per token; "
                 f"{hotspot.self_share:.2%} of {cost_s:.4g} are {hotspot.self_share * cost_s:.4g}."
             )
 
 
 @CHECKS.rule(
-    "E_PROCESS_SAMPLES",
-    "The samples of all processes together are those of the folded profile, by function.",
-    remedy=_AGAIN,
-    protects=Grade.OBSERVED,
-)
-def _process_samples(case: Case) -> Iterator[str]:
-    # How far shares vary from process to process decides what counts as drift.
-    profile, folded = case.evidence.profile, case.folded
-    if profile is None or folded is None:
-        return
-    pooled: Counter[str] = Counter()
-    for process in profile.processes:
-        pooled.update(process.self_samples)
-    for name in sorted(pooled.keys() | folded.self_samples.keys()):
-        seen = folded.self_samples.get(name, 0)
-        if pooled[name] != seen:
-            yield (
-                f"The processes have {pooled[name]:,} own samples of {quote(name)}, and the "
-                f"profile shows {seen:,}."
-            )
-
-
-RATE_SLACK = 1.2
-COUNTED_EVENT = "Ir"
-"""Instructions, which are counted one by one; whatever else there is, is sampled."""
-SAMPLES_SLACK = 50
-"""Samplers start and stop a little outside of the measured blocks."""
-
-CROSSCHECK_PROFILE_CHECKS: Rulebook[Case] = Rulebook()
-SHORTFALLS: Rulebook[Case] = Rulebook()
-
-_AGAIN_CROSSCHECK_PROFILE = (
-    "Measure again; profile and evidence are written together and changed by nobody."
-)
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_PROFILE_CHANGED",
-    "The evidence names the folded profile by the SHA-256 of its bytes.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
-)
-def _profile_changed(case: Case) -> Iterator[str]:
-    # The profile belongs to another run, or was edited.
-    profile = case.evidence.profile
-    if profile is None or case.folded_sha256 is None:
-        return
-    if profile.folded_sha256 != case.folded_sha256:
-        yield (
-            f"The evidence belongs to the profile {profile.folded_sha256[:12]}, and this one is "
-            f"{case.folded_sha256[:12]}."
-        )
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_PROFILE_MALFORMED",
-    "Every line of the folded profile is a stack and a count.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
-)
-def _profile_malformed(case: Case) -> Iterator[str]:
-    # A name with a newline or a semicolon in it would invent frames.
-    if case.folded is not None and case.folded.problem is not None:
-        yield case.folded.problem
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_SAMPLE_COUNT",
-    "Folded profile, its record and its processes count the same samples.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
-)
-def _sample_count(case: Case) -> Iterator[str]:
-    # Shares are only worth the samples behind them.
-    profile = case.evidence.profile
-    if profile is None:
-        return
-    if case.folded is not None and case.folded.samples != profile.samples:
-        yield (
-            f"{profile.samples:,} samples are recorded and the profile holds "
-            f"{case.folded.samples:,}."
-        )
-    pooled = sum(process.samples for process in profile.processes)
-    if pooled != profile.samples:
-        yield f"{profile.samples:,} samples are recorded and its processes hold {pooled:,}."
-    for process in profile.processes:
-        if sum(process.self_samples.values()) > process.samples:
-            yield f"Process {process.pid} has more samples by frame than samples."
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
     "E_KERNEL_UNSEEN",
-    "Every claimed kernel was seen, and one seen in the profile stands there.",
+    "Each claimed kernel was seen, and in the profile if the evidence says so.",
     remedy="Name the kernels that the profile shows.",
-    protects=Grade.OBSERVED,
     needs={"kernels"},
 )
-def _kernel_unseen(case: Case) -> Iterator[str]:
-    # A name copied from somewhere else has no samples.
-    # Where profiler and engine both saw a kernel, the profiler's word counts.
+def _check_claimed_kernels(case: Submission) -> Iterator[str]:
+    # If profiler and engine both name a kernel, the profiler counts.
     by_source = sorted(case.evidence.kernels, key=lambda sighting: sighting.source == "profile")
     sightings = {sighting.name: sighting for sighting in by_source}
     for kernel in dict.fromkeys(case.claim.kernels):
         sighting = sightings.get(kernel)
         if sighting is None or sighting.count == 0:
-            yield f"The kernel {quote(kernel)} is claimed and was never seen{_top(case.folded)}."
+            yield f"The kernel {quote(kernel)} is claimed but was never seen{_top(case.folded)}."
         elif sighting.source == "profile" and case.folded is not None:
             samples = case.folded.inclusive_samples.get(kernel, 0)
             if not samples:
                 yield (
-                    f"The kernel {quote(kernel)} is claimed and not in the profile"
+                    f"The kernel {quote(kernel)} is claimed but not in the profile"
                     f"{_top(case.folded)}."
                 )
             elif sighting.count > samples:
                 yield (
-                    f"The kernel {quote(kernel)} was seen {sighting.count:,} times, and the "
-                    f"profile shows {samples:,} samples of it."
+                    f"The kernel {quote(kernel)} is said to be seen {sighting.count:,} times; the "
+                    f"profile has {samples:,} samples of it."
                 )
 
 
 def _top(folded: Folded | None) -> str:
     if folded is None or not folded.self_samples:
         return ""
-    hottest = _largest(folded.self_samples)
+    hottest = max(sorted(folded.self_samples), key=lambda name: folded.self_samples[name])
     return f" ({folded.samples:,} samples): the profile shows {quote(hottest)}"
 
 
-def _largest(samples: Mapping[str, int]) -> str:
-    return max(sorted(samples), key=lambda name: samples[name])
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_PROFILE_PROCESS",
-    "Each profiled process is one of the profiled runs.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
+@CHECKS.rule(
+    "E_KERNEL_UNSEEN",
+    "A kernel attributed to the engine is in its reports, as often, and none is left out.",
+    remedy="Measure again. Kernels and reports come from one run and must not be edited.",
 )
-def _profile_process(case: Case) -> Iterator[str]:
-    # Stacks of some other process would say nothing of these runs.
-    profile = case.evidence.profile
-    if profile is None:
-        return
-    # A process id comes round again: only with its start does it name a process.
-    named = [(process.pid, process.started_ticks) for process in profile.processes]
-    most = len(case.profiled) if of_one_process(case.evidence.workload) else 1
-    for pid, ticks in dict.fromkeys(named):
-        started = {run.started_ticks for run in case.profiled if run.pid == pid}
-        same = [t for p, t in named if p == pid and (t == ticks or None in (t, ticks))]
-        if len(same) > most:
-            yield f"The process {pid} stands twice in the profile."
-        if not started:
-            yield f"The process {pid} was profiled and is none of the profiled runs."
-        elif ticks is not None and None not in started and ticks not in started:
-            yield f"The process {pid} that was profiled started at another time than the run's."
+def _check_reported_kernels(case: Submission) -> Iterator[str]:
+    # An added name, or a reported fallback that was left out.
+    kernels = case.evidence.kernels
+    profiled = {each.name for each in kernels if each.source == "profile"}
+    reported = {
+        (each.name, each.told_by): each.count
+        for each in engine_kernels(case.evidence.runs, profiled)
+    }
+    listed = Counter((each.name, each.told_by) for each in kernels if each.source == "engine")
+    for each in kernels:
+        count = reported.get((each.name, each.told_by), 0)
+        if each.source == "engine" and count != each.count:
+            yield (
+                f"{quote(each.told_by)} is said to report {each.count:,} calls of the kernel "
+                f"{quote(each.name)}; the reports of the runs have {count:,}."
+            )
+    for name, source in reported:
+        if listed[name, source] != 1:
+            yield (
+                f"{quote(source)} reports the kernel {quote(name)}, which is listed "
+                f"{listed[name, source]} times among the kernels."
+            )
 
 
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_PROFILE_NONCE",
-    "The profile was taken in this very measurement.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
+@CHECKS.rule(
+    "E_MOCK_KERNEL",
+    "No kernel that ran is a mock, whether or not it is claimed.",
+    remedy="Run real inference. One mock among real kernels is enough to reject the run.",
+    needs={"kernels"},
 )
-def _profile_nonce(case: Case) -> Iterator[str]:
-    # Evidence from before the nonce was kept does not say.
-    profile = case.evidence.profile
-    if profile is not None and profile.nonce not in (None, case.evidence.nonce):
-        yield (
-            f"The profile is of the measurement {quote(profile.nonce)}, and the evidence of "
-            f"{quote(case.evidence.nonce)}."
-        )
-
-
-@CROSSCHECK_PROFILE_CHECKS.rule(
-    "E_TOO_MANY_SAMPLES",
-    "A profile holds no more samples than its rate allows.",
-    remedy=_AGAIN_CROSSCHECK_PROFILE,
-    protects=Grade.OBSERVED,
-)
-def _too_many_samples(case: Case) -> Iterator[str]:
-    # Samples are taken of threads that run or wait to run, each thread by itself. A program's
-    # children are sampled with it, and are not among its threads.
-    profile = case.evidence.profile
-    if profile is None or profile.samples == 0:
-        return
-    if profile.rate_hz <= 0:
-        if profile.event != COUNTED_EVENT:
-            yield f"{profile.samples:,} samples of {quote(profile.event)} were taken at no rate."
-        return
-    seconds = 0.0
-    for run in case.profiled:
-        threads = max(1, run.threads or 1)
-        if case.evidence.clock_scope == "process":
-            threads = max(threads, case.lanes(run) or 1)
-        for block in run.blocks:
-            interval = block.interval
-            ready_ns = interval.cpu_ns + (interval.run_delay_ns or 0)
-            seconds += max(interval.wall_ns * threads, ready_ns) / 1e9
-        seconds += (run.load_ns or 0) * threads / 1e9
-    most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
-    if profile.samples > most:
-        yield (
-            f"{profile.samples:,} samples at {profile.rate_hz} a second are more than "
-            f"{seconds:.1f} s of profiled runs allow."
-        )
+def _check_unclaimed_mocks(case: Submission) -> Iterator[str]:
+    # A claim is easily shortened. Reports also contain names that are no kernel's.
+    named = [each.name for each in case.evidence.kernels if each.count]
+    reports = (report for run in case.evidence.runs for report in run.reported)
+    named += [name for report in reports for name, count in report.kernels.items() if count]
+    for name in dict.fromkeys(named):
+        if "mock" in name.casefold() and name not in case.claim.kernels:
+            yield f"The mock {quote(name)} ran, but the receipt does not name it."
 
 
 @SHORTFALLS.rule(
     "W_NO_PROFILE",
-    "A profile with samples stands beside the evidence.",
-    remedy="Measure with a profiler, and keep profile.folded beside the receipt.",
-    protects=Grade.OBSERVED,
+    "A profile with samples belongs to the evidence.",
+    remedy="Measure with a profiler, and keep profile.folded next to the receipt.",
 )
-def _no_profile(case: Case) -> Iterator[str]:
-    # Without it no kernel was seen to run.
+def _check_profile(case: Submission) -> Iterator[str]:
     if case.evidence.profile is None:
         yield "No profiler ran, so no kernel was seen."
     elif case.folded is None:
-        yield "The evidence records a profile and profile.folded is not there."
+        yield "The evidence records a profile, but profile.folded is missing."
     elif case.folded.samples == 0:
-        yield "The profile holds no samples."
+        yield "The profile has no samples."
 
 
 @SHORTFALLS.rule(
     "W_KERNELS_FROM_ENGINE",
-    "Every claimed kernel was seen in the profile.",
+    "Each claimed kernel was seen in the profile.",
     remedy="Profile with a profiler that sees native code.",
-    protects=Grade.OBSERVED,
     needs={"kernels"},
 )
-def _kernels_from_engine(case: Case) -> Iterator[str]:
-    # What an engine says about itself is not an observation.
-    seen = {each.name for each in case.evidence.kernels if each.source == "profile"}
-    told = {each.name for each in case.evidence.kernels} - seen
+def _check_kernel_sources(case: Submission) -> Iterator[str]:
+    profiled = {each.name for each in case.evidence.kernels if each.source == "profile"}
+    reported = {each.name for each in case.evidence.kernels} - profiled
     for kernel in dict.fromkeys(case.claim.kernels):
-        if kernel in told:
-            yield f"The kernel {quote(kernel)} was reported by the engine, and by no profiler."
+        if kernel in reported:
+            yield f"The kernel {quote(kernel)} was reported by the engine, but by no profiler."
 
 
 @SHORTFALLS.rule(
     "W_PROFILE_DEGRADED",
     "The profile was taken without compromise.",
-    remedy="See what the profiler reported (flamegate doctor).",
+    remedy="Read what the profiler reports (flamegate doctor).",
     protects=None,
 )
-def _profile_degraded(case: Case) -> Iterator[str]:
-    # Shares of a degraded profile may be off.
+def _check_degraded(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is not None and profile.degraded:
         yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."

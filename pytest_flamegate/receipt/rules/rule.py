@@ -1,10 +1,10 @@
-"""Rules as data: each with its code, its sentence, what to do, and the grade it protects."""
+"""Rules as data: a code, the statement that must hold, the remedy, and the protected grade."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from pytest_flamegate.core.text import one_line
 
@@ -15,20 +15,24 @@ if TYPE_CHECKING:
 
 
 SubjectT = TypeVar("SubjectT")
-_REPORTED_PER_RULE = 8
-_COUNTED_PER_RULE = 5_000
-"""A megabyte can break a rule ten thousand times, and nobody waits for the number."""
+REMEASURE = "Measure again. Receipt, evidence and profile come from one run and must not be edited."
+"""The remedy if files contradict each other: no edit of them can repair that."""
+_MAX_REPORTED = 8
+_MAX_COUNTED = 5_000
+"""One megabyte can break a rule ten thousand times; counting them all would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[SubjectT]):
-    """One rule: ``find`` yields a sentence for each way in which a subject breaks it.
+    """One rule.
 
-    ``sentence`` says what holds when the rule is kept. ``protects`` is the lowest
-    grade that a subject breaking the rule cannot have; None where the rule is the
-    reader's wish (an age, a GPU) and says nothing about honesty. ``needs`` names the
-    top-level fields that ``find`` reads: where one is malformed the rule stays silent,
-    for that refusal has been made.
+    Attributes:
+        sentence: the statement that must hold.
+        protects: the lowest grade that a subject cannot have if it breaks the rule. None if the
+            rule concerns a wish of the reader (an age, a GPU) and not honesty.
+        needs: top-level fields of the receipt that ``find`` reads. If one of them is malformed
+            the rule is skipped, because the malformed field has been reported already.
+        find: yields one message for each way in which a subject breaks the rule.
     """
 
     code: str
@@ -41,7 +45,7 @@ class Rule(Generic[SubjectT]):
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A broken rule, in words."""
+    """One way in which a subject breaks a rule."""
 
     code: str
     message: str
@@ -50,11 +54,21 @@ class Breach:
 
 
 class Rulebook(Generic[SubjectT]):
-    """Rules over one kind of subject, in the order in which they were added."""
+    """Rules over one kind of subject, in the order in which breaches are reported.
 
-    def __init__(self, *books: Rulebook[SubjectT]) -> None:
-        """Begin with the rules of ``books``, if any."""
+    Several rules may share a code if their breaches lead to the same action.
+    """
+
+    def __init__(
+        self,
+        *books: Rulebook[SubjectT],
+        protects: Grade | None = None,
+        remedy: str = REMEASURE,
+    ) -> None:
+        """Start with the rules of ``books``; the other arguments are defaults of ``rule``."""
         self.rules: tuple[Rule[SubjectT], ...] = tuple(rule for book in books for rule in book)
+        self._protects = protects
+        self._remedy = remedy
 
     def __iter__(self) -> Iterator[Rule[SubjectT]]:
         return iter(self.rules)
@@ -64,34 +78,35 @@ class Rulebook(Generic[SubjectT]):
         code: str,
         sentence: str,
         *,
-        remedy: str,
-        protects: Grade | None,
+        remedy: str | None = None,
+        protects: Grade | Literal["book"] | None = "book",
         needs: Collection[str] = (),
     ) -> Callable[[Callable[[SubjectT], Iterable[str]]], Callable[[SubjectT], Iterable[str]]]:
-        """Return a decorator that adds its function as the rule ``code``."""
+        """Return a decorator that adds its function as a rule; see ``Rule`` for the arguments."""
 
         def add(find: Callable[[SubjectT], Iterable[str]]) -> Callable[[SubjectT], Iterable[str]]:
-            entry = Rule(code, sentence, remedy, protects, frozenset(needs), find)
-            self.rules = (*self.rules, entry)
+            grade = self._protects if protects == "book" else protects
+            rule = Rule(code, sentence, remedy or self._remedy, grade, frozenset(needs), find)
+            self.rules = (*self.rules, rule)
             return find
 
         return add
 
-    def breaches(self, subject: SubjectT, malformed: Collection[str] = ()) -> Iterator[Breach]:
-        """Yield every breach by ``subject``; at most a handful of sentences for each rule."""
+    def find_breaches(self, subject: SubjectT, malformed: Collection[str] = ()) -> Iterator[Breach]:
+        """Yield every breach by ``subject``, at most a handful for each rule."""
         for rule in self.rules:
             if rule.needs.isdisjoint(malformed):
                 messages = iter(rule.find(subject))
-                # Nearly every rule is kept, and then there is nothing to bound.
+                # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
                 first = next(messages, None)
                 if first is not None:
-                    for message in _bounded(chain((first,), messages)):
+                    for message in _bound(chain((first,), messages)):
                         yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
 
 
-def _bounded(messages: Iterator[str]) -> Iterator[str]:
-    yield from islice(messages, _REPORTED_PER_RULE)
-    more = sum(1 for _ in islice(messages, _COUNTED_PER_RULE))
+def _bound(messages: Iterator[str]) -> Iterator[str]:
+    yield from islice(messages, _MAX_REPORTED)
+    more = sum(1 for _ in islice(messages, _MAX_COUNTED))
     if more:
-        least = "at least " if more == _COUNTED_PER_RULE else ""
-        yield f"The same holds {least}{more:,} more times."
+        least = "at least " if more == _MAX_COUNTED else ""
+        yield f"The same problem occurs {least}{more:,} more times."

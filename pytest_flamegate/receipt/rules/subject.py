@@ -1,4 +1,4 @@
-"""A receipt, its evidence and its profile, as the cross-checks read them."""
+"""Inputs of rules: a receipt (``Claim``), or one with evidence and profile (``Submission``)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import read_timestamp
-from pytest_flamegate.receipt.metrics import figures, kernel_rates, value_of
+from pytest_flamegate.observe.observation import of_one_process
+from pytest_flamegate.receipt.metrics import figures, kernel_rates, rate_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from pytest_flamegate.observe.observation import Run
+    from pytest_flamegate.observe.observation import Block, Run
+    from pytest_flamegate.receipt.metrics import Rate
     from pytest_flamegate.receipt.policies import Policy
     from pytest_flamegate.receipt.types import Evidence, Metric
 
@@ -24,11 +26,11 @@ _PREFILL = "prefill_tokens_per_second"
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is claimed and what was seen.
+class Submission:
+    """A receipt with its evidence and its folded profile, as they were handed in.
 
-    ``receipt_sha256`` and ``folded_sha256`` are of the raw bytes as they were read;
-    the folded profile is None where it was not given. What several rules ask for is made once.
+    ``receipt_sha256`` and ``folded_sha256`` are digests of the raw bytes. The folded profile is
+    None if it was not given. Values that several rules use are computed once.
     """
 
     claim: Claim
@@ -43,14 +45,29 @@ class Case:
         return tuple(run for run in self.evidence.runs if run.role == "timed")
 
     @cached_property
+    def timed_blocks(self) -> tuple[Block, ...]:
+        """The blocks of all timed runs."""
+        return tuple(block for run in self.timed for block in run.blocks)
+
+    @cached_property
     def profiled(self) -> tuple[Run, ...]:
         """The runs that were sampled."""
         return tuple(run for run in self.evidence.runs if run.role == "profiled")
 
     @cached_property
+    def rate(self) -> Rate | None:
+        """The rate that follows from the token times; None if they give none."""
+        return rate_of(self.evidence.runs)
+
+    @cached_property
+    def in_windows(self) -> bool:
+        """Whether the runs are windows of one server that was not started for each run."""
+        return of_one_process(self.evidence.workload)
+
+    @cached_property
     def recomputed(self) -> tuple[Metric, ...]:
-        """The metrics that the timed runs give; each must have generated tokens."""
-        # Nothing else says how long the prompt was; but it is a whole number of tokens.
+        """The metrics that follow from the timed runs, each of which must have tokens."""
+        # Only the stated prefill rate tells the length of the prompt, a whole number of tokens.
         scope = self.evidence.clock_scope
         stated = value_of(self.evidence.metrics, _PREFILL)
         found = figures(self.timed, scope, None if stated is None else 1, unseen=True)
@@ -64,17 +81,22 @@ class Case:
             for metric in found
         )
 
-    def lanes(self, run: Run) -> int | None:
-        """Return how many threads at most ran at once for ``run``; None where nothing says so.
-
-        Threads are counted at one moment, and a program's children are not among them, so
-        the cores bound what was possible.
-        """
+    @cached_property
+    def cores(self) -> int | None:
+        """The number of cores that the evidence states; None if it states none."""
         cores = self.evidence.machine.get("cpu_cores", "")
-        known = [int(cores)] if cores.isascii() and cores.isdigit() and len(cores) < 7 else []
-        if run.threads is not None and (known or self.evidence.clock_scope == "sequence"):
-            known.append(run.threads)
-        return max(1, *known) if known else None
+        return int(cores) if cores.isascii() and cores.isdigit() and len(cores) < 7 else None
+
+    def max_parallelism(self, run: Run) -> int | None:
+        """Return how many threads of ``run`` can have computed at once; None if unknown.
+
+        Threads were counted at one moment and without the program's children, so the number of
+        cores is the bound whenever it is the larger one.
+        """
+        bounds = [] if self.cores is None else [self.cores]
+        if run.threads is not None and (bounds or self.evidence.clock_scope == "sequence"):
+            bounds.append(run.threads)
+        return max(1, *bounds) if bounds else None
 
 
 _CONTAINERS = frozenset({dict, list})
@@ -83,10 +105,9 @@ _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One receipt, the kernel policy it is read under, and what its reader asked for.
+    """One receipt, the kernel policy that applies to it, and the wishes of its reader.
 
-    A property may be read only where its field is well-formed; the rules say which
-    fields they need, and are not asked where one is not.
+    A property may be read only if its field is well-formed; see ``Rule.needs``.
     """
 
     document: Mapping[str, object]
@@ -107,27 +128,27 @@ class Claim:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the same prompt is claimed to give the same tokens."""
+        """Whether the receipt claims that the same prompt gives the same tokens."""
         return cast("bool", self.document["deterministic"])
 
     @property
     def tokens_requested(self) -> int:
-        """Tokens asked for."""
+        """The maximum number of tokens."""
         return cast("int", self.document["tokens_requested"])
 
     @property
     def tokens_generated(self) -> int:
-        """Tokens generated."""
+        """The number of tokens that were generated."""
         return cast("int", self.document["tokens_generated"])
 
     @property
     def tokens_per_second(self) -> float:
-        """The rate that is claimed."""
+        """The claimed rate."""
         return float(cast("float", self.document["tokens_per_second"]))
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Names to strings."""
+        """The recorded environment variables."""
         return cast("dict[str, str]", self.document["environment"])
 
     @property
@@ -137,24 +158,24 @@ class Claim:
 
     @property
     def age_s(self) -> float:
-        """Seconds from the receipt's timestamp to now; negative where it lies ahead."""
+        """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
         stamp = read_timestamp(cast("str", self.document["timestamp"]))
         return (self.now - stamp).total_seconds()
 
     @property
     def performance(self) -> Mapping[str, object]:
-        """The optional ``performance_baseline``, empty where there is none."""
+        """The optional ``performance_baseline``; empty if there is none."""
         return table(self.document, "performance_baseline")
 
 
 def table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return the object called ``name``, empty where there is none."""
+    """Return the object called ``name``; empty if there is none."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def number(fields: Mapping[str, object], *names: str) -> float | None:
-    """Return the first number among the fields ``names``, None where there is none."""
+    """Return the first number among the fields ``names``; None if there is none."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -164,10 +185,10 @@ def number(fields: Mapping[str, object], *names: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration as written: its field, its milliseconds, and the unit of its last digit.
+    """A duration as written: the name of its field, its milliseconds, and its resolution.
 
-    ``step_ms`` is the resolution: a whole number of milliseconds may have been rounded
-    or cut off, a fraction was not.
+    ``step_ms`` is one unit of the field for a whole number, which may have been rounded or cut
+    off, and 0 for a fraction.
     """
 
     name: str
@@ -176,10 +197,9 @@ class Duration:
 
 
 def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
-    """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``, None if none."""
-    names = _named(stems)
-    # Few objects state a time, and every rule about times asks each. Of two views, the smaller
-    # is looked through: an object may have a hundred thousand fields.
+    """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``; None if none."""
+    names = _with_units(stems)
+    # An object may have 100,000 fields and rarely a time: isdisjoint looks through the smaller.
     if names.keys().isdisjoint(fields.keys()):
         return None
     for name, unit_ms in names.items():
@@ -191,7 +211,7 @@ def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
 
 
 @cache
-def _named(stems: tuple[str, ...]) -> Mapping[str, float]:
+def _with_units(stems: tuple[str, ...]) -> Mapping[str, float]:
     """Return the names that a duration may have, each with its unit in milliseconds."""
     return {f"{stem}_{unit}": ms for stem in stems for unit, ms in _UNITS_MS.items()}
 
@@ -200,24 +220,24 @@ def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, o
     """Yield every object within ``value`` with its path, the outermost first."""
     pending: list[tuple[str, object]] = [(path, value)]
     while pending:
-        where, entry = pending.pop()
+        at, entry = pending.pop()
         if isinstance(entry, dict):
-            yield where, entry
+            yield at, entry
             pending.extend(
-                (f"{where}.{name}" if where else name, child)
+                (f"{at}.{name}" if at else name, child)
                 for name, child in reversed(entry.items())
                 if type(child) in _CONTAINERS
             )
-        # A list of a hundred thousand figures is passed over, and not looked through.
+        # A list of 100,000 plain figures is skipped as a whole.
         elif isinstance(entry, list) and not _CONTAINERS.isdisjoint(map(type, entry)):
-            pending.extend((f"{where}[{index}]", child) for index, child in enumerate(entry))
+            pending.extend((f"{at}[{index}]", child) for index, child in enumerate(entry))
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Samples in all, by leaf name and by name anywhere in a stack (once a stack).
+    """Samples in all, by leaf name, and by name anywhere in a stack (once a stack).
 
-    ``problem`` says why the text is no folded profile, None where it is one.
+    ``problem`` says why the text is no folded profile; None if it is one.
     """
 
     samples: int
@@ -227,8 +247,8 @@ class Folded:
 
 
 def read_folded(data: bytes) -> Folded:
-    """Return what the folded text ``data`` holds; never raises."""
-    # The profile room brings every profiler's adapter along; most receipts have no profile.
+    """Count the samples of the folded text ``data``; never raises."""
+    # Imported here because the profile room loads an adapter for each profiler.
     from pytest_flamegate.profile.folded import parse_folded
 
     try:

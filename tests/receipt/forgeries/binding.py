@@ -36,21 +36,21 @@ def evidence_of_another_run(draft: Draft, source: Random) -> Files:
     return {**other.files(), RECEIPT: draft.files()[RECEIPT]}
 
 
-@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
 def model_digest_swapped(draft: Draft, source: Random) -> Draft:
     """Names a larger model by its digest in the receipt; the evidence keeps the small one."""
     draft.receipt["model"]["sha256"] = hexadecimal(source, 64)
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_MISMATCH")
+@BOOK.refused("E_ORIGIN_MISMATCH")
 def model_path_swapped(draft: Draft, source: Random) -> Draft:
     """Names a larger model by its path."""
     draft.receipt["model"]["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
 def model_facts_edited(draft: Draft, source: Random) -> Draft:
     """Says that the model has more parameters, or another quantisation, than its header does."""
     if source.random() < 0.5:
@@ -60,7 +60,7 @@ def model_facts_edited(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_MODEL_MISMATCH", of=EMBEDDED)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
 def two_model_digests(draft: Draft, source: Random) -> Draft:
     """Keeps one digest in the evidence for the reader and another for the replay."""
     del draft.receipt["model"]["sha256"]
@@ -79,7 +79,7 @@ def model_not_named(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_ENVIRONMENT_CHANGED", of=SERVED)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED)
 def environment_edited(draft: Draft, source: Random) -> Draft:
     """Says that one thread computed where several did."""
     name = source.choice([n for n in draft.receipt["environment"] if n.endswith("_THREADS")])
@@ -87,7 +87,7 @@ def environment_edited(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_MACHINE_CHANGED")
+@BOOK.refused("E_ORIGIN_MISMATCH")
 def other_system(draft: Draft, source: Random) -> Draft:
     """Names another system in the receipt than the machine's."""
     name, value = source.choice(
@@ -124,7 +124,7 @@ def evidence_that_is_none(draft: Draft, source: Random) -> Files:
     return {**whole, EVIDENCE: broken}
 
 
-@BOOK.refused("E_COMMIT_MALFORMED")
+@BOOK.refused("E_ORIGIN_MISMATCH")
 def commit_that_is_a_name(draft: Draft, source: Random) -> Draft:
     """Names a branch, or half a hash, which is other code tomorrow."""
     name = source.choice(["main", "HEAD", "v1.0", draft.evidence["commit"]["revision"][:12]])

@@ -94,7 +94,7 @@ def _totals(
     }
 
 
-@BOOK.refused("E_BRICKS_PROCESS", of=ALL)
+@BOOK.refused("E_BRICKS", of=ALL)
 def bricks_of_another_run(draft: Draft, source: Random) -> Draft:
     """Tells the bricks of a process that was timed, of none at all, or of the best run alone."""
     passes = clock(draft, source)
@@ -110,7 +110,7 @@ def bricks_of_another_run(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_TIME", of=SERVED)
+@BOOK.refused("E_BRICKS", of=SERVED)
 def bricks_longer_than_their_run(draft: Draft, source: Random) -> Draft:
     """Makes the bricks of the baseline longer, so that those of the change look short."""
     factor = source.uniform(2, 30)
@@ -120,7 +120,7 @@ def bricks_longer_than_their_run(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_TOTALS", of=EMBEDDED)
+@BOOK.refused("E_BRICKS", of=EMBEDDED)
 def brick_made_cheaper(draft: Draft, source: Random) -> Draft:
     """Writes a smaller sum for a brick, or fewer slow calls, and leaves the rest as it was."""
     each = source.choice(clock(draft, source))
@@ -145,7 +145,7 @@ def _add_rows(each: dict[str, Any], *rows: dict[str, Any]) -> None:
     each["lanes"][0]["calls"] += sum(row["calls"] for row in rows)
 
 
-@BOOK.refused("E_BRICKS_TOTALS", of=SERVED)
+@BOOK.refused("E_BRICKS", of=SERVED)
 def cheap_calls_under_another_name(draft: Draft, source: Random) -> Draft:
     """Adds calls that took nothing to a brick, by an alias of it or by telling it twice."""
     name = source.choice(["Head", "Qkv", "LmHead"])
@@ -154,7 +154,7 @@ def cheap_calls_under_another_name(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_PROVENANCE", of=SERVED)
+@BOOK.refused("E_BRICKS", of=SERVED)
 def deferred_told_as_measured(draft: Draft, source: Random) -> Draft:
     """Says of times that were derived that they were measured, so that they are gated."""
     sync = source.choice(["deferred", "per_layer", "none"])
@@ -166,7 +166,7 @@ def deferred_told_as_measured(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_TOTALS", of=("callable",))
+@BOOK.refused("E_BRICKS", of=("callable",))
 def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> Draft:
     """Doubles what the calls of a baseline's brick took together, in its thread too, not each."""
     each = source.choice(clock(draft, source))
@@ -177,7 +177,7 @@ def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_TOKENS", of=SERVED)
+@BOOK.refused("E_BRICKS", of=SERVED)
 def tokens_more_than_clocked(draft: Draft, source: Random) -> Draft:
     """Counts more tokens than were generated, so that each cost less."""
     for each in clock(draft, source):
@@ -187,7 +187,7 @@ def tokens_more_than_clocked(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_BRICKS_CALLS", of=EMBEDDED)
+@BOOK.refused("E_BRICKS", of=EMBEDDED)
 def calls_more_than_made(draft: Draft, source: Random) -> Draft:
     """Cuts each call of a brick in two, so that one costs half; or leaves a brick out."""
     for each in clock(draft, source):

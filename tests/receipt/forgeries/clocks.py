@@ -56,14 +56,14 @@ def decode_longer_than_the_program(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CPU_EXCEEDS_WALL", of=WORKING)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=WORKING)
 def wall_shrunk_alone(draft: Draft, source: Random) -> Draft:
     """Shrinks wall and token times together and forgets the CPU time."""
     shrink_wall(draft, source.uniform(0.02, 0.18))
     return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CPU_EXCEEDS_WALL", of=("callable", "embedded-1tok"))
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable", "embedded-1tok"))
 def wall_of_short_blocks_shrunk(draft: Draft, source: Random) -> Draft:
     """Does the same where each block is shorter than the slack of two clock ticks."""
     shrink_wall(draft, source.uniform(0.02, 0.05))
@@ -78,7 +78,7 @@ def shrink_wall(draft: Draft, factor: float) -> None:
             scale(interval, factor, "wall_ns", "run_delay_ns")
 
 
-@BOOK.refused("E_CPU_EXCEEDS_WALL")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def busy_mock(draft: Draft, source: Random) -> Draft:
     """Writes much CPU time beside a mock, so that it seems to compute."""
     for block in blocks(draft.timed):
@@ -87,7 +87,7 @@ def busy_mock(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CPU_EXCEEDS_WALL", of=SERVED)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=SERVED)
 def reference_made_slow(draft: Draft, source: Random) -> Draft:
     """Lets the reference kernel seem slow, so that the machine does and the engine does not."""
     for block in blocks(draft.timed):

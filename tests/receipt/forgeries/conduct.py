@@ -25,7 +25,7 @@ def failed_run(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TESTS_FAILED")
+@BOOK.refused("E_RUN_FAILED")
 def failed_tests(draft: Draft, source: Random) -> Draft:
     """Hands in figures of a model that fails its own tests."""
     told: list[dict[str, Any]] = [
@@ -39,7 +39,7 @@ def failed_tests(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TESTS_FAILED")
+@BOOK.refused("E_RUN_FAILED")
 def tests_that_vanished(draft: Draft, source: Random) -> Draft:
     """Takes the failed tests out of the list and leaves their total."""
     total = source.randint(2, 500)
@@ -83,7 +83,7 @@ def determinism_test_failed(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_STEERING_CHARACTER")
+@BOOK.refused("E_HIDDEN_CHARACTER")
 def terminal_steered(draft: Draft, source: Random) -> Draft:
     """Puts characters into names that clear the screen or turn the line round in a log."""
     steering = source.choice(

@@ -27,7 +27,7 @@ def engine_of_nobody(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_ENGINE_MISMATCH")
+@BOOK.refused("E_ORIGIN_MISMATCH")
 def engine_renamed(draft: Draft, source: Random) -> Draft:
     """Names an engine in the receipt that the evidence does not."""
     other = {"embedded", "python", "command", "bitnet", "torch", "ggml"}
@@ -47,7 +47,7 @@ def engine_that_is_none(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_CLOCK_SCOPE", of=ONE)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=ONE)
 def engine_of_a_loose_policy(draft: Draft, source: Random) -> Draft:
     """Relabels an engine that was served as a program, whose policy asks for no matmul."""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "command"
@@ -81,7 +81,7 @@ def one_server(draft: Draft) -> Draft:
     return ask(draft, "http://127.0.0.1:8080")
 
 
-@BOOK.refused("E_WINDOW_STARTED", of=("callable",))
+@BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
 def processes_as_windows(draft: Draft, source: Random) -> Draft:
     """Calls processes of many days windows of one server, whose start nobody compares."""
     ask(draft, "http://127.0.0.1:8080")

@@ -73,7 +73,7 @@ def best_run_for_all(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TPS_IMPLAUSIBLE")
+@BOOK.refused("E_TPS")
 def beyond_machines(draft: Draft, source: Random) -> Files:
     """Claims more than a token a microsecond, by a slip of units, with no evidence beside it."""
     draft.receipt["tokens_per_second"] = 10 ** source.uniform(6.01, 15)
@@ -90,7 +90,7 @@ def rate_that_is_none(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_TPS_DISAGREE")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def two_rates(draft: Draft, source: Random) -> Files:
     """Raises the rate on top and forgets the one in performance_baseline."""
     stated = told(draft)["tokens_per_second"]
@@ -99,7 +99,7 @@ def two_rates(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_TPS_CONTRADICTS_TIME")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def rate_without_its_time(draft: Draft, source: Random) -> Files:
     """Raises both rates and forgets the total time."""
     stated = told(draft)
@@ -110,7 +110,7 @@ def rate_without_its_time(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_TOKENS_DISAGREE")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def rate_of_other_tokens(draft: Draft, source: Random) -> Files:
     """States the count of a longer run beside this one's rate."""
     stated = told(draft)
@@ -120,7 +120,7 @@ def rate_of_other_tokens(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_LATENCY_CONTRADICTION", of=LONG)
+@BOOK.refused("E_FIGURES_CONTRADICT", of=LONG)
 def latencies_that_do_not_add_up(draft: Draft, source: Random) -> Files:
     """Shortens the average latency that readers look at, and leaves the total."""
     stated = told(draft)
@@ -128,7 +128,7 @@ def latencies_that_do_not_add_up(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_LATENCY_CONTRADICTION")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def first_token_after_the_last(draft: Draft, source: Random) -> Files:
     """Takes the total of a faster run and keeps the first token of the slow one."""
     stated = told(draft)
@@ -137,7 +137,7 @@ def first_token_after_the_last(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_PHASES_EXCEED_TOTAL")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def phases_longer_than_the_whole(draft: Draft, source: Random) -> Files:
     """Pastes the phases of a slow run below the total of a fast one."""
     total_s = source.uniform(0.05, 30)
@@ -151,7 +151,7 @@ def phases_longer_than_the_whole(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_NEGATIVE_TIME")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def time_below_zero(draft: Draft, source: Random) -> Files:
     """States a latency below zero, which every threshold lets through."""
     name = source.choice(["first_token_latency_ms", "decode_ns", "prefill_s", "ttft_us"])
@@ -201,7 +201,7 @@ def prefill_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_OVERHEAD_MISMATCH", of=LONG)
+@BOOK.refused("E_METRIC_MISMATCH", of=LONG)
 def overhead_edited(draft: Draft, source: Random) -> Draft:
     """Writes a small overhead of profiling over a large one."""
     draft.profile["overhead_pct"] = draft.profile["overhead_pct"] + source.uniform(20, 300)

@@ -105,7 +105,7 @@ def name_with_an_edge(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_KERNEL_TOO_LONG")
+@BOOK.refused("E_KERNELS")
 def name_without_end(draft: Draft, source: Random) -> Draft:
     """Gives a kernel a name that is long in bytes and short in letters."""
     hot = source.choice(draft.receipt["kernels"])
@@ -120,7 +120,7 @@ def name_of_a_page(draft: Draft, source: Random) -> Draft:
     return draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000)).recount().reseal()
 
 
-@BOOK.refused("E_ONLY_FALLBACK")
+@BOOK.refused("E_NO_COMPUTE_KERNEL")
 def fallback_under_a_quantised_name(draft: Draft, source: Random) -> Files:
     """Puts a quantised prefix before the name of the fallback that ran."""
     fallback = source.choice(["dequant_fp32", "fp32_matmul", "cpu_dequant_f32", "scalar_fallback"])

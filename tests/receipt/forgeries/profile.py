@@ -77,7 +77,7 @@ def samples_of_a_process_raised(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TOO_MANY_SAMPLES")
+@BOOK.refused("E_SAMPLE_COUNT")
 def samples_multiplied(draft: Draft, source: Random) -> Draft:
     """Multiplies every count alike, so that small differences seem certain."""
     factor = source.randint(8, 1000)
@@ -85,7 +85,7 @@ def samples_multiplied(draft: Draft, source: Random) -> Draft:
     return draft.recount().reseal()
 
 
-@BOOK.refused("E_TOO_MANY_SAMPLES")
+@BOOK.refused("E_SAMPLE_COUNT")
 def samples_without_a_rate(draft: Draft, source: Random) -> Draft:
     """Multiplies every count and says that the profiler had no rate."""
     samples_multiplied(draft, source)
@@ -100,14 +100,14 @@ def rate_raised(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.lowered("W_SAMPLES_MISSING", of=SAMPLED)
+@BOOK.lowered("W_FEW_SAMPLES", of=SAMPLED)
 def rate_raised_beyond_measure(draft: Draft, source: Random) -> Draft:
     """Says that it sampled a hundred times as often as it did."""
     draft.profile["rate_hz"] *= source.randint(100, 1000)
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_UNSEEN")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def hotspot_invented(draft: Draft, source: Random) -> Draft:
     """Adds a hotspot that is in no stack, where a budget is to be charged to it."""
     spot = dict(draft.profile["hotspots"][0])
@@ -116,7 +116,7 @@ def hotspot_invented(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_UNSEEN")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def hotspot_raised(draft: Draft, source: Random) -> Draft:
     """Gives a hotspot of the baseline more samples than its stacks, so that drift is allowed."""
     spot = source.choice(draft.profile["hotspots"])
@@ -124,7 +124,7 @@ def hotspot_raised(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_SHARE")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def share_lowered(draft: Draft, source: Random) -> Draft:
     """Lowers the share and the cost of the hot function, and leaves its samples."""
     spot = draft.profile["hotspots"][0]
@@ -134,14 +134,14 @@ def share_lowered(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_COST")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def cost_lowered(draft: Draft, source: Random) -> Draft:
     """Lowers what the hot function costs a token, so that its larger share is excused."""
     draft.profile["hotspots"][0]["cpu_s_per_token"] *= source.uniform(0.1, 0.9)
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_UNSEEN")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def hotspot_left_out(draft: Draft, source: Random) -> Draft:
     """Leaves the function that got slower out of the hotspots that are gated."""
     spots = draft.profile["hotspots"]
@@ -149,7 +149,7 @@ def hotspot_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_UNSEEN")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def caller_left_out(draft: Draft, source: Random) -> Draft:
     """Leaves out a function that has samples only in what it calls."""
     spots = draft.profile["hotspots"]
@@ -157,7 +157,7 @@ def caller_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_HOTSPOT_UNSEEN")
+@BOOK.refused("E_HOTSPOT_MISMATCH")
 def hotspot_lowered(draft: Draft, source: Random) -> Draft:
     """Lowers the samples, the share and the cost of one hotspot, consistently."""
     spot = draft.profile["hotspots"][0]
@@ -168,7 +168,7 @@ def hotspot_lowered(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_PROCESS_SAMPLES")
+@BOOK.refused("E_SAMPLE_COUNT")
 def samples_of_processes_moved(draft: Draft, source: Random) -> Draft:
     """Moves samples between the names of a process, whose scatter the gate's interval uses."""
     process = max(draft.profile["processes"], key=lambda each: len(each["self_samples"]))
@@ -305,7 +305,7 @@ def count_that_is_none(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_CLOCK_SCOPE", of=SERVED)
+@BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED)
 def other_phase(draft: Draft, source: Random) -> Draft:
     """Says that the profile covers another phase than was sampled."""
     draft.profile["covers"] = source.choice(["decode", "process"])

@@ -22,7 +22,7 @@ def old_receipt(draft: Draft, source: Random) -> Draft | Files:
     return old if source.random() < 0.5 else alone(old)
 
 
-@BOOK.refused("E_WRITTEN_APART", wishes=DAY)
+@BOOK.refused("E_DATES_CONTRADICT", wishes=DAY)
 def receipt_freshened(draft: Draft, source: Random) -> Draft:
     """Gives an old measurement's receipt a new timestamp and forgets its evidence."""
     fresh = draft.receipt["timestamp"]
@@ -30,7 +30,7 @@ def receipt_freshened(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_EVIDENCE_EXPIRED", wishes=SHORT)
+@BOOK.refused("E_EXPIRED", wishes=SHORT)
 def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
     """Freshens the receipt by less than the day that receipt and evidence may lie apart."""
     fresh = stamp(draft.created + timedelta(minutes=50))
@@ -38,7 +38,7 @@ def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_RUN_AFTER_WRITING")
+@BOOK.refused("E_DATES_CONTRADICT")
 def runs_of_last_month(draft: Draft, source: Random) -> Draft:
     """Freshens receipt and evidence, and forgets when the runs started."""
     by = timedelta(hours=source.uniform(24, 9000))
@@ -49,7 +49,7 @@ def runs_of_last_month(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_RUN_AFTER_WRITING")
+@BOOK.refused("E_DATES_CONTRADICT")
 def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
     """Adds a run to evidence that was written before it."""
     late = draft.created + timedelta(seconds=source.uniform(310, 3000))
@@ -57,7 +57,7 @@ def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_WRITTEN_APART")
+@BOOK.refused("E_DATES_CONTRADICT")
 def evidence_of_next_week(draft: Draft, source: Random) -> Draft:
     """Seals evidence that was written long after the receipt under it."""
     written = draft.receipt["timestamp"]
@@ -99,7 +99,7 @@ def date_that_is_none(draft: Draft, source: Random) -> Files:
     return alone(draft)
 
 
-@BOOK.refused("E_CLOCKS_DISAGREE")
+@BOOK.refused("E_DATES_CONTRADICT")
 def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
     """Gives a run the identity of a process of another day."""
     run = source.choice(draft.timed)
@@ -107,7 +107,7 @@ def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_CLOCKS_DISAGREE", of=EMBEDDED)
+@BOOK.refused("E_DATES_CONTRADICT", of=EMBEDDED)
 def runs_of_many_days(draft: Draft, source: Random) -> Draft:
     """Gathers runs of several mornings, each with the time of day that it should have had."""
     for day, run in enumerate(draft.runs):
@@ -118,7 +118,7 @@ def runs_of_many_days(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_RUNS_OVERLAP")
+@BOOK.refused("E_DATES_CONTRADICT")
 def runs_side_by_side(draft: Draft, source: Random) -> Draft:
     """Runs several processes at once and hands them in as one after another."""
     first, *rest = draft.timed
@@ -128,7 +128,7 @@ def runs_side_by_side(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_RUNS_OVERLAP", of=("callable",))
+@BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
 def windows_side_by_side(draft: Draft, source: Random) -> Draft:
     """Asks one server several times at once and hands the windows in as one after another."""
     one_server(draft)

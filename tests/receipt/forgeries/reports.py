@@ -95,7 +95,7 @@ def figure_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_REPORTED_TOKENS", of=LONG)
+@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
 def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
     """Lets the engine count more tokens than came, and its rate follow."""
     for report in tell(draft, source):
@@ -105,7 +105,7 @@ def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
     return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORTED_TIME")
+@BOOK.refused("E_REPORT_CONTRADICTION")
 def longer_than_its_run(draft: Draft, source: Random) -> Draft:
     """Lets the engine tell of more time than its whole run took."""
     tell(draft, source)
@@ -120,7 +120,7 @@ def longer_than_its_run(draft: Draft, source: Random) -> Draft:
     return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORTED_RATE", of=LONG)
+@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
 def rate_of_no_time(draft: Draft, source: Random) -> Draft:
     """Raises the rate in every report, and the figure made of them with it."""
     factor = source.uniform(2, 20)
@@ -129,7 +129,7 @@ def rate_of_no_time(draft: Draft, source: Random) -> Draft:
     return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORTED_RATE")
+@BOOK.refused("E_REPORT_CONTRADICTION")
 def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
     """Tells of a prefill faster than its prompt and its time give."""
     for report in tell(draft, source):
@@ -139,7 +139,7 @@ def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
     return draft.retime().reseal()
 
 
-@BOOK.refused("E_KERNEL_UNTOLD")
+@BOOK.refused("E_KERNEL_UNSEEN")
 def hearsay_of_nobody(draft: Draft, source: Random) -> Draft:
     """Adds a kernel by the word of an engine that never said so, and claims nothing by it."""
     sighting = {"name": f"tl2_gemm_{source.randrange(1000)}", "source": "engine", "count": 9}
@@ -148,7 +148,7 @@ def hearsay_of_nobody(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_KERNEL_UNTOLD")
+@BOOK.refused("E_KERNEL_UNSEEN")
 def hearsay_multiplied(draft: Draft, source: Random) -> Draft:
     """Says that a kernel ran more often than the engine does."""
     by_word(draft, {"i2s_gemv": source.randint(1, 500)})
@@ -156,7 +156,7 @@ def hearsay_multiplied(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_KERNEL_UNTOLD")
+@BOOK.refused("E_KERNEL_UNSEEN")
 def hearsay_left_out(draft: Draft, source: Random) -> Draft:
     """Keeps quiet about a fallback that the engine itself reports."""
     by_word(draft, {f"fp32_matmul_{source.randrange(1000)}": source.randint(1, 500)})
@@ -164,7 +164,7 @@ def hearsay_left_out(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_MOCK_TOLD")
+@BOOK.refused("E_MOCK_KERNEL")
 def mock_not_claimed(draft: Draft, source: Random) -> Draft:
     """Leaves the mock that the engine tells of out of the receipt, or makes it no name."""
     name = source.choice(["mock_gemv", "gemv_Mock", "MOCK\u200b", f"mock{'x' * 200}"])

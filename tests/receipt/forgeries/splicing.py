@@ -106,6 +106,26 @@ def run_copied_and_shifted(draft: Draft, source: Random) -> Draft:
     return draft.retime().recount().reseal()
 
 
+@BOOK.passes("Replay, or a run that CI starts: the noise looks like that of a real run.", of=LONG)
+def run_copied_with_noise(draft: Draft, source: Random) -> Draft:
+    """Makes the other runs from one and adds a random time to each gap."""
+    first, *rest = draft.timed
+    for run in rest:
+        made = copy.deepcopy(first)
+        for block in made["blocks"]:
+            more = [[source.randint(1, 2000) for _ in gaps] for gaps in block["sequences_ns"]]
+            block["sequences_ns"] = [
+                [gap + extra for gap, extra in zip(gaps, extras, strict=True)]
+                for gaps, extras in zip(block["sequences_ns"], more, strict=True)
+            ]
+            for interval in intervals(block, reference=True):
+                interval["wall_ns"] += sum(map(sum, more)) + source.randint(1, 2000)
+                interval["cpu_ns"] += sum(map(sum, more))
+        made["load_ns"] = (made["load_ns"] or 0) + source.randint(1, 10**6)
+        replace_run(draft, run, made)
+    return draft.retime().recount().reseal()
+
+
 @BOOK.refused("E_PROFILE_PROCESS", of=ONE)
 def profile_of_the_other_run(draft: Draft, source: Random) -> Draft:
     """Puts the profile of a second measurement into the first, with its record and its seal."""
@@ -117,7 +137,7 @@ def profile_of_the_other_run(draft: Draft, source: Random) -> Draft:
     return draft.recount().reseal()
 
 
-@BOOK.refused("E_PROFILE_NONCE", of=ONE)
+@BOOK.refused("E_PROFILE_PROCESS", of=ONE)
 def profile_under_other_processes(draft: Draft, source: Random) -> Draft:
     """Relabels the processes of a second measurement's profile as the runs of the first."""
     adopt_profile(draft)

@@ -25,7 +25,7 @@ def more_tokens_claimed(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TOKENS_EXCEED_REQUEST")
+@BOOK.refused("E_FIGURES_CONTRADICT")
 def more_than_was_asked_for(draft: Draft, source: Random) -> Files:
     """Adds the tokens of two runs together."""
     draft.receipt["tokens_generated"] = draft.receipt["tokens_requested"] + source.randint(1, 99)
@@ -56,7 +56,7 @@ def right_answer_pasted(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TOKENS_DIFFER")
+@BOOK.refused("E_NOT_DETERMINISTIC")
 def answer_of_some_runs(draft: Draft, source: Random) -> Draft:
     """Shows other tokens with their digest, and forgets the runs that made the old ones."""
     run = source.choice(draft.runs)
@@ -64,14 +64,14 @@ def answer_of_some_runs(draft: Draft, source: Random) -> Draft:
     return draft.reseal()
 
 
-@BOOK.refused("E_TOKENS_DIFFER", of=LONG)
+@BOOK.refused("E_NOT_DETERMINISTIC", of=LONG)
 def known_difference(draft: Draft, source: Random) -> Draft:
     """Claims determinism and leaves in the evidence where a sequence differed."""
     draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
     return draft.reseal()
 
 
-@BOOK.refused("E_DIFFERENCE_CONTRADICTED", of=SERVED)
+@BOOK.refused("E_TOKEN_DIGEST", of=SERVED)
 def difference_that_is_none(draft: Draft, source: Random) -> Draft:
     """Tells of a difference that is none, or where no token is, so that nobody looks for one."""
     draft.receipt["deterministic"] = False

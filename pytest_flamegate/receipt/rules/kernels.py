@@ -1,0 +1,143 @@
+"""Rules over the kernels that a receipt names; the kernel policy says what the names mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.text import find_hidden_character, quote
+from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.rules.claim import READ_NAME
+from pytest_flamegate.receipt.rules.rule import Rulebook
+from pytest_flamegate.receipt.rules.subject import Claim, number, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
+NOTICES: Rulebook[Claim] = Rulebook()
+
+MAX_KERNEL_BYTES = 128
+
+
+@RULES.rule(
+    "E_KERNELS",
+    f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.",
+    remedy="Record the kernel's own name, without its parameters.",
+    needs={"kernels"},
+)
+def _check_name_length(claim: Claim) -> Iterator[str]:
+    for kernel in claim.kernels:
+        size = len(kernel.encode("utf-8"))
+        if size > MAX_KERNEL_BYTES:
+            yield f"The kernel {quote(kernel)} has {size} bytes; {MAX_KERNEL_BYTES} are allowed."
+
+
+@RULES.rule(
+    "E_HIDDEN_CHARACTER",
+    "A kernel name contains no control, bidirectional or invisible character.",
+    remedy=READ_NAME,
+    needs={"kernels"},
+)
+def _check_hidden_characters(claim: Claim) -> Iterator[str]:
+    for kernel in claim.kernels:
+        hidden = find_hidden_character(kernel)
+        if hidden is not None:
+            yield f"The kernel {quote(kernel)} contains {hidden}."
+
+
+@RULES.rule(
+    "E_MOCK_KERNEL",
+    "No claimed kernel is a mock.",
+    remedy="Run real inference. One mock among real kernels is enough to reject the run.",
+    needs={"kernels"},
+)
+def _check_mocks(claim: Claim) -> Iterator[str]:
+    for kernel in claim.kernels:
+        if "mock" in kernel.casefold():
+            yield f"The kernel {quote(kernel)} is a mock."
+
+
+@RULES.rule(
+    "E_NO_GPU_KERNEL",
+    "A receipt with backend cuda names a kernel that computes on a GPU.",
+    remedy="Run a GPU build on a GPU. A silent fallback to the CPU looks like this.",
+    needs={"backend", "kernels"},
+)
+def _check_gpu_kernels(claim: Claim) -> Iterator[str]:
+    # A kernel that only waits for the GPU, such as cuda_sync, does not count.
+    if claim.backend == "cuda" and not _shows_gpu(claim):
+        yield f"The backend is cuda, but no kernel is {claim.policy.gpu_wanted}."
+
+
+@RULES.rule(
+    "E_GPU_REQUIRED",
+    "If the reader requires a GPU, the receipt names a kernel that computes on a GPU.",
+    remedy="Hand in a receipt of a GPU run, or omit --require-gpu-kernels.",
+    protects=None,
+    needs={"kernels"},
+)
+def _check_required_gpu(claim: Claim) -> Iterator[str]:
+    if claim.require_gpu_kernels and not _shows_gpu(claim):
+        yield f"GPU kernels are required, but no kernel is {claim.policy.gpu_wanted}."
+
+
+@RULES.rule(
+    "E_GPU_KERNEL_ON_CPU",
+    "A receipt with backend cpu names no GPU kernel.",
+    remedy="State backend cuda if a GPU computed. Otherwise name the kernels that ran.",
+    needs={"backend", "kernels"},
+)
+def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
+    if claim.backend == "cpu":
+        for kernel in claim.kernels:
+            if claim.policy.names_gpu(kernel):
+                yield f"The backend is cpu, but the kernel {quote(kernel)} runs on a GPU."
+
+
+@RULES.rule(
+    "E_NO_COMPUTE_KERNEL",
+    "A receipt with backend cpu names a kernel that computes, not only fallbacks.",
+    remedy="Name the kernels that ran, build the quantised ones in, or give --kernel-policy.",
+    needs={"backend", "kernels"},
+)
+def _check_compute_kernels(claim: Claim) -> Iterator[str]:
+    # The bitnet policy needs at least one CPU-quantised kernel; fallbacks beside it are fine.
+    policy = claim.policy
+    if claim.backend == "cpu" and not any(map(policy.shows_cpu_compute, claim.kernels)):
+        fallbacks = [quote(kernel) for kernel in claim.kernels if policy.is_fallback(kernel)]
+        only = f" These are fallbacks: {', '.join(fallbacks[:3])}." if fallbacks else ""
+        yield f"The backend is cpu, but no kernel is {policy.cpu_wanted}.{only}"
+
+
+@RULES.rule(
+    "E_KERNEL_PATH",
+    "kernel_path and quantization.fallback_count agree with each other and with the kernels.",
+    remedy="Report the path that ran: native_quantized means that nothing fell back.",
+    needs={"kernels", "kernel_path", "quantization"},
+)
+def _check_kernel_path(claim: Claim) -> Iterator[str]:
+    # Only receipts of schema 1.1.0 have these fields.
+    count = number(table(claim.document, "quantization"), "fallback_count")
+    fallbacks = [kernel for kernel in claim.kernels if claim.policy.is_fallback(kernel)]
+    if claim.document.get("kernel_path") == "native_quantized" and count:
+        yield f"kernel_path is native_quantized, but fallback_count is {count:g}."
+    if count == 0 and fallbacks:
+        yield f"fallback_count is 0, but the kernel {quote(fallbacks[0])} is a fallback."
+
+
+@NOTICES.rule(
+    "W_DUPLICATE_KERNELS",
+    "Each kernel is listed once.",
+    remedy="None needed: a list of calls repeats names.",
+    needs={"kernels"},
+)
+def _check_duplicates(claim: Claim) -> Iterator[str]:
+    for kernel, times in Counter(claim.kernels).items():
+        if times > 1:
+            yield f"The kernel {quote(kernel)} is listed {times} times."
+
+
+def _shows_gpu(claim: Claim) -> bool:
+    return any(map(claim.policy.shows_gpu_compute, claim.kernels))
