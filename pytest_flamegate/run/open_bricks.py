@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.graph.graph import ExecutionGraph
+    from pytest_flamegate.graph.ingested import IngestedTrace
     from pytest_flamegate.graph.table import BrickTable
-    from pytest_flamegate.graph.traces import IngestedTrace
 
 
 MAX_BYTES = json_old.EVIDENCE_MAX_BYTES

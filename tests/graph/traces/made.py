@@ -1,4 +1,4 @@
-"""Foreign traces, real ones and made ones."""
+"""Traces of other profilers, recorded ones and such made by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.bricks.record import BrickTotals
-from pytest_flamegate.graph.traces import IngestedTrace
+from pytest_flamegate.graph.ingested import IngestedTrace
 from tests.profile.profiles import DATA as PROFILES
 
 DATA = Path(__file__).parent / "data"
@@ -29,14 +29,14 @@ DISPATCH = (
 
 
 def brick(name: str = "RmsNorm", calls: int = 10, total_ns: int = 1_000_000, **more: Any) -> Any:
-    """One brick as trueno writes it: microseconds with two decimals, shares with one."""
+    """Return a brick as trueno writes it: microseconds with two decimals."""
     average_us = round(total_ns / max(calls, 1) / 1000, 2)
-    told = {"name": name, "count": calls, "total_ns": total_ns, "avg_us": average_us}
-    return {**told, "min_us": max(average_us - 0.02, 0), "max_us": average_us + 0.02, **more}
+    fields = {"name": name, "count": calls, "total_ns": total_ns, "avg_us": average_us}
+    return {**fields, "min_us": max(average_us - 0.02, 0), "max_us": average_us + 0.02, **more}
 
 
 def trueno(*bricks: Any, total_ns: int | None = None, **more: Any) -> bytes:
-    """A file as trueno writes it: its time is the sum of its bricks, its tokens elements."""
+    """Return a profile as trueno writes it: its time is a sum, its tokens are elements."""
     spent_ns = sum(each["total_ns"] for each in bricks) if total_ns is None else total_ns
     shared = [
         {"pct": round(100 * each["total_ns"] / max(spent_ns, 1), 1), **each} for each in bricks
@@ -55,8 +55,8 @@ TRUENO = trueno(
 
 
 def event(name: str, start: float, length: float, **more: Any) -> dict[str, Any]:
-    told = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
-    return {**told, "ts": start, "dur": length, **more}
+    fields = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
+    return {**fields, "ts": start, "dur": length, **more}
 
 
 def torch(*events: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Lines that engines print: the median is really computed, and needs three."""
+"""Lines that engines print: phases with their median, and dispatches of kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.graph.traces import made
 from tests.graph.traces.made import named
 
 
-def test_phases_are_bricks_with_the_median_of_all_lines() -> None:
+def test_phases_are_bricks_with_medians() -> None:
     found = read_trace(b"Once upon a time\n" + made.LINES)
     assert found.medians_us == {
         "embed_us": 12,
@@ -48,7 +48,7 @@ def test_dispatches_are_counted() -> None:
         (b"".join(b"quant_dispatch: kernel=k%d\n" % n for n in range(1001)), "E_BAD_SOURCE"),
     ],
 )
-def test_what_cannot_be_is_refused(data: bytes, code: str) -> None:
-    with pytest.raises(FlamegateError) as caught:
+def test_invalid_lines_raise(data: bytes, code: str) -> None:
+    with pytest.raises(FlamegateError) as error:
         read_trace(data)
-    assert caught.value.code == code
+    assert error.value.code == code

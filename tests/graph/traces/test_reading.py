@@ -1,4 +1,4 @@
-"""Every format is known by its content, and what it gives keeps the rules of all."""
+"""Every format is recognised by its content, and its figures agree with each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.graph import traces
-from pytest_flamegate.graph.traces import IngestedTrace, read_trace
+from pytest_flamegate.graph.ingested import IngestedTrace
+from pytest_flamegate.graph.traces import read_trace
 from tests.graph.traces import made
 
 FILES = {
@@ -30,7 +31,7 @@ every = pytest.mark.parametrize("name", FILES)
 
 
 @every
-def test_a_format_is_known_by_its_content(name: str) -> None:
+def test_format_is_recognised_by_content(name: str) -> None:
     data, source = FILES[name]
     found = read_trace(data)
     assert found.source == source
@@ -38,15 +39,15 @@ def test_a_format_is_known_by_its_content(name: str) -> None:
 
 
 @every
-def test_whatever_is_read_is_ingested_and_tells_no_tokens(name: str) -> None:
+def test_trace_is_ingested_and_has_no_tokens(name: str) -> None:
     found = read_trace(FILES[name][0])
     assert found.provenance == "ingested"
     assert {each.provenance for each in found.totals} <= {"ingested"}
     assert found.tokens is None
 
 
-def test_ingested_is_no_pass_and_cannot_become_measured() -> None:
-    """Bricks are gated from passes alone; what is ingested is none, and says so by its type."""
+def test_ingested_trace_cannot_pass_for_a_brick_run() -> None:
+    """Only brick runs are gated."""
     assert not issubclass(IngestedTrace, BrickRun)
     assert not {"tokens", "sequences", "pid"} <= set(IngestedTrace.__slots__)
     with pytest.raises(FrozenInstanceError):
@@ -54,33 +55,33 @@ def test_ingested_is_no_pass_and_cannot_become_measured() -> None:
 
 
 @every
-def test_no_thread_spends_more_than_passed(name: str) -> None:
+def test_no_thread_spends_more_than_the_wall_time(name: str) -> None:
     found = read_trace(FILES[name][0])
     assert all(each.self_ns >= 0 and each.total_ns >= each.self_ns for each in found.totals)
     assert all(each.min_ns <= each.max_ns for each in found.totals)
     if found.wall_ns is not None:
-        for lane in found.lanes:
-            assert lane.self_ns <= found.wall_ns
+        for thread in found.lanes:
+            assert thread.self_ns <= found.wall_ns
 
 
 @every
-def test_calls_totals_and_lanes_tell_the_same(name: str) -> None:
+def test_calls_totals_and_threads_agree(name: str) -> None:
     found = read_trace(FILES[name][0])
     if not found.calls:
         assert found.source in ("trueno", "timing", "quant_dispatch")
         return
     self_ns: Counter[str] = Counter()
-    lanes: dict[int, int] = defaultdict(int)
+    threads: dict[int, int] = defaultdict(int)
     for call in found.calls:
         self_ns[call.name] += call.self_ns
-        lanes[call.lane] += call.self_ns
+        threads[call.lane] += call.self_ns
         if call.parent is not None:
             parent = found.calls[call.parent]
             assert parent.lane == call.lane
             assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
     assert self_ns == {each.name: each.self_ns for each in found.totals}
-    assert [lanes[number] for number in range(len(found.lanes))] == [
-        lane.self_ns for lane in found.lanes
+    assert [threads[number] for number in range(len(found.lanes))] == [
+        thread.self_ns for thread in found.lanes
     ]
     assert Counter(call.name for call in found.calls) == {
         each.name: each.calls for each in found.totals
@@ -90,13 +91,13 @@ def test_calls_totals_and_lanes_tell_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"hello\n", b"\0\1\2", b"[]", b'{"a":1}', b"timing"])
-def test_what_is_no_trace_is_refused_by_name(data: bytes) -> None:
-    with pytest.raises(ReceiptError, match=r"x\.txt") as caught:
+def test_unknown_format_raises_with_the_name(data: bytes) -> None:
+    with pytest.raises(ReceiptError, match=r"x\.txt") as error:
         read_trace(data, "x.txt")
-    assert caught.value.code == "E_UNKNOWN_FORMAT"
+    assert error.value.code == "E_UNKNOWN_FORMAT"
 
 
-def test_a_trace_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MAX_BYTES", 1000)
     with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
         read_trace(made.TORCH)
@@ -115,13 +116,13 @@ def test_a_trace_is_no_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> N
         b"quant_dispatch\n",
     ],
 )
-def test_nothing_is_no_result(data: bytes) -> None:
-    with pytest.raises(UndecidedError) as caught:
+def test_trace_without_bricks_raises(data: bytes) -> None:
+    with pytest.raises(UndecidedError) as error:
         read_trace(data)
-    assert caught.value.code == "E_NO_BRICKS"
+    assert error.value.code == "E_NO_BRICKS"
 
 
-def test_kept_traces_are_small_and_of_nobody() -> None:
+def test_recorded_traces_are_small_and_name_no_user() -> None:
     for path in made.DATA.iterdir():
         data = path.read_bytes()
         assert len(data) < 60_000

@@ -1,4 +1,4 @@
-"""A foreign trace as an execution graph: its calls, with their real starts and ends."""
+"""The execution graph of another profiler's trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL = [made.TORCH, made.TORCH_STACKS, made.ONNX, made.ONNX_PARALLEL, made.VIZTR
 
 
 @pytest.mark.parametrize("data", REAL, ids=["torch", "stacks", "onnx", "parallel", "viztracer"])
-def test_a_real_trace_has_a_graph_and_a_critical_path(data: bytes, tmp_path: Path) -> None:
+def test_recorded_trace_has_a_graph_and_a_critical_path(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(data))
     graph = open_graph(path)
@@ -31,7 +31,7 @@ def test_a_real_trace_has_a_graph_and_a_critical_path(data: bytes, tmp_path: Pat
     assert 0 < find_critical_path(graph).length_ns <= found.wall_ns
 
 
-def test_a_launch_and_a_copy_are_nodes_of_their_own() -> None:
+def test_launch_and_copy_are_nodes() -> None:
     graph = build_graph(
         read_trace(
             torch(
@@ -56,9 +56,9 @@ def test_sums_have_no_graph(data: bytes, tmp_path: Path) -> None:
         open_graph(path)
 
 
-def test_a_trace_that_cannot_be_is_refused_by_its_code(tmp_path: Path) -> None:
+def test_contradicting_trace_raises(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(made.chrome(event("a", 0, 100), event("b", 50, 100)))
-    with pytest.raises(FlamegateError) as caught:
+    with pytest.raises(FlamegateError) as error:
         open_graph(path)
-    assert caught.value.code == "E_SELF_EXCEEDS_WALL"
+    assert error.value.code == "E_TRACE_CONTRADICTS"
