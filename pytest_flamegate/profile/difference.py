@@ -1,13 +1,13 @@
-"""The difference of two profiles: what each function and each path costs, before and after.
+"""Compare two profiles: the cost of each function and of each path, before and after.
 
-Shares alone mislead: when one function gets cheaper the share of every other one rises.
-So the figure compared is the cost per token (share × CPU time per token) where it is
-known, and the share only where it is not. A profile of exact counts is compared by them.
+Shares alone mislead: if one function gets cheaper, the share of every other one rises. So the
+figure compared is the cost per token (share × CPU time per token) if it is known, and the share
+only if it is not. Exact counts of instructions are compared as they are.
 
-Whether a change is more than sampling noise: the binomial error of a share, times
-``SPREAD`` (what profiles of one program differ by), against the quantile for all
-functions together, so that of two profiles of one program one in a hundred shows any
-change at all; a path is held against the quantile for all paths.
+A function is certain to have changed if the difference exceeds sampling noise: the binomial
+error of a share, times ``SPREAD`` (how much more profiles of one program really differ), against
+a quantile that is corrected for the number of functions. So one in a hundred comparisons of a
+program with itself shows any change.
 """
 
 from __future__ import annotations
@@ -18,80 +18,40 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
+from pytest_flamegate.profile.alignment import align_stacks, find_mismatches
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import build_call_tree
+from pytest_flamegate.profile.model import CallNode, build_call_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from pytest_flamegate.profile.model import CallNode, Frame, Profile
-
-
-UNKNOWN = "unknown"
-_NOISE_UNKNOWN = frozenset({"nanoseconds", "bytes"})
-"""How many samples stand behind such a count is not told, and so no change is ever certain."""
-_NAMED = {
-    "profiler": "profiler",
-    "unit": "unit",
-    "event": "event",
-    "rate_hz": "rate (Hz)",
-    "call_graph": "call graph",
-    "python": "Python",
-    "covers": "what is covered",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """One way in which two profiles were not taken alike, in words."""
-
-    what: str
-    base: str
-    head: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.base} and {self.head}"
-
-
-def find_mismatches(base: Profile, head: Profile) -> tuple[Mismatch, ...]:
-    """Return every way in which two profiles were not taken alike.
-
-    Of Python's version the first two numbers count. What is known of one side only is a
-    mismatch, what is known of neither is none. Counts that are no samples tell no noise.
-    """
-    found = []
-    for name, words in _NAMED.items():
-        old, new = _told(base, name), _told(head, name)
-        if old != new:
-            found.append(Mismatch(words, old, new))
-    if {base.unit, head.unit} & _NOISE_UNKNOWN:
-        found.append(Mismatch("noise", *(f"unknown of {side.unit}" for side in (base, head))))
-    return tuple(found)
-
-
-def _told(profile: Profile, name: str) -> str:
-    value = str(getattr(profile, name) or UNKNOWN)
-    return ".".join(value.split(".")[:2]) if name == "python" else value
+    from pytest_flamegate.profile.alignment import Mismatch
+    from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 
 Measure = Literal["cost", "share", "count"]
 State = Literal["new", "vanished", "up", "down", "unchanged"]
+OneSided = Literal["new", "vanished"] | None
+"""On which side a function or call is alone; None if it is on both, or may be."""
 
 SPREAD = 1.5
 """Standard deviation of a share over profiles of one program, in binomial ones: 0.8 to 1.5."""
 COUNT_ERROR = 0.003
-"""Exact counts of one program differ by as much where its path or environment differs."""
+"""Exact counts of one program differ by this part if its path or environment differs."""
 FALSE_ALARMS = 0.01
-_COUNTED = 5
-"""Samples that a function has to have on both sides together to be worth asking about."""
+"""Part of the comparisons of a program with itself that may show any change."""
+LEAST_SAMPLES = 5
+"""A function with fewer samples on both sides together can hardly change with certainty."""
+DETECTABLE_PART = 0.1
+"""A function is only called new if this part of its cost would have shown on the other side."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSide:
-    """One profile, what it is called, and the CPU time of one token in seconds.
+    """One profile of a comparison, and the CPU time of one token in seconds (None: unknown).
 
-    ``cpu_error`` is the relative standard error of that time, ``spread`` by how many binomial
-    standard deviations a share differs from one profile of the program to the next.
+    ``cpu_error`` is the relative standard error of that time. ``spread`` is the standard
+    deviation of a share over profiles of this program, in binomial standard deviations.
     """
 
     name: str
@@ -102,16 +62,16 @@ class ProfileSide:
     samples: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # Asked for with every path; the profile would add up all of its stacks each time.
+        # Needed for every path; the property of the profile adds up all stacks each time.
         object.__setattr__(self, "samples", self.profile.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Samples of both sides, and what they are worth in the difference's measure.
+    """Samples of both sides, and what they are worth in the measure of the difference.
 
-    ``base`` and ``head`` are seconds per token, shares of 0 to 1, or counts; ``error`` is
-    the standard error of their difference, ``z`` the difference in units of it.
+    ``base`` and ``head`` are seconds per token, shares of 0 to 1, or counts. ``error`` is the
+    standard error of their difference.
     """
 
     base_samples: int
@@ -124,17 +84,17 @@ class Change:
 
     @property
     def change(self) -> float:
-        """Head less base."""
+        """Head minus base."""
         return self.head - self.base
 
     @property
     def shift_pp(self) -> float:
-        """By how many percentage points the share moved."""
+        """Change of the share in percentage points."""
         return 100.0 * (self.head_share - self.base_share)
 
     @property
     def z(self) -> float:
-        """The change in standard errors; infinite where something exact changed."""
+        """The change in standard errors; infinite if an exact figure changed."""
         if self.error > 0.0:
             return self.change / self.error
         return math.copysign(math.inf, self.change) if self.change else 0.0
@@ -142,11 +102,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class FunctionChange:
-    """A function on all paths together; functions of one name are one, as in ``hotspots``."""
+    """A function on all its paths together. Functions of one name are one, as in ``Hotspot``.
+
+    So a function that moved to another file, is called through a wrapper of its own name, or
+    calls itself, is one entry. ``one_sided`` is "new" or "vanished" if the function occurs in no
+    sample of the other side although it could have been seen there; ``state`` holds these words
+    only if its own cost changed for certain too.
+    """
 
     frame: Frame
     own: Change
     inclusive: Change
+    one_sided: OneSided
     state: State
 
 
@@ -154,8 +121,9 @@ class FunctionChange:
 class PathChange:
     """A frame as called through one path; counts are samples, inclusive and its own.
 
-    ``state`` is that of the path's own cost: a caller is unchanged where only what it calls
-    changed. Where a function changed, its paths that moved the same way carry its state.
+    ``state`` is that of its function, if the cost of this path moved in the same direction, else
+    "unchanged". So a caller is unchanged if only its callees changed. ``one_sided`` is that of
+    its function.
     """
 
     frame: Frame
@@ -164,15 +132,21 @@ class PathChange:
     base_self: int
     head_self: int
     state: State
+    one_sided: OneSided
     children: tuple[PathChange, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it did no work itself on either side and called one function alone."""
+        return not self.base_self and not self.head_self and len(self.children) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileDifference:
     """Two profiles compared. ``functions`` are sorted by the size of their own change.
 
-    ``certain_z`` is what a ``z`` has to reach to be no noise. ``mismatches`` say how the
-    sides were not taken alike: then nothing here is about the program alone.
+    A change is certain if ``abs(z)`` reaches ``certain_z``. With ``mismatches`` the profiles were
+    taken differently, and nothing here is about the program alone.
     """
 
     base: ProfileSide
@@ -197,36 +171,36 @@ class ProfileDifference:
         """Return what that many samples of each side are worth."""
         return _change(self.base, self.head, self.measure, base_samples, head_samples)
 
-    def one_sided(self, path: PathChange) -> Literal["new", "vanished"] | None:
-        """Return how a path, with all it calls, certainly is on one side alone, if it is."""
-        if path.base_samples and path.head_samples:
+    def one_sided_call(self, path: PathChange) -> OneSided:
+        """Return whether this call, with all below it, certainly came or went.
+
+        Its function may be called from elsewhere on the other side: see ``path.one_sided``.
+        """
+        change = self.change(path.base_samples, path.head_samples)
+        if abs(change.z) < self.certain_z or (path.base_samples and path.head_samples):
             return None
-        state = _state(self.change(path.base_samples, path.head_samples), self.certain_z)
-        return state if state in ("new", "vanished") else None
+        return "new" if path.head_samples else "vanished"
 
 
 def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
-    """Compare two profiles. ``UndecidedError`` ``E_NO_SAMPLES`` where one holds no sample."""
+    """Compare two profiles. Raises ``UndecidedError`` ``E_NO_SAMPLES`` if one holds no sample."""
     for side in (base, head):
         if not side.samples:
             raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
     measure = _measure(base, head)
-    old, new = _by_name(base.profile), _by_name(head.profile)
+    old_stacks, new_stacks = align_stacks(base.profile.stacks, head.profile.stacks)
+    old, new = _count_by_name(old_stacks), _count_by_name(new_stacks)
     frames = {**old.frames, **new.frames}
-    changes = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
-    certain_z = _certain_z(each.base_samples + each.head_samples for each in changes.values())
-    states = {name: _state(change, certain_z) for name, change in changes.items()}
-    functions = [
-        FunctionChange(
-            frame=frame,
-            own=changes[name],
-            inclusive=_change(base, head, measure, old.inclusive[name], new.inclusive[name]),
-            state=states[name],
-        )
-        for name, frame in frames.items()
-    ]
+    own = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
+    certain_z = _certain_z(each.base_samples + each.head_samples for each in own.values())
+    functions = []
+    for name, frame in frames.items():
+        inclusive = _change(base, head, measure, old.inclusive[name], new.inclusive[name])
+        one_sided = _one_sided(base, head, measure, inclusive)
+        state = _state(own[name], certain_z, one_sided)
+        functions.append(FunctionChange(frame, own[name], inclusive, one_sided, state))
     functions.sort(key=lambda each: (-abs(each.own.change), each.frame))
-    found = ProfileDifference(
+    difference = ProfileDifference(
         base=base,
         head=head,
         measure=measure,
@@ -235,7 +209,11 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
         functions=tuple(functions),
         roots=(),
     )
-    return _with_roots(found, states)
+    by_name = {each.frame.name: each for each in functions}
+    roots = _merge_paths(
+        difference, by_name, build_call_tree(old_stacks), build_call_tree(new_stacks)
+    )
+    return replace(difference, roots=roots)
 
 
 def _measure(base: ProfileSide, head: ProfileSide) -> Measure:
@@ -262,121 +240,133 @@ def _change(
 
 
 def _worth(side: ProfileSide, measure: Measure, samples: int) -> tuple[float, float]:
-    """Return what ``samples`` of a side are worth, and the variance of that."""
+    """Return what ``samples`` of a side are worth in ``measure``, and the variance of that."""
     if measure == "count":
         return float(samples), (COUNT_ERROR * samples) ** 2
-    whole = side.cpu_s_per_token if measure == "cost" and side.cpu_s_per_token else 1.0
-    total = side.samples
+    whole, total = _whole(side, measure), side.samples
     value = whole * samples / total
-    # Half a sample more on either side: none seen of few is no certainty of none.
+    # Half a sample more on either side: no sample among a few is no proof of no cost.
     share = (samples + 0.5) / (total + 1.0)
     sampling = (side.spread * whole) ** 2 * share * (1.0 - share) / total
     return value, sampling + (value * side.cpu_error) ** 2
 
 
+def _whole(side: ProfileSide, measure: Measure) -> float:
+    """Return what all samples of a side are worth."""
+    if measure == "count":
+        return float(side.samples)
+    return side.cpu_s_per_token or 0.0 if measure == "cost" else 1.0
+
+
 def _certain_z(samples: Iterable[int]) -> float:
-    """Return what a ``z`` has to reach where so many samples on both sides are asked about."""
-    asked = sum(each >= _COUNTED for each in samples)
-    return NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(asked, 1))
+    """Return the ``z`` of a certain change among functions with so many samples on both sides."""
+    tested = sum(each >= LEAST_SAMPLES for each in samples)
+    return NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
 
 
-def _state(change: Change, certain_z: float) -> State:
-    if abs(change.z) < certain_z:
-        return "unchanged"
-    if not change.base_samples:
+def _one_sided(
+    base: ProfileSide, head: ProfileSide, measure: Measure, inclusive: Change
+) -> OneSided:
+    """Return whether a function is on one side alone, and would have been seen on the other."""
+    if not inclusive.base_samples and _is_detectable(inclusive.head, base, measure):
         return "new"
-    if not change.head_samples:
+    if not inclusive.head_samples and _is_detectable(inclusive.base, head, measure):
         return "vanished"
-    return "up" if change.change > 0.0 else "down"
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+def _is_detectable(value: float, side: ProfileSide, measure: Measure) -> bool:
+    """Return whether a tenth of ``value`` would have been several samples of ``side``."""
+    expected = side.samples * DETECTABLE_PART * value / max(_whole(side, measure), 1e-300)
+    return expected >= LEAST_SAMPLES
+
+
+def _state(own: Change, certain_z: float, one_sided: OneSided) -> State:
+    if abs(own.z) < certain_z:
+        return "unchanged"
+    return one_sided or ("up" if own.change > 0.0 else "down")
+
+
+@dataclass(slots=True)
+class _NameCounts:
+    """Samples by function name: its own, and those of all stacks that it occurs in."""
+
     own: Counter[str]
     inclusive: Counter[str]
     frames: dict[str, Frame]
 
 
-def _by_name(profile: Profile) -> _Named:
-    """Count by name: own samples, and those of all stacks a name occurs in, each once."""
+def _count_by_name(stacks: Mapping[Stack, int]) -> _NameCounts:
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
-    frames: dict[str, Frame] = {}
     heaviest: Counter[Frame] = Counter()
-    for stack, samples in profile.stacks.items():
+    for stack, samples in stacks.items():
         for frame in set(stack):
             heaviest[frame] += samples
         inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
         if stack:
             own[stack[-1].name] += samples
-    for frame in sorted(heaviest, key=lambda frame: (heaviest[frame], frame)):
-        frames[frame.name] = frame
-    return _Named(own, inclusive, frames)
+    # Of several frames of one name the heaviest is shown: it comes last.
+    ordered = sorted(heaviest, key=lambda frame: (heaviest[frame], frame))
+    return _NameCounts(own, inclusive, {frame.name: frame for frame in ordered})
 
 
 @dataclass(slots=True)
-class _Joined:
-    """A path on both sides, and its children while they are being put together."""
+class _MergedPath:
+    """A path on both sides, before its children are converted."""
 
-    frame: Frame
-    old: CallNode | None
-    new: CallNode | None
-    above: list[PathChange]
-    children: list[PathChange]
+    frame: Frame | None
+    old: CallNode
+    new: CallNode
+    children: list[_MergedPath] = field(default_factory=list)
+    change: PathChange | None = None
 
 
-def _with_roots(found: ProfileDifference, states: dict[str, State]) -> ProfileDifference:
-    roots: list[PathChange] = []
-    pending = _below(
-        build_call_tree(found.base.profile.stacks),
-        build_call_tree(found.head.profile.stacks),
-        roots,
-    )
-    entered: list[_Joined] = []
+def _merge_paths(
+    difference: ProfileDifference,
+    functions: Mapping[str, FunctionChange],
+    old: CallNode,
+    new: CallNode,
+) -> tuple[PathChange, ...]:
+    nothing = CallNode()
+    root = _MergedPath(None, old, new)
     # A list and not recursion: a stack may be deeper than Python's own.
+    pending, entered = [root], []
     while pending:
-        joined = pending.pop()
-        entered.append(joined)
-        pending.extend(_below(joined.old, joined.new, joined.children))
-    # There are more paths than functions, and each of them is asked about.
-    certain_z = max(found.certain_z, _certain_z(map(_own_samples, entered)))
-    # Whoever was entered later stands below: so children are done before their callers.
-    for joined in reversed(entered):
-        joined.above.append(_path(found, joined, states, certain_z))
-    return replace(found, roots=tuple(sorted(roots, key=lambda path: path.frame)))
+        path = pending.pop()
+        entered.append(path)
+        for frame in sorted({**path.old.children, **path.new.children}):
+            child = _MergedPath(
+                frame,
+                path.old.children.get(frame, nothing),
+                path.new.children.get(frame, nothing),
+            )
+            path.children.append(child)
+        pending += path.children
+    # A path is entered before its children, so in reverse they are converted before it.
+    for path in reversed(entered[1:]):
+        path.change = _path_change(difference, functions, path)
+    return _changes(root)
 
 
-def _below(old: CallNode | None, new: CallNode | None, above: list[PathChange]) -> list[_Joined]:
-    before = old.children if old is not None else {}
-    after = new.children if new is not None else {}
-    return [
-        _Joined(frame, before.get(frame), after.get(frame), above, [])
-        for frame in {**before, **after}
-    ]
-
-
-def _own_samples(joined: _Joined) -> int:
-    return sum(node.self_samples for node in (joined.old, joined.new) if node is not None)
-
-
-def _path(
-    found: ProfileDifference, joined: _Joined, states: dict[str, State], certain_z: float
+def _path_change(
+    difference: ProfileDifference, functions: Mapping[str, FunctionChange], path: _MergedPath
 ) -> PathChange:
-    old, new = joined.old, joined.new
-    base_self = old.self_samples if old is not None else 0
-    head_self = new.self_samples if new is not None else 0
-    own = found.change(base_self, head_self)
-    state = _state(own, certain_z)
-    function = states[joined.frame.name]
-    if state == "unchanged" and function != "unchanged" and own.change:
-        rose = function in ("up", "new")
-        state = function if rose == (own.change > 0.0) else "unchanged"
+    assert path.frame is not None
+    function = functions[path.frame.name]
+    moved = difference.change(path.old.self_samples, path.new.self_samples).change
+    follows = moved > 0.0 if function.own.change > 0.0 else moved < 0.0
     return PathChange(
-        frame=joined.frame,
-        base_samples=old.samples if old is not None else 0,
-        head_samples=new.samples if new is not None else 0,
-        base_self=base_self,
-        head_self=head_self,
-        state=state,
-        children=tuple(sorted(joined.children, key=lambda path: path.frame)),
+        frame=path.frame,
+        base_samples=path.old.samples,
+        head_samples=path.new.samples,
+        base_self=path.old.self_samples,
+        head_self=path.new.self_samples,
+        state=function.state if follows else "unchanged",
+        one_sided=function.one_sided,
+        children=_changes(path),
     )
+
+
+def _changes(path: _MergedPath) -> tuple[PathChange, ...]:
+    return tuple(child.change for child in path.children if child.change is not None)

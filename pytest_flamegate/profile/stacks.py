@@ -1,4 +1,4 @@
-"""Where a stack begins, and whether it is whole."""
+"""Where a stack begins, whether it is whole, and which of its frames are flamegate's own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.profile.model import Frame
 
 if TYPE_CHECKING:
-    from pytest_flamegate.profile.model import Frame, Profile, Stack
+    from collections.abc import Mapping
+
+    from pytest_flamegate.profile.model import Profile, Stack
 
 
 WORKLOAD_ROOT = "measured_sequences"
-"""The function in ``pytest_flamegate/child/serve.py`` below which everything is measured."""
+"""The function of ``child/serve.py`` below which everything is measured."""
+OWN_FRAME = Frame("[flamegate]", "pytest_flamegate", "python")
+"""Stands for a stack of the loop that serves the observer: it is not the workload."""
+_OWN_PACKAGE = "pytest_flamegate/"
+_SERVING_FILES = frozenset(
+    {"pytest_flamegate/child/serve.py", "pytest_flamegate/workload/child.py"}
+)
+_EMBEDDED_ENGINE = ("pytest_flamegate/child/embedded/", "pytest_flamegate/embedded/")
+"""The last of each: the places in version 0.1, as baselines of that version have them."""
 
 _THREAD_ENTRIES = frozenset(
     {
@@ -41,49 +52,79 @@ _PROCESS_ENTRIES = frozenset(
 _C_LIBRARY = re.compile(
     r"(?:libc|libpthread|ld)(?:-\d[\d.]*)?\.so(?:\.\d+)?|(?:ld-linux|ld-musl|libc\.musl)-.*"
 )
-"""Where threads and processes start. Distributions strip the names of the functions that do it."""
+"""Starts threads and processes. Distributions strip the names of the functions that do it."""
 
 
 def trim_stacks(profile: Profile, root: str | None = WORKLOAD_ROOT) -> Profile:
-    """Start every stack at the Python function ``root`` and count the complete ones.
+    """Start every stack at the Python function ``root``, and count the complete stacks.
 
-    A stack is complete if it reaches ``root`` or the start of a thread of its own. A
-    stack that is not stays as it is: its leaf is still true. With ``root`` None nothing
-    is cut, and a stack with native frames is complete if it reaches the start of a
-    thread or of the process (a Python-only profiler never cuts a stack). A profile
-    without any Python frame holds no ``root`` to look for and is treated so too. A stack
-    that begins in a nameless function of the C library and goes on elsewhere began there:
-    what a cut stack begins with lies in no library, or in the program itself.
+    A stack is complete if it reaches ``root`` or the start of a thread of its own. An incomplete
+    stack stays as it is: its leaf is still true. Frames of flamegate itself are hidden.
+
+    With ``root`` None nothing is cut, and a stack with native frames is complete if it reaches
+    the start of a thread or of the process (a Python-only profiler never cuts a stack). The same
+    holds for a profile without any Python frame. A stack that begins in a nameless function of
+    the C library and goes on elsewhere began there: a cut stack begins in no library, or in the
+    program itself.
     """
     if not any(frame.kind == "python" for stack in profile.stacks for frame in stack):
         root = None
-    stacks: dict[Stack, int] = {}
-    complete = 0
+    if root is None:
+        complete = _count_whole(profile.stacks, None)
+        return replace(profile, complete=complete)
+    trimmed: dict[Stack, int] = {}
     for stack, samples in profile.stacks.items():
-        start = None if root is None else _position(stack, root)
-        kept = stack if start is None else stack[start:]
-        stacks[kept] = stacks.get(kept, 0) + samples
-        if start is not None or _is_whole(stack, process=root is None):
-            complete += samples
-    return replace(profile, stacks=stacks, complete=complete)
+        kept = stack[_find_root(stack, root) or 0 :]
+        trimmed[kept] = trimmed.get(kept, 0) + samples
+    stacks = hide_own_frames(trimmed)
+    return replace(profile, stacks=stacks, complete=_count_whole(stacks, root))
 
 
-def _position(stack: Stack, root: str) -> int | None:
+def hide_own_frames(stacks: Mapping[Stack, int]) -> Mapping[Stack, int]:
+    """Return ``stacks`` without the frames of flamegate between the workload's root and its work.
+
+    A stack of the serving loop, outside of the workload, becomes the single frame ``OWN_FRAME``.
+    The embedded engine is a workload: its frames stay.
+    """
+    hidden: dict[Stack, int] = {}
+    for stack, samples in stacks.items():
+        root = _find_root(stack, WORKLOAD_ROOT)
+        if root is not None:
+            below = (frame for frame in stack[root + 1 :] if not _is_own(frame))
+            stack = (*stack[: root + 1], *below)
+        elif any(frame.module in _SERVING_FILES for frame in stack):
+            stack = (OWN_FRAME,)
+        hidden[stack] = hidden.get(stack, 0) + samples
+    return hidden
+
+
+def _is_own(frame: Frame) -> bool:
+    own = frame.kind == "python" and frame.module.startswith(_OWN_PACKAGE)
+    return own and not frame.module.startswith(_EMBEDDED_ENGINE)
+
+
+def _find_root(stack: Stack, root: str) -> int | None:
     for index, frame in enumerate(stack):
         if frame.name == root and frame.kind == "python":
             return index
     return None
 
 
-def _is_whole(stack: Stack, *, process: bool) -> bool:
+def _count_whole(stacks: Mapping[Stack, int], root: str | None) -> int:
+    return sum(samples for stack, samples in stacks.items() if _is_whole(stack, root))
+
+
+def _is_whole(stack: Stack, root: str | None) -> bool:
     if not stack:
         return False
+    if root is not None and _find_root(stack, root) is not None:
+        return True
     kinds = {frame.kind for frame in stack}
-    if any(map(_is_python_thread, stack)) or (process and kinds == {"python"}):
+    if any(map(_is_python_thread, stack)) or (root is None and kinds == {"python"}):
         return True
-    if (process or "python" not in kinds) and _begins_in_c_library(stack):
+    if (root is None or "python" not in kinds) and _begins_in_c_library(stack):
         return True
-    entries = _THREAD_ENTRIES | _PROCESS_ENTRIES if process else _THREAD_ENTRIES
+    entries = _THREAD_ENTRIES if root is not None else _THREAD_ENTRIES | _PROCESS_ENTRIES
     return any(frame.kind == "native" and frame.name in entries for frame in stack)
 
 
@@ -100,23 +141,25 @@ def _is_python_thread(frame: Frame) -> bool:
     return frame.kind == "python" and frame.module == "threading.py" and "_bootstrap" in frame.name
 
 
-_WIDER = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
-_LEAVES = '"none" samples functions without their callers.'
-_OUTSIDE = "Measure again; if it stays, the engine works outside the function that is measured."
-_TODO = {
-    "dwarf": f'{_WIDER}, or "fp" if it is built with -fno-omit-frame-pointer; {_LEAVES}',
-    "fp": f"{_WIDER}, or build it with -fno-omit-frame-pointer; {_LEAVES}",
+_RAISE_DWARF = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
+_SAMPLE_LEAVES = '"none" samples functions without their callers.'
+_REMEDIES = {
+    "dwarf": f'{_RAISE_DWARF}, or "fp" if it is built with -fno-omit-frame-pointer; '
+    f"{_SAMPLE_LEAVES}",
+    "fp": f"{_RAISE_DWARF}, or build it with -fno-omit-frame-pointer; {_SAMPLE_LEAVES}",
 }
-"""What to do about cut stacks, by the call graph."""
+"""By the call graph."""
+_OTHER_REMEDY = (
+    "Measure again; if it stays, the engine works outside the function that is measured."
+)
 
 
 def require_stacks(profile: Profile, floor: float) -> None:
-    """Refuse a profile whose completeness, 0 to 1, is below ``floor``.
+    """Raise ``UndecidedError`` ``E_STACKS_CUT`` if completeness, 0 to 1, is below ``floor``.
 
-    Stacks by dwarf that do not fit into the copied bytes lose every caller at once: with
-    8 KB 20 % of the embedded engine's reached its start, with 32 KB all did. A profile
-    without a call graph has no stacks to complete. Raises ``UndecidedError``
-    ``E_STACKS_CUT``.
+    If a stack does not fit into the bytes that dwarf copies, it loses every caller at once: with
+    8 KB 20 % of the embedded engine's stacks reached its start, with 32 KB all did. A profile
+    without a call graph has no stacks to complete.
     """
     if profile.call_graph == "none" or profile.completeness >= floor:
         return
@@ -124,5 +167,5 @@ def require_stacks(profile: Profile, floor: float) -> None:
         "E_STACKS_CUT",
         f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
         f"workload, and {floor:.0%} are needed.",
-        _TODO.get(profile.call_graph.partition(",")[0], _OUTSIDE),
+        _REMEDIES.get(profile.call_graph.partition(",")[0], _OTHER_REMEDY),
     )

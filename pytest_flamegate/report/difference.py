@@ -292,7 +292,7 @@ def difference_document(difference: ProfileDifference) -> dict[str, object]:
         "unit": units[difference.measure],
         "certain_z": difference.certain_z,
         "mismatches": [
-            {"what": each.what, "base": each.base, "head": each.head}
+            {"what": each.condition, "base": each.base, "head": each.head}
             for each in difference.mismatches
         ],
         "base": _side(difference.base),

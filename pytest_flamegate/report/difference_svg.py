@@ -357,12 +357,12 @@ def _kind(path: PathChange, picture: _Picture) -> str:
     if _costs(path, picture) and not (path.children and path.state in ("new", "vanished")):
         return kind(path.state, picture.parts[path.frame.name])
     # An outline says that a path is on one side alone; what it calls has boxes of its own.
-    return alone(picture.difference.one_sided(path))
+    return alone(picture.difference.one_sided_call(path))
 
 
 def _words(path: PathChange, picture: _Picture) -> Words:
     name, scale = path.frame.name, picture.scale
-    side = picture.difference.one_sided(path)
+    side = path.one_sided
     said = f"{state_words(picture.difference, side)}: " if side else ""
     if not _costs(path, picture):
         change = picture.difference.change(path.base_samples, path.head_samples)

@@ -172,7 +172,7 @@ def changed(difference: ProfileDifference) -> Iterator[Path]:
         depth, path = entry
         z = told_z(difference.change(path.base_self, path.head_self).z)
         state = STATES.index(path.state)
-        calm = alone(difference.one_sided(path))
+        calm = alone(difference.one_sided_call(path))
         yield Path(depth, path.frame, path.head_self, path.base_self, state, z, calm)
         enter(path.children, depth + 1)
 

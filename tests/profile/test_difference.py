@@ -2,133 +2,188 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.profile.alignment import find_mismatches
 from pytest_flamegate.profile.difference import (
+    COUNT_ERROR,
+    SPREAD,
+    Change,
+    FunctionChange,
     PathChange,
     ProfileDifference,
     ProfileSide,
     compare_profiles,
-    find_mismatches,
 )
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from tests.profile.profiles import profile as profile_of
 
 
 def frame(name: str) -> Frame:
-    return Frame(name, f"{name}.py", "python")
+    """Return a frame of ``name``, or of ``name@module``."""
+    name, _, module = name.partition("@")
+    return Frame(name, module or f"{name}.py", "python")
 
 
-def profile(stacks: dict[str, int]) -> Profile:
+def profile(stacks: dict[str, int], **changes: Any) -> Profile:
     """Return a profile of stacks written as ``"root leaf": samples``."""
-    return profile_of({tuple(map(frame, text.split())): n for text, n in stacks.items()})
+    return profile_of({tuple(map(frame, text.split())): n for text, n in stacks.items()}, **changes)
 
 
-def diff(
-    base: dict[str, int], head: dict[str, int], *costs_us: float, cpu_error: float = 0.0
+def compare(
+    base: dict[str, int], head: dict[str, int], *costs_us: float, **sides: Any
 ) -> ProfileDifference:
     old, new = (cost * 1e-6 for cost in costs_us) if costs_us else (None, None)
     return compare_profiles(
-        ProfileSide("base", profile(base), old, cpu_error),
-        ProfileSide("head", profile(head), new, cpu_error),
+        ProfileSide("base", profile(base), old, **sides),
+        ProfileSide("head", profile(head), new, **sides),
     )
 
 
-def function(found: ProfileDifference, name: str):  # type: ignore[no-untyped-def]
-    return next(each for each in found.functions if each.frame.name == name)
+def function(found: ProfileDifference, name: str) -> FunctionChange:
+    (only,) = [each for each in found.functions if each.frame.name == name]
+    return only
+
+
+def states(found: ProfileDifference) -> dict[str, str]:
+    return {each.frame.name: each.state for each in found.changed}
 
 
 def paths(found: ProfileDifference) -> dict[str, PathChange]:
     named: dict[str, PathChange] = {}
-    remedy = [(path.frame.name, path) for path in found.roots]
-    while remedy:
-        name, path = remedy.pop()
+    pending = [(path.frame.name, path) for path in found.roots]
+    while pending:
+        name, path = pending.pop()
+        assert name not in named
         named[name] = path
-        remedy += [(f"{name} {child.frame.name}", child) for child in path.children]
+        pending += [(f"{name} {child.frame.name}", child) for child in path.children]
     return named
 
 
-def test_a_function_that_got_dearer_is_named_and_its_callers_stay_unchanged() -> None:
-    found = diff(
+def path_states(found: ProfileDifference) -> dict[str, str]:
+    return {name: path.state for name, path in paths(found).items()}
+
+
+# What is compared.
+
+
+def test_a_function_that_got_slower_is_named_and_its_callers_stay_unchanged() -> None:
+    found = compare(
         {"run norm": 620, "run gemv": 9380}, {"run norm": 1640, "run gemv": 9380}, 1000, 1102
     )
     assert found.measure == "cost"
-    assert [(each.frame.name, each.state) for each in found.changed] == [("norm", "up")]
+    assert states(found) == {"norm": "up"}
     norm = function(found, "norm").own
-    assert norm.base == pytest.approx(62e-6)
-    assert norm.head == pytest.approx(1640 / 11020 * 1102e-6)
+    assert (norm.base, norm.head) == pytest.approx((62e-6, 1640 / 11020 * 1102e-6))
+    assert norm.change == pytest.approx(102e-6)
+    assert (norm.base_share, norm.head_share) == (0.062, 1640 / 11020)
     assert norm.shift_pp == pytest.approx(100 * (1640 / 11020 - 0.062))
-    seen = {name: path.state for name, path in paths(found).items()}
-    assert seen == {"run": "unchanged", "run norm": "up", "run gemv": "unchanged"}
+    assert path_states(found) == {"run": "unchanged", "run norm": "up", "run gemv": "unchanged"}
+    run = function(found, "run")
+    assert (run.own.base_samples, run.inclusive.base_samples) == (0, 10_000)
+    assert (found.total.base, found.total.head) == pytest.approx((1000e-6, 1102e-6))
 
 
 def test_a_share_that_rose_at_an_unchanged_cost_is_unchanged() -> None:
-    """Another function twice as fast: the share of the first rises, its cost does not."""
+    """Another function is twice as fast: the share of the first rises, its cost does not."""
     base, head = {"run attn": 3140, "run gemv": 6860}, {"run attn": 3140, "run gemv": 3430}
-    found = diff(base, head, 1000, 657)
+    found = compare(base, head, 1000, 657)
     assert function(found, "attn").own.shift_pp > 15
-    assert {each.frame.name: each.state for each in found.changed} == {"gemv": "down"}
+    assert states(found) == {"gemv": "down"}
 
 
-def test_without_costs_shares_are_compared() -> None:
-    found = diff({"a": 900, "b": 100}, {"a": 500, "b": 500})
+def test_without_a_cost_on_both_sides_shares_are_compared() -> None:
+    found = compare({"a": 900, "b": 100}, {"a": 500, "b": 500})
     assert found.measure == "share"
     assert function(found, "b").own.base == pytest.approx(0.1)
-    assert {each.frame.name: each.state for each in found.changed} == {"a": "down", "b": "up"}
+    assert states(found) == {"a": "down", "b": "up"}
+    one, other = ProfileSide("b", profile({"a": 9}), 1e-3), ProfileSide("h", profile({"a": 9}))
+    assert compare_profiles(one, other).measure == "share"
+    assert compare_profiles(other, one).measure == "share"
 
 
-def test_new_and_vanished_functions() -> None:
-    found = diff({"run old": 500, "run a": 500}, {"run new": 500, "run a": 500}, 10, 10)
-    assert {each.frame.name: each.state for each in found.changed} == {
-        "old": "vanished",
-        "new": "new",
-    }
-    assert paths(found)["run old"].state == "vanished"
-    assert paths(found)["run new"].state == "new"
+def test_exact_counts_are_compared_by_themselves() -> None:
+    base = profile({"a": 1_000_000, "b": 1_000_000}, unit="instructions")
+    head = profile({"a": 1_050_000, "b": 1_002_000, "c": 50}, unit="instructions")
+    found = compare_profiles(ProfileSide("b", base, 1e-3), ProfileSide("h", head, 1e-3))
+    assert found.measure == "count"
+    assert [(each.frame.name, each.own.change) for each in found.changed] == [
+        ("a", 50_000.0),
+        ("c", 50.0),
+    ]
+    error = COUNT_ERROR * math.hypot(1_000_000, 1_050_000)
+    assert function(found, "a").own.error == pytest.approx(error)
+    assert function(found, "c").state == "new"
+    mixed = compare_profiles(ProfileSide("b", base), ProfileSide("h", profile({"a": 9})))
+    assert mixed.measure == "share"
 
 
-def test_a_few_samples_that_come_or_go_are_no_change() -> None:
-    found = diff({"a": 997, "b": 3}, {"a": 996, "c": 4}, 10, 10)
-    assert found.changed == ()
+def test_functions_are_sorted_by_the_size_of_their_change() -> None:
+    found = compare({"a": 100, "b": 500, "c": 400}, {"a": 150, "b": 400, "c": 450}, 10, 10)
+    assert [each.frame.name for each in found.functions] == ["b", "a", "c"]
 
 
-def test_a_function_spread_over_many_paths_colours_all_that_moved_its_way() -> None:
-    base = {f"from{i} norm": 40 for i in range(20)} | {"gemv": 9200}
-    head = {f"from{i} norm": 80 for i in range(20)} | {"gemv": 9200}
-    head["from0 norm"] = 39
-    found = diff(base, head, 1000, 1080)
-    states = {name: path.state for name, path in paths(found).items()}
-    assert function(found, "norm").state == "up"
-    assert states["from1 norm"] == "up"
-    assert states["from0 norm"] == "unchanged"
-    assert states["from1"] == "unchanged"
+def test_a_profile_without_samples_is_an_error() -> None:
+    for base, head in (({}, {"a": 1}), ({"a": 1}, {})):
+        with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+            compare(base, head, 10, 10)
 
 
-def test_recursion_counts_once_in_the_inclusive_change() -> None:
-    found = diff({"walk walk walk": 10, "walk": 10}, {"walk walk": 20}, 10, 10)
-    walk = function(found, "walk")
-    assert (walk.inclusive.base_samples, walk.inclusive.head_samples) == (20, 20)
-    assert (walk.own.base_samples, walk.own.head_samples) == (20, 20)
+# What is noise.
+
+
+def test_the_error_of_a_cost_is_that_of_its_share_and_of_the_clock() -> None:
+    found = compare({"a": 30, "b": 70}, {"a": 0, "b": 200}, 2000, 1000, cpu_error=0.01)
+    own = function(found, "a").own
+    base, head = 30.5 / 101, 0.5 / 201
+    assert own.error == pytest.approx(
+        math.sqrt(
+            (SPREAD * 2e-3) ** 2 * base * (1 - base) / 100
+            + (SPREAD * 1e-3) ** 2 * head * (1 - head) / 200
+            + (0.01 * 0.6e-3) ** 2
+        )
+    )
+    assert own.z == pytest.approx(-0.6e-3 / own.error)
+    less = function(compare({"a": 30, "b": 70}, {"a": 30, "b": 70}, 1, 1, spread=1.0), "a").own
+    assert less.error == pytest.approx(math.sqrt(2 * base * (1 - base) / 100) * 1e-6)
+
+
+def test_the_certain_z_allows_one_false_alarm_in_a_hundred_comparisons() -> None:
+    """Two-sided, and divided among the functions that have samples enough to change."""
+    one_in = {count: NormalDist().inv_cdf(1 - 0.005 / count) for count in (1, 2, 3)}
+    assert compare({"a": 50}, {"a": 50}).certain_z == pytest.approx(one_in[1])
+    assert compare({"a": 50, "b": 50}, {"a": 50}).certain_z == pytest.approx(one_in[2])
+    few = {"a": 50, "b": 3, "c": 2}
+    assert compare(few, {"a": 50, "b": 2, "c": 2}).certain_z == pytest.approx(one_in[2])
+    assert compare(few, {"a": 50, "b": 2, "c": 3}).certain_z == pytest.approx(one_in[3])
+    assert compare({"a": 1}, {"a": 1}).certain_z == pytest.approx(one_in[1])
+
+
+def test_a_change_is_certain_from_its_certain_z_on() -> None:
+    base = {"a": 500, "b": 500}
+    drawn = [compare(base, {"a": n, "b": 1000 - n}) for n in range(500, 700)]
+    for found in drawn:
+        own = function(found, "a").own
+        assert function(found, "a").state == ("up" if own.z >= found.certain_z else "unchanged")
+    assert {function(found, "a").state for found in drawn} == {"up", "unchanged"}
 
 
 def test_an_uncertain_cpu_time_makes_every_cost_uncertain() -> None:
     base, head = {"a": 100_000}, {"a": 100_000}
-    assert function(diff(base, head, 1000, 1050), "a").state == "up"
-    assert function(diff(base, head, 1000, 1050, cpu_error=0.03), "a").state == "unchanged"
+    assert function(compare(base, head, 1000, 1050), "a").state == "up"
+    assert states(compare(base, head, 1000, 1050, cpu_error=0.03)) == {}
 
 
-def test_exact_counts_are_compared_by_themselves() -> None:
-    counted = {"unit": "instructions"}
-    base = replace(profile({"a": 1_000_000, "b": 1_000_000}), **counted)  # type: ignore[arg-type]
-    head = replace(profile({"a": 1_050_000, "b": 1_002_000}), **counted)  # type: ignore[arg-type]
-    found = compare_profiles(ProfileSide("base", base), ProfileSide("head", head))
-    assert found.measure == "count"
-    assert [(each.frame.name, each.own.change) for each in found.changed] == [("a", 50_000.0)]
+def test_a_few_samples_that_come_or_go_are_no_change() -> None:
+    assert states(compare({"a": 997, "b": 3}, {"a": 996, "c": 4}, 10, 10)) == {}
 
 
 def test_two_profiles_of_one_program_show_a_change_in_one_of_a_hundred_at_most() -> None:
@@ -136,37 +191,153 @@ def test_two_profiles_of_one_program_show_a_change_in_one_of_a_hundred_at_most()
     chance = random.Random(7)
 
     def sampled() -> dict[str, int]:
-        drawn = chance.choices(list(weights), list(weights.values()), k=2000)
-        return {name: drawn.count(name) for name in weights}
+        # In clumps of two the shares spread nearly as much as profiles of one program may.
+        drawn = Counter(chance.choices(list(weights), list(weights.values()), k=1000))
+        return {name: 2 * count for name, count in drawn.items()}
 
-    alarms = sum(bool(diff(sampled(), sampled(), 100, 100).changed) for _ in range(300))
-    assert alarms <= 8  # 3 are expected at most; independent samples spread less than SPREAD
-
-
-def test_as_many_paths_of_one_program_show_a_change_as_functions_do() -> None:
-    callers = [f"caller{number} f" for number in range(200)]
-    chance = random.Random(7)
-
-    def sampled() -> dict[str, int]:
-        # In clumps of two the shares spread as much as profiles of one program may.
-        drawn = Counter(chance.choices(callers, k=5000))
-        return {path: 2 * count for path, count in drawn.items()}
-
-    found = [paths(diff(sampled(), sampled(), 100, 100)) for _ in range(40)]
-    alarms = sum(any(path.state != "unchanged" for path in each.values()) for each in found)
-    assert alarms <= 3
+    alarms = sum(bool(compare(sampled(), sampled(), 100, 100).changed) for _ in range(300))
+    assert 0 < alarms <= 8  # 3 are expected
 
 
 def test_equal_profiles_differ_by_nothing() -> None:
-    found = diff({"a b": 10, "a": 5}, {"a b": 10, "a": 5}, 10, 10)
+    found = compare({"a b": 10, "a": 5}, {"a b": 10, "a": 5}, 10, 10)
     assert found.changed == ()
     assert all(each.own.change == 0.0 and each.own.z == 0.0 for each in found.functions)
     assert found.total.change == 0.0
 
 
-def test_a_profile_without_samples_is_refused() -> None:
-    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
-        diff({}, {"a": 1}, 10, 10)
+def test_an_exact_change_has_no_limit() -> None:
+    change = Change(0, 0, 0.0, 0.0, base=0.0, head=0.0, error=0.0)
+    assert change.z == 0.0
+    for cost in (1.0, -1.0):
+        assert replace(change, head=cost).z == math.copysign(math.inf, cost)
+
+
+# What is new.
+
+
+def test_new_and_vanished_functions() -> None:
+    found = compare({"run old": 500, "run a": 500}, {"run new": 500, "run a": 500}, 10, 10)
+    assert states(found) == {"old": "vanished", "new": "new"}
+    assert path_states(found) == {
+        "run": "unchanged",
+        "run old": "vanished",
+        "run new": "new",
+        "run a": "unchanged",
+    }
+    one_sided = {name: path.one_sided for name, path in paths(found).items()}
+    assert one_sided == {"run": None, "run old": "vanished", "run new": "new", "run a": None}
+
+
+@pytest.mark.parametrize(("samples", "state"), [(49, "up"), (50, "new")])
+def test_a_function_that_could_not_have_been_seen_is_not_new(samples: int, state: str) -> None:
+    """A tenth of its cost must be five samples of the other side, else it may have been there."""
+    base, head = {"run": 500}, {"run": 500 - samples, "norm": samples}
+    assert function(compare(base, head, 100, 100), "norm").state == state
+    back = function(compare(head, base, 100, 100), "norm")
+    assert back.state == {"up": "down", "new": "vanished"}[state]
+
+
+def test_detectability_is_a_matter_of_cost_and_not_of_share() -> None:
+    """The head's token costs four times as much: 3 % of it are 12 % of a token of the base."""
+    found = compare({"run": 500}, {"run": 970, "norm": 30}, 100, 400)
+    assert function(found, "norm").state == "new"
+    assert function(compare({"run": 500}, {"run": 970, "norm": 30}), "norm").state == "up"
+
+
+def test_a_function_that_only_called_others_before_is_not_new() -> None:
+    found = compare({"run norm": 500}, {"run norm": 400, "run": 100}, 10, 10)
+    assert states(found) == {"run": "up", "norm": "down"}
+    found = compare({"run norm": 400, "run": 100}, {"run norm": 500}, 10, 10)
+    assert states(found) == {"run": "down", "norm": "up"}
+
+
+def test_a_function_of_a_few_samples_that_got_slow_is_not_new() -> None:
+    found = compare({"run": 999, "norm": 1}, {"run": 900, "norm": 100}, 10, 10)
+    assert states(found)["norm"] == "up"
+
+
+def test_a_new_caller_without_work_of_its_own_is_unchanged_and_one_sided() -> None:
+    found = compare({"run norm": 500, "run": 500}, {"run wrap norm": 500, "run": 500}, 10, 10)
+    assert states(found) == {}
+    wrap = function(found, "wrap")
+    assert (wrap.state, wrap.one_sided) == ("unchanged", "new")
+    assert paths(found)["run wrap"].one_sided == "new"
+
+
+# Where it is called.
+
+
+def test_a_function_that_is_called_elsewhere_is_neither_new_nor_cheaper() -> None:
+    found = compare({"run norm": 500, "run": 500}, {"run wrap norm": 500, "run": 500}, 10, 10)
+    both = paths(found)
+    assert {each.state for each in both.values()} == {"unchanged"}
+    assert (both["run norm"].one_sided, both["run wrap norm"].one_sided) == (None, None)
+    assert found.one_sided_call(both["run norm"]) == "vanished"
+    assert found.one_sided_call(both["run wrap norm"]) == "new"
+    assert found.one_sided_call(both["run"]) is None
+    few = compare({"run norm": 1, "run": 999}, {"run wrap norm": 1, "run": 999}, 10, 10)
+    assert found.one_sided_call(both["run wrap"]) == "new"
+    assert few.one_sided_call(paths(few)["run norm"]) is None
+
+
+def test_a_function_that_is_called_elsewhere_and_got_slower_is_slower_there_alone() -> None:
+    found = compare({"a norm": 300, "b": 700}, {"b norm": 600, "b": 700}, 100, 130)
+    assert states(found) == {"norm": "up"}
+    assert path_states(found) == {
+        "a": "unchanged",
+        "a norm": "unchanged",
+        "b": "unchanged",
+        "b norm": "up",
+    }
+
+
+@pytest.mark.parametrize("head", ["run norm norm", "run norm norm norm"])
+def test_recursion_and_a_wrapper_of_the_same_name_are_one_entry(head: str) -> None:
+    """So an injected slowdown, whose wrapper has the name of its function, is one box."""
+    found = compare({"run norm": 300, "run": 700}, {head: 300, "run norm": 300, "run": 700}, 10, 13)
+    assert states(found) == {"norm": "up"}
+    assert path_states(found) == {"run": "unchanged", "run norm": "up"}
+    assert paths(found)["run norm"].head_self == 600
+
+
+def test_recursion_counts_once_in_the_inclusive_change() -> None:
+    found = compare({"walk step walk": 10, "walk": 10}, {"walk step walk": 20}, 10, 10)
+    walk = function(found, "walk")
+    assert (walk.inclusive.base_samples, walk.inclusive.head_samples) == (20, 20)
+    assert (walk.own.base_samples, walk.own.head_samples) == (20, 20)
+
+
+def test_a_function_spread_over_many_paths_colours_all_that_moved_its_way() -> None:
+    base = {f"from{i} norm": 40 for i in range(20)} | {"gemv": 9200}
+    head = {f"from{i} norm": 80 for i in range(20)} | {"gemv": 9200}
+    head["from0 norm"] = 39
+    found = compare(base, head, 1000, 1080)
+    drawn = path_states(found)
+    assert function(found, "norm").state == "up"
+    assert drawn["from1 norm"] == "up"
+    assert drawn["from0 norm"] == "unchanged"
+    assert drawn["from1"] == "unchanged"
+    back = path_states(compare(head, base, 1080, 1000))
+    assert (back["from1 norm"], back["from0 norm"]) == ("down", "unchanged")
+
+
+def test_paths_hold_the_samples_of_both_sides_in_the_order_of_their_names() -> None:
+    found = compare({"run b": 2, "run a": 1, "run": 3}, {"run b": 4, "run c": 5}, 10, 10)
+    (run,) = found.roots
+    assert [child.frame.name for child in run.children] == ["a", "b", "c"]
+    assert (run.base_samples, run.head_samples, run.base_self, run.head_self) == (6, 9, 3, 0)
+    b = run.children[1]
+    assert (b.base_samples, b.head_samples, b.base_self, b.head_self) == (2, 4, 2, 4)
+
+
+def test_a_path_is_idle_if_it_only_hands_on_to_one_function() -> None:
+    found = compare({"go run a": 9, "go run b": 9}, {"go run a": 9, "go run b": 9})
+    idle = {name: path.is_idle for name, path in paths(found).items()}
+    assert idle == {"go": True, "go run": False, "go run a": False, "go run b": False}
+    worked = compare({"go run": 9}, {"go run": 9, "go": 1})
+    assert not paths(worked)["go"].is_idle
+    assert not paths(compare({"go run": 9, "go": 1}, {"go run": 9}))["go"].is_idle
 
 
 def test_the_samples_are_added_up_once_and_not_for_every_path() -> None:
@@ -191,22 +362,96 @@ def test_a_stack_deeper_than_pythons_own() -> None:
     assert len(found.roots) == 1
 
 
+# Which function is which.
+
+
+def test_a_function_that_moved_to_another_file_is_the_same_function() -> None:
+    base = {"run@old/app.py norm@old/ops.py": 500, "run@old/app.py gemv@old/ops.py": 500}
+    head = {"run@new/src/app.py norm@new/src/ops.py": 1000, "run@new/src/app.py gemv@k.py": 500}
+    found = compare(base, head, 100, 150)
+    assert states(found) == {"norm": "up"}
+    assert path_states(found) == {"run": "unchanged", "run norm": "up", "run gemv": "unchanged"}
+    assert function(found, "norm").frame.module == "new/src/ops.py"
+    assert {each.one_sided for each in found.functions} == {None}
+
+
+def test_of_several_functions_of_one_name_those_in_files_of_one_name_are_the_same() -> None:
+    base = {"run f@a/x.py": 100, "run f@a/y.py": 200, "run f@z.py": 300}
+    head = {"run f@b/y.py": 200, "run f@b/x.py": 100, "run f@z.py": 300, "run f@c/w.py": 5}
+    (run,) = compare(base, head, 10, 10).roots
+    assert [(each.frame.module, each.base_self, each.head_self) for each in run.children] == [
+        ("b/x.py", 100, 100),
+        ("b/y.py", 200, 200),
+        ("c/w.py", 0, 5),
+        ("z.py", 300, 300),
+    ]
+
+
+def test_a_function_that_was_rewritten_in_c_is_the_same_function() -> None:
+    base = profile_of({(frame("run"), frame("norm")): 500})
+    head = profile_of({(frame("run"), Frame("norm", "ops.so", "native")): 500})
+    found = compare_profiles(ProfileSide("b", base), ProfileSide("h", head))
+    assert [(path.frame.kind, path.base_self) for path in found.roots[0].children] == [
+        ("native", 500)
+    ]
+
+
+def test_the_heaviest_frame_of_a_name_is_shown() -> None:
+    stacks = {"f@a.py": 10, "f@b.py": 30, "f@b.py g@b.py": 1, "f@c.py": 20}
+    assert function(compare(stacks, stacks), "f").frame.module == "b.py"
+    gone = compare({"f@a.py": 10, "g": 10}, {"g": 20})
+    assert function(gone, "f").frame.module == "a.py"
+
+
+def test_a_baseline_of_version_0_1_is_compared_by_function() -> None:
+    """Its embedded engine stood elsewhere, and it shows frames of flamegate itself."""
+    old, new = "pytest_flamegate/workload/child.py", "pytest_flamegate/child/serve.py"
+    kernels = {"old": "pytest_flamegate/embedded/kernels.py"}
+    kernels["new"] = "pytest_flamegate/child/embedded/kernels.py"
+    base = {
+        f"measured_sequences@{old} norm@{kernels['old']}": 500,
+        f"measured_sequences@{old} began@{old}": 2,
+        f"_run_code@<frozen-runpy> guarded@{old} _write@pytest_flamegate/workload/wire.py": 3,
+    }
+    head = {f"measured_sequences@{new} norm@{kernels['new']}": 500}
+    found = compare(base, head, 10, 10)
+    assert sorted(paths(found)) == [
+        "[flamegate]",
+        "measured_sequences",
+        "measured_sequences norm",
+    ]
+    assert states(found) == {}
+
+
+# Under which conditions.
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "condition"),
     [
         ("profiler", "other", "profiler"),
+        ("unit", "instructions", "unit"),
         ("event", "cpu-clock:u", "event"),
         ("rate_hz", 1, "rate (Hz)"),
+        ("rate_hz", 0, "rate (Hz)"),
         ("call_graph", "fp", "call graph"),
         ("python", "3.12.1", "Python"),
-        ("covers", "process", "what is covered"),
-        ("rate_hz", 0, "rate (Hz)"),
+        ("covers", "process", "phase"),
     ],
 )
-def test_what_was_not_taken_alike_is_named(name: str, value: object, told: str) -> None:
+def test_a_condition_that_differs_is_named(name: str, value: object, condition: str) -> None:
     one = replace(profile({"a": 1}), python="3.11.7")
     other = replace(one, **{name: value})  # type: ignore[arg-type]
-    assert [each.what for each in find_mismatches(one, other)] == [told]
+    (found,) = find_mismatches(one, other)
+    assert found.condition == condition
+    assert str(found).startswith(f"{condition}: ")
+    assert compare_profiles(ProfileSide("b", one), ProfileSide("h", other)).mismatches == (found,)
+
+
+def test_a_condition_that_one_profile_states_alone_is_a_mismatch() -> None:
+    one = profile({"a": 1}, python="")
+    assert str(find_mismatches(one, replace(one, python="3.11.7"))[0]) == "Python: unknown and 3.11"
+    assert find_mismatches(one, one) == ()
 
 
 def test_a_patch_release_of_python_is_no_mismatch() -> None:
@@ -214,8 +459,9 @@ def test_a_patch_release_of_python_is_no_mismatch() -> None:
     assert find_mismatches(one, replace(one, python="3.11.9")) == ()
 
 
-def test_of_counts_of_time_nobody_knows_the_noise() -> None:
-    one = replace(profile({"a": 1000}), unit="nanoseconds")
+@pytest.mark.parametrize("unit", ["nanoseconds", "bytes"])
+def test_the_noise_of_times_and_bytes_is_unknown(unit: str) -> None:
+    one = profile({"a": 1000}, unit=unit)
     assert [str(each) for each in find_mismatches(one, one)] == [
-        "noise: unknown of nanoseconds and unknown of nanoseconds"
+        f"noise: unknown of {unit} and unknown of {unit}"
     ]
