@@ -20,7 +20,7 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.profile.model import Hotspot
-from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, engine_kernels, figures, metrics, overhead_pct
 from pytest_flamegate.receipt.types import (
     Evidence,
@@ -143,7 +143,7 @@ def evidence(**changes: Any) -> Evidence:
             "engine": "embedded",
             "prompt": "2+2=",
             "max_tokens": len(TOKENS),
-            "command": (),
+            "command": [],
             "target": "toy:generate",
         },
         model_sha256=MODEL_SHA256,
@@ -345,7 +345,7 @@ def bundle(
             if spot.self_samples
         ),
     )
-    recipe = {"engine": engine, "max_tokens": length, "command": ("./engine",) if program else ()}
+    recipe = {"engine": engine, "max_tokens": length, "command": ["./engine"] if program else []}
     recorded = replace(recorded, workload={**recorded.workload, **recipe})
     receipt = Receipt(
         timestamp=created,

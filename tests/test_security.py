@@ -231,11 +231,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         "core/json.py": "the strict reader itself",
         "core/json_old.py": "the strict reader itself",
         "core/schema.py": "a schema out of this package",
+        "receipt/schema.py": "a schema out of this package",
         "profile/formats/speedscope.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
         "profile/profilers/base.py": "what a tool's driver wrote for its parser in the same run",
-        "bricks/wire.py": "what this package's own child tells of its bricks; every field and "
-        "value is checked as it is read",
         "child/serve.py": _ARGUMENT,
         "child/count.py": _ARGUMENT,
         "observe/http.py": "what a server streams; every figure is looked at by itself",

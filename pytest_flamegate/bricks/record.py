@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from pytest_flamegate.core import limit
 
 # Durations are counted in buckets that are 1.6 % wide at most: one for each nanosecond below
 # _EXACT_BELOW, from there on _PER_OCTAVE for each doubling.
@@ -143,6 +142,15 @@ def find_category(name: str) -> Category:
 
 MAX_COUNT = 2**63 - 1
 """Limit for counts and for times in nanoseconds."""
+MAX_TOKEN_CALLS = 4096
+"""Calls of one token that are sent one by one; if there are more, none is sent."""
+MAX_ROWS = 16_384
+MAX_THREADS = 1024
+
+# As text, so that an engine which imports this module does not import msgspec.
+Name: TypeAlias = "Annotated[str, limit(min_length=1, max_length=MAX_NAME_CHARACTERS)]"
+Figure: TypeAlias = "Annotated[int, limit(ge=0, le=MAX_COUNT)]"
+OptionalFigure: TypeAlias = "Annotated[int, limit(ge=0, le=MAX_COUNT)] | None"
 Phase = Literal["prefill", "decode", ""]
 """The part of a generation that a call belongs to; empty if it is not known."""
 Sync = Literal["immediate", "per_layer", "deferred", "none"]
@@ -168,17 +176,17 @@ class BrickCall:
     task. ``kernel`` names the kernel that it launched, with the launch if that is known.
     """
 
-    name: str
-    start_ns: int
-    end_ns: int
-    self_ns: int
-    layer: int | None = None
+    name: Name
+    start_ns: Figure
+    end_ns: Figure
+    self_ns: Figure
+    layer: OptionalFigure = None
     phase: Phase = ""
-    lane: int = 0
-    parent: int | None = None
-    elements: int = 0
-    bytes: int = 0
-    kernel: str = ""
+    lane: Figure = 0
+    parent: OptionalFigure = None
+    elements: Figure = 0
+    bytes: Figure = 0
+    kernel: Annotated[str, limit(max_length=MAX_NAME_CHARACTERS)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +200,20 @@ class BrickTotals:
     is not time spent.
     """
 
-    name: str
+    name: Name
     category: Category
-    calls: int
-    total_ns: int
-    self_ns: int
-    min_ns: int
-    max_ns: int
-    layer: int | None = None
+    calls: Annotated[int, limit(ge=1, le=MAX_COUNT)]
+    total_ns: Figure
+    self_ns: Figure
+    min_ns: Figure
+    max_ns: Figure
+    layer: OptionalFigure = None
     phase: Phase = ""
-    elements: int = 0
-    bytes: int = 0
-    flops: int = 0
-    durations: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    latency_ns: int = 0
+    elements: Figure = 0
+    bytes: Figure = 0
+    flops: Figure = 0
+    durations: Mapping[str, Figure] = field(default_factory=lambda: MappingProxyType({}))
+    latency_ns: Figure = 0
     provenance: Provenance = "measured_wall"
 
     def quantile_ns(self, part: float) -> int:
@@ -217,9 +225,9 @@ class BrickTotals:
 class ThreadTotals:
     """The bricks of one thread or task; its self times do not overlap."""
 
-    name: str
-    self_ns: int
-    calls: int
+    name: Name
+    self_ns: Figure
+    calls: Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +238,12 @@ class Recorded:
     counts calls that never ended; no other figure includes them.
     """
 
-    wall_ns: int
+    wall_ns: Figure
     sync: Sync
-    totals: tuple[BrickTotals, ...]
-    lanes: tuple[ThreadTotals, ...]
-    calls: tuple[BrickCall, ...] = ()
-    unended: int = 0
+    totals: Annotated[tuple[BrickTotals, ...], limit(max_length=MAX_ROWS)]
+    lanes: Annotated[tuple[ThreadTotals, ...], limit(max_length=MAX_THREADS)]
+    calls: Annotated[tuple[BrickCall, ...], limit(max_length=MAX_TOKEN_CALLS)] = ()
+    unended: Figure = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +254,16 @@ class BrickRun:
     after the first token of a sequence, in ``wall_ns`` by the process's own clock.
     """
 
-    pid: int
-    started_ticks: int | None
-    sequences: int
-    tokens: int
-    decode_tokens: int
-    wall_ns: int
+    pid: Annotated[int, limit(ge=1)]
+    started_ticks: OptionalFigure
+    sequences: Figure
+    tokens: Figure
+    decode_tokens: Figure
+    wall_ns: Figure
     sync: Sync
-    totals: tuple[BrickTotals, ...]
-    lanes: tuple[ThreadTotals, ...]
-    unended: int = 0
+    totals: Annotated[tuple[BrickTotals, ...], limit(max_length=MAX_ROWS)]
+    lanes: Annotated[tuple[ThreadTotals, ...], limit(max_length=MAX_THREADS)]
+    unended: Figure = 0
 
     @property
     def coverage(self) -> float:

@@ -7,36 +7,12 @@ is strict: anything that ``encode_report`` would not write is an error.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
-from pytest_flamegate.bricks.record import (
-    CATEGORIES,
-    MAX_COUNT,
-    MAX_NAME_CHARACTERS,
-    BrickCall,
-    BrickTotals,
-    Phase,
-    Provenance,
-    Recorded,
-    Sync,
-    ThreadTotals,
-    parse_bucket,
-)
-from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-
-MAX_TOKEN_CALLS = 4096
-"""Calls of one token that are sent one by one; if there are more, none is sent."""
-MAX_ROWS = 16_384
-_MAX_THREADS = 1024
-_COUNTS = range(MAX_COUNT + 1)
-
-T = TypeVar("T")
+from pytest_flamegate.bricks.record import MAX_NAME_CHARACTERS, Recorded, parse_bucket
+from pytest_flamegate.core.errors import FlamegateError, ToolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +23,27 @@ class BrickReport:
     left_out: bool = False
 
 
-def encode_record(recorded: Recorded) -> dict[str, Any]:
-    """Return ``recorded`` as dicts, lists and scalars, its fields under their own names."""
-    return {
-        **{each.name: getattr(recorded, each.name) for each in fields(recorded)},
-        "totals": [{**_shallow(row), "durations": dict(row.durations)} for row in recorded.totals],
-        "lanes": [asdict(thread) for thread in recorded.lanes],
-        "calls": [asdict(call) for call in recorded.calls],
-    }
-
-
-def _shallow(row: BrickTotals) -> dict[str, Any]:
-    return {each.name: getattr(row, each.name) for each in fields(row)}
-
-
 def encode_report(report: BrickReport) -> str:
-    """Return ``report`` as JSON."""
-    document = {**encode_record(report.recorded), "left_out": report.left_out}
-    return json.dumps(document, separators=(",", ":"))
+    """Return ``report`` as JSON, the fields of the record under their own names."""
+    document = {**_encode(report.recorded), "left_out": report.left_out}
+    return json.dumps(document, separators=(",", ":"), default=_encode)
+
+
+def _encode(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def decode_report(text: str) -> BrickReport:
     """Parse the output of ``encode_report``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
+    # Imported here: the measured process only encodes, and its interpreter may lack msgspec.
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS, parse_json
+
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _bad("it is not JSON") from None
+        document = parse_json(text.encode("utf-8", "replace"), EVIDENCE_LIMITS)
+    except FlamegateError as error:
+        raise _bad(error.problem) from None
     left_out = document.pop("left_out", None) if isinstance(document, dict) else None
     if not isinstance(left_out, bool):
         raise _bad("left_out is missing or no boolean")
@@ -80,89 +51,26 @@ def decode_report(text: str) -> BrickReport:
 
 
 def decode_record(document: object) -> Recorded:
-    """Parse the output of ``encode_record``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
-    recorded = _row(Recorded, document, "the record")
+    """Parse the fields of a record. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
+    from pytest_flamegate.core.json import decode_plain
+
+    try:
+        recorded = decode_plain(document, Recorded, subject="the record")
+    except FlamegateError as error:
+        raise _bad(error.problem.rstrip(".")) from None
     rows = set()
     for row in recorded.totals:
         if (row.name, row.layer, row.phase) in rows:
             raise _bad(f"the brick {row.name!a} has two rows for one layer and phase")
         rows.add((row.name, row.layer, row.phase))
+        if any(parse_bucket(name) is None for name in row.durations):
+            raise _bad(f"the brick {row.name!a} has calls in a bucket that does not exist")
     for index, call in enumerate(recorded.calls):
         if call.parent is not None and (call.parent >= len(recorded.calls) or call.parent == index):
             raise _bad(f"the parent of call {index} is not in the record")
         if call.end_ns < call.start_ns:
             raise _bad(f"call {index} ends before it starts")
     return recorded
-
-
-def _row(kind: type[T], value: object, path: str) -> T:
-    known = fields(kind)  # type: ignore[arg-type]
-    if not isinstance(value, dict) or value.keys() != {each.name for each in known}:
-        raise _bad(f"{path} has other fields than a {kind.__name__}")
-    return kind(
-        **{
-            each.name: _CHECKS[str(each.type)](value[each.name], f"{path}.{each.name}")
-            for each in known
-        }
-    )
-
-
-def _count(value: object, path: str) -> int:
-    if type(value) is not int or value not in _COUNTS:
-        raise _bad(f"{path} is not a whole number from 0")
-    return value
-
-
-def _count_or_none(value: object, path: str) -> int | None:
-    return None if value is None else _count(value, path)
-
-
-def _text(value: object, path: str) -> str:
-    is_empty = value == "" and not path.endswith(".kernel")
-    if not isinstance(value, str) or is_empty or len(value) > MAX_NAME_CHARACTERS:
-        raise _bad(f"{path} is not a text of 1 to {MAX_NAME_CHARACTERS} characters")
-    return value
-
-
-def _one_of(*values: str) -> Callable[[object, str], str]:
-    def check(value: object, path: str) -> str:
-        if not isinstance(value, str) or value not in values:
-            raise _bad(f"{path} is not one of {', '.join(map(repr, values))}")
-        return value
-
-    return check
-
-
-def _rows(kind: type[T], limit: int) -> Callable[[object, str], tuple[T, ...]]:
-    def check(value: object, path: str) -> tuple[T, ...]:
-        if not isinstance(value, list) or len(value) > limit:
-            raise _bad(f"{path} is not a list of at most {limit:,}")
-        return tuple(_row(kind, each, f"{path}[{index}]") for index, each in enumerate(value))
-
-    return check
-
-
-def _histogram(value: object, path: str) -> Mapping[str, int]:
-    if not isinstance(value, dict):
-        raise _bad(f"{path} is not an object")
-    if any(parse_bucket(name) is None for name in value):
-        raise _bad(f"{path} names a bucket that does not exist")
-    return MappingProxyType({name: _count(calls, path) for name, calls in value.items()})
-
-
-_CHECKS: Mapping[str, Callable[[object, str], Any]] = {
-    "str": _text,
-    "int": _count,
-    "int | None": _count_or_none,
-    "Category": _one_of(*CATEGORIES),
-    "Phase": _one_of(*get_args(Phase)),
-    "Sync": _one_of(*get_args(Sync)),
-    "Provenance": _one_of(*get_args(Provenance)),
-    "Mapping[str, int]": _histogram,
-    "tuple[BrickTotals, ...]": _rows(BrickTotals, MAX_ROWS),
-    "tuple[ThreadTotals, ...]": _rows(ThreadTotals, _MAX_THREADS),
-    "tuple[BrickCall, ...]": _rows(BrickCall, MAX_TOKEN_CALLS),
-}
 
 
 def missing_record_error() -> ToolError:

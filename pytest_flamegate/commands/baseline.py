@@ -102,7 +102,7 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
     from pytest_flamegate.receipt.artifacts import BASELINE_FILES as FILES
     from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT
-    from pytest_flamegate.receipt.compose import decode_evidence
+    from pytest_flamegate.receipt.documents import decode_evidence
     from pytest_flamegate.receipt.verify import verify_receipt
 
     present = [each for each in FILES if os.path.lexists(directory / each)]

@@ -99,7 +99,7 @@ def _result(path: Path) -> Path:
 def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.core.files import read_bounded
     from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
-    from pytest_flamegate.receipt.compose import decode_evidence
+    from pytest_flamegate.receipt.documents import decode_evidence
     from pytest_flamegate.receipt.imports import decode_imported
     from pytest_flamegate.receipt.imports.document import seen_figures
 

@@ -141,7 +141,7 @@ def _answer(path: Path, verify: Callable[..., Verification], replaying: Replayin
 
 
 def _replayed(sources: Sources, replaying: Replaying) -> Replayed:
-    from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
+    from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 
     if not isinstance(sources.evidence, bytes):
         raise UndecidedError(

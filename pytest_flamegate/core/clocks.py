@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from pytest_flamegate.core.json import Count
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,9 +28,9 @@ class Interval:
     and did not run (None where the kernel does not tell).
     """
 
-    wall_ns: int
-    cpu_ns: int
-    run_delay_ns: int | None
+    wall_ns: Count
+    cpu_ns: Count
+    run_delay_ns: Count | None
 
     @property
     def quiet_ns(self) -> int:

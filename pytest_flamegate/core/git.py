@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import Count, NonEmpty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,9 +94,9 @@ class Commit:
         tree: A digest of the code, equal for commits that differ in accepted baselines alone.
     """
 
-    revision: str
+    revision: NonEmpty
     branch: str
-    uncommitted: int
+    uncommitted: Count
     tree: str = ""
 
     def same_code(self, other: Commit) -> bool:

@@ -129,6 +129,8 @@ _REMEDY = "Generate the file again with the tool that wrote it; do not edit it b
 # The types of fields that several documents share.
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+NonNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Sha256 = Annotated[
     str, Meta(pattern=r"^[0-9a-f]{64}(?![\s\S])", description="64 lower-case hexadecimal digits")
@@ -142,25 +144,29 @@ _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RFC3339 = rf"^{_DAY}[Tt]{_CLOCK}:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-]{_CLOCK})(?![\s\S])".replace(
     r"\d", "[0-9]"
 )
+# Nine digits of a second make 35 characters; more cost time to read and say nothing.
+_TIMESTAMP_CHARACTERS = 64
 Timestamp = Annotated[
-    # Nine digits of a second make 35 characters; more cost time to read and say nothing.
-    str, Meta(pattern=_RFC3339, max_length=64, description="an RFC 3339 timestamp with an offset")
+    str,
+    Meta(
+        pattern=_RFC3339,
+        max_length=_TIMESTAMP_CHARACTERS,
+        description="an RFC 3339 timestamp with an offset",
+    ),
 ]
 """Text rather than ``datetime``: a document is written back as it was read, digit for digit."""
 
 
-def parse_timestamp(text: str) -> datetime:
-    """Return the moment that ``text`` names, with its offset; ValueError if it names none."""
-    return datetime.fromisoformat(msgspec.convert(text, Timestamp).upper())
-
-
 def is_timestamp(text: str) -> bool:
     """Whether ``text`` is an RFC 3339 date-time with an offset, and nothing else."""
-    try:
-        parse_timestamp(text)
-    except ValueError:
-        return False
-    return True
+    return len(text) <= _TIMESTAMP_CHARACTERS and re.match(_RFC3339, text) is not None
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Return the moment that ``text`` names, with its offset; ValueError if it names none."""
+    if not is_timestamp(text):
+        raise ValueError(f"not an RFC 3339 timestamp: {text!r}")
+    return datetime.fromisoformat(text.upper())
 
 
 # Only these bytes outside of strings decide how a document is built.
@@ -340,13 +346,20 @@ def decode_json(
     *,
     subject: str = "The document",
     code: str | None = None,
+    versioned: bool = False,
 ) -> T:
     """Return the ``kind`` that ``data`` holds: ``parse_json``, then ``decode_plain``."""
-    return decode_plain(parse_json(data, limits, subject=subject), kind, subject=subject, code=code)
+    document = parse_json(data, limits, subject=subject)
+    return decode_plain(document, kind, subject=subject, code=code, versioned=versioned)
 
 
 def decode_plain(
-    document: object, kind: type[T], *, subject: str = "The document", code: str | None = None
+    document: object,
+    kind: type[T],
+    *,
+    subject: str = "The document",
+    code: str | None = None,
+    versioned: bool = False,
 ) -> T:
     """Return the ``kind`` that a parsed document describes.
 
@@ -358,15 +371,20 @@ def decode_plain(
         kind: A Struct, a dataclass, or any annotation, such as ``tuple[Batch, ...]``.
         subject: What the document is called in an error.
         code: Used for any error instead of the two below.
+        versioned: Whether ``schema_version`` must be there, although the type has a default.
 
     Raises:
         ReceiptError: ``E_MISSING_FIELD``, or ``E_WRONG_TYPE`` for a value of another type or out
             of range. The error names the field by its path, the value, and what is expected.
     """
     try:
-        return msgspec.convert(document, kind)
+        converted = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         found, problem = _describe(str(error), document, kind)
+    else:
+        if not versioned or (isinstance(document, dict) and "schema_version" in document):
+            return converted
+        found, problem = "E_MISSING_FIELD", '"schema_version" is missing'
     raise ReceiptError(code or found, f"{subject} is malformed: {problem}.", _REMEDY)
 
 
@@ -455,7 +473,7 @@ def _in_words(types_: re.Match[str]) -> str:
 
 
 def encode_plain(value: object) -> Any:
-    """Return a typed object as dict, list and scalars.
+    """Return a typed object as dict, list, tuple and scalars.
 
     Fields keep their order, keys of mappings are sorted. TypeError for what JSON cannot hold.
     """

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
+from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
@@ -36,9 +37,13 @@ class Report:
     name of a kernel to how often the engine says it ran.
     """
 
-    source: str
-    figures: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    source: Annotated[str, limit(min_length=1)]
+    figures: Mapping[str, Annotated[float, limit(ge=0)]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    kernels: Mapping[str, Annotated[int, limit(ge=0)]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
 
 def read_report(told: object) -> Report:

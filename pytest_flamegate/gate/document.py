@@ -10,8 +10,8 @@ from pytest_flamegate.core.json import from_plain
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import CostChange
 from pytest_flamegate.gate.signals import (
-    Reason,  # noqa: TC001 - from_plain reads the annotations
-    Signal,  # noqa: TC001 - from_plain reads the annotations
+    Reason,
+    Signal,
 )
 from pytest_flamegate.gate.verdict import Verdict, VerdictName, exit_code
 

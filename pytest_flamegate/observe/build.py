@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.environment import environment
 from pytest_flamegate.observe.redact import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
@@ -114,9 +116,9 @@ _Stamp = tuple[int, int, int, int, int]
 class ProgramFile:
     """One executable file: its path inside the project, else its bare name, and its content."""
 
-    path: str
-    sha256: str
-    size_bytes: int
+    path: NonEmpty
+    sha256: Sha256
+    size_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,9 @@ class Program:
     Libraries that it loads are no part of it.
     """
 
-    path: str
-    sha256: str
-    size_bytes: int
+    path: NonEmpty
+    sha256: Sha256
+    size_bytes: Count
     inside: bool
     interpreter: ProgramFile | None = None
     build: Build | None = None

@@ -7,10 +7,17 @@ its library. A library alone is a file that anybody may have put there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from pytest_flamegate.core.json import Count, NonEmpty, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_MAX_DEVICES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +25,17 @@ class Node:
     """A character device of the NVIDIA driver; ``minor`` is the number that NVML knows it by."""
 
     path: str
-    minor: int
+    minor: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU, as NVML describes it."""
 
-    uuid: str
+    uuid: NonEmpty
     name: str
-    minor: int
-    memory_bytes: int
+    minor: Count
+    memory_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +51,19 @@ class OnDevice:
 
     uuid: str
     seen_by: Literal["pid", "change"]
-    present: int
-    busy: int | None
-    memory_bytes: int | None
+    present: Count
+    busy: Count | None
+    memory_bytes: Count | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOnDevices:
     """One timed run, named as in ``Run``, and the devices it was seen on in ``looks`` looks."""
 
-    pid: int
-    started_ticks: int | None
-    looks: int
-    on: tuple[OnDevice, ...]
+    pid: Positive
+    started_ticks: Count | None
+    looks: Count
+    on: Annotated[tuple[OnDevice, ...], Meta(max_length=_MAX_DEVICES)]
 
     @property
     def active(self) -> bool:
@@ -83,14 +90,14 @@ class DevicesSeen:
     names. NVML is asked for nothing unless nodes and kernel driver are there.
     """
 
-    nodes: tuple[Node, ...] = ()
+    nodes: Annotated[tuple[Node, ...], Meta(max_length=_MAX_DEVICES)] = ()
     control: bool = False
     kernel_driver: str | None = None
     nvml_driver: str | None = None
     nvml: str | None = None
-    devices: tuple[Device, ...] = ()
+    devices: Annotated[tuple[Device, ...], Meta(max_length=_MAX_DEVICES)] = ()
     runs: tuple[RunOnDevices, ...] = ()
-    troubles: tuple[str, ...] = ()
+    troubles: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
 
     def missing(self) -> Iterator[str]:
         """Yield a sentence for each thing without which no GPU can have computed."""

@@ -6,17 +6,15 @@ reported by the engine, except the tokens themselves and what stands under ``rep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.core.clocks import Interval
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.gpu import DevicesSeen
-
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.json import Count, NonNegative, Positive, Sha256, Timestamp
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.gpu import DevicesSeen
 
 Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
@@ -37,10 +35,10 @@ class Block:
     """
 
     interval: Interval
-    sequences_ns: tuple[tuple[int, ...], ...]
+    sequences_ns: tuple[tuple[Count, ...], ...]
     reference: Interval | None = None
     decode: Interval | None = None
-    decode_tokens: int | None = None
+    decode_tokens: Count | None = None
 
     @property
     def tokens(self) -> int:
@@ -82,19 +80,19 @@ class Run:
     """
 
     role: Role
-    pid: int
-    started_ticks: int | None
-    started_at: str
-    load_ns: int | None
+    pid: Positive
+    started_ticks: Count | None
+    started_at: Timestamp
+    load_ns: Count | None
     blocks: tuple[Block, ...]
-    token_digest: str
-    tokens_per_sequence: int
-    peak_rss_bytes: int | None
-    read_bytes: int | None
-    threads: int | None
-    voluntary_switches: int | None
-    involuntary_switches: int | None
-    cpu_pressure_pct: float | None
+    token_digest: Sha256
+    tokens_per_sequence: Count
+    peak_rss_bytes: Count | None
+    read_bytes: Count | None
+    threads: Count | None
+    voluntary_switches: Count | None
+    involuntary_switches: Count | None
+    cpu_pressure_pct: NonNegative | None
     pair: int | None = None
     cpu: int | None = None
     reported: tuple[Report, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.core.json import Count, NonNegative, Share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,11 +88,11 @@ class Hotspot:
     module: str
     kind: FrameKind
     category: str
-    self_samples: int
-    inclusive_samples: int
-    self_share: float
-    inclusive_share: float
-    cpu_s_per_token: float | None
+    self_samples: Count
+    inclusive_samples: Count
+    self_share: Share
+    inclusive_share: Share
+    cpu_s_per_token: NonNegative | None
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from pytest_flamegate.core.json_old import (
     to_plain,
 )
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.compose import decode_evidence
+from pytest_flamegate.receipt.documents import decode_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

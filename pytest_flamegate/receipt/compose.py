@@ -6,10 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.core import json_old, schema
 from pytest_flamegate.core.clocks import utc_now
-from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json_old import from_plain, to_plain
 from pytest_flamegate.observe.redact import redacted
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickRun
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
-    from pytest_flamegate.core.schema import Kind
     from pytest_flamegate.models.files import FileStamp
     from pytest_flamegate.observe.build import Look
     from pytest_flamegate.observe.gpu import DevicesSeen
@@ -68,64 +64,6 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
 def active_runs(seen: DevicesSeen) -> int:
     """Return how many timed runs were seen to compute on a device."""
     return sum(run.active for run in seen.runs)
-
-
-RECEIPT_FIELDS = (
-    "schema_version",
-    "timestamp",
-    "compute_path",
-    "backend",
-    "deterministic",
-    "tokens_requested",
-    "tokens_generated",
-    "tokens_per_second",
-    "kernels",
-    "environment",
-    "model",
-)
-"""Schema 1.0.0, in the order in which its fields are written."""
-
-
-def receipt_document(receipt: Receipt) -> dict[str, object]:
-    """Return ``receipt`` as the document of schema 1.0.0, its fields in their order."""
-    plain = to_plain(receipt)
-    return {name: plain[name] for name in RECEIPT_FIELDS}
-
-
-def encode_receipt(receipt: Receipt) -> bytes:
-    """Return the bytes of ``receipt.json``; ReceiptError for figures that are not finite."""
-    return json_old.dumps(receipt_document(receipt))
-
-
-def encode_evidence(evidence: Evidence) -> bytes:
-    """Return the bytes of ``evidence.json``; ReceiptError for figures that are not finite."""
-    return json_old.dumps(to_plain(evidence))
-
-
-def decode_receipt(data: bytes) -> Receipt:
-    """Return the receipt that ``data`` holds; ReceiptError where it is malformed.
-
-    Only its form is checked here: whether it is honest, ``verify_receipt`` says. The
-    backend is read in any case; fields beyond schema 1.0.0 are left out.
-    """
-    document = _checked(data, "receipt", json_old.RECEIPT_MAX_BYTES)
-    document["backend"] = str(document["backend"]).lower()
-    return from_plain(Receipt, document)
-
-
-def decode_evidence(data: bytes) -> Evidence:
-    """Return the evidence that ``data`` holds; ReceiptError where it is malformed."""
-    return from_plain(Evidence, _checked(data, "evidence", json_old.EVIDENCE_MAX_BYTES))
-
-
-def _checked(data: bytes, kind: Kind, max_bytes: int) -> dict[str, object]:
-    document = json_old.loads(data, max_bytes=max_bytes)
-    refusals = schema.validate(document, kind)
-    if refusals:
-        first = refusals[0]
-        raise ReceiptError(first.code, first.message, first.remedy)
-    assert isinstance(document, dict)  # the schema says so
-    return document
 
 
 KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json_old, schema
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.json_old import from_plain
+from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
+from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules import replay as rules_replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
+from pytest_flamegate.receipt.schema import find_faults
 from pytest_flamegate.receipt.sign import CONTRADICTIONS, judge
 from pytest_flamegate.receipt.sources import Sources, read_sources
-from pytest_flamegate.receipt.types import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.replayed import Replayed
     from pytest_flamegate.receipt.rules.rule import Breach
     from pytest_flamegate.receipt.sources import Source
+    from pytest_flamegate.receipt.types import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,60 +231,37 @@ def _read_receipt(
     raw: bytes | Refusal, found: Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
-    parsed = (
-        raw
-        if isinstance(raw, Refusal)
-        else json_old.parse(
-            raw,
-            max_containers=json_old.RECEIPT_MAX_CONTAINERS,
-            max_commas=json_old.RECEIPT_MAX_COMMAS,
-        )
-    )
-    if isinstance(parsed, Refusal):
-        found.refuse(parsed, Grade.CONSISTENT)
+    if isinstance(raw, Refusal):
+        found.refuse(raw, Grade.CONSISTENT)
         return None, frozenset()
-    if isinstance(parsed, dict) and parsed.get("kind") == "imported":
+    try:
+        document = parse_json(raw, RECEIPT_LIMITS, subject="The receipt")
+    except FlamegateError as error:
+        found.refuse(Refusal(error.code, error.problem, error.remedy), Grade.CONSISTENT)
+        return None, frozenset()
+    if isinstance(document, dict) and document.get("kind") == "imported":
         found.refuse(_FOREIGN, Grade.CONSISTENT)
-        for refusal in schema.validate(parsed, "imported"):
-            found.refuse(refusal, Grade.CONSISTENT)
         return None, frozenset()
-    faults = schema.faults(parsed, "receipt")
+    faults = find_faults(document)
     for fault in faults:
         found.refuse(fault.refusal, Grade.CONSISTENT)
-    if not isinstance(parsed, dict):
+    if not isinstance(document, dict):
         return None, frozenset()
-    return parsed, frozenset(fault.field for fault in faults if fault.field is not None)
+    return document, frozenset(fault.field for fault in faults if fault.field is not None)
 
 
 def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | None:
     if raw is None:
         found.lower(Grade.OBSERVED)
         return None
-    if not isinstance(raw, Refusal):
-        parsed = json_old.parse(
-            raw,
-            max_bytes=json_old.EVIDENCE_MAX_BYTES,
-            max_containers=json_old.EVIDENCE_MAX_CONTAINERS,
-        )
-        refusals = (
-            [_of_evidence(parsed)]
-            if isinstance(parsed, Refusal)
-            else schema.validate(parsed, "evidence")
-        )
-        if not refusals:
-            try:
-                return from_plain(Evidence, parsed)
-            except FlamegateError as error:
-                refusals = [Refusal(error.code, error.problem, error.remedy)]
-    else:
-        refusals = [_of_evidence(raw)]
-    for refusal in refusals:
-        found.refuse(refusal, Grade.OBSERVED)
-    return None
-
-
-def _of_evidence(refusal: Refusal) -> Refusal:
-    return Refusal(refusal.code, f"The evidence is refused: {refusal.message}", refusal.remedy)
+    if isinstance(raw, Refusal):
+        found.refuse(raw, Grade.OBSERVED)
+        return None
+    try:
+        return decode_evidence(raw)
+    except FlamegateError as error:
+        found.refuse(Refusal(error.code, error.problem, error.remedy), Grade.OBSERVED)
+        return None
 
 
 def _choose_policy(

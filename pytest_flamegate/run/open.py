@@ -30,7 +30,7 @@ from pytest_flamegate.receipt.artifacts import (
     INSTRUCTIONS,
     RECEIPT,
 )
-from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.receipt.artifacts import BRICKS, EVIDENCE
-from pytest_flamegate.receipt.compose import decode_evidence
+from pytest_flamegate.receipt.documents import decode_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.gate.document import Told, read_verdict
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT, VERDICT, ArtifactStore
-from pytest_flamegate.receipt.compose import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.report.flame_html import Drawn
 from pytest_flamegate.report.run_page import Reported, run_page
 from pytest_flamegate.run.bricks import bricks_in

@@ -12,10 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.bricks.wire import encode_record
 from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, ToolError, UndecidedError
-from pytest_flamegate.core.json import dumps
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.tokens import generated
 from pytest_flamegate.gate import Reason, refused
 from pytest_flamegate.models.files import require_unchanged
@@ -38,7 +37,8 @@ from pytest_flamegate.receipt.artifacts import (
     PICTURE,
     RECEIPT,
 )
-from pytest_flamegate.receipt.compose import Subject, compose, encode_evidence, encode_receipt
+from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.report import (
     flamegraph,
@@ -231,13 +231,15 @@ def seal(subject: Subject, measuring: Measuring) -> Sealed:
 
 def _brick_document(recorded: Recorded, evidence: Evidence) -> bytes:
     """Return the content of ``bricks.json``: the calls of one token, and what they belong to."""
-    told = encode_record(recorded)
-    return dumps(
+    return encode_json(
         {
             "schema_version": evidence.schema_version,
             "nonce": evidence.nonce,
             "workload": evidence.workload.get("name"),
-            **{name: told[name] for name in ("wall_ns", "sync", "lanes", "calls")},
+            "wall_ns": recorded.wall_ns,
+            "sync": recorded.sync,
+            "lanes": recorded.lanes,
+            "calls": recorded.calls,
         }
     )
 

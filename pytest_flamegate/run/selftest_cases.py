@@ -14,7 +14,7 @@ from pytest_flamegate.gate import FIRST_ANALYSES, exit_code, headline, judge, ju
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import FOLDED
-from pytest_flamegate.receipt.compose import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.run.seal import seal
 from pytest_flamegate.run.selftest import Happened, below, case, closed, is_open, means, share_of
 

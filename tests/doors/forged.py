@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.receipt.compose import (
+from pytest_flamegate.receipt.documents import (
     decode_evidence,
     decode_receipt,
     encode_evidence,

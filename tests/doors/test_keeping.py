@@ -21,7 +21,7 @@ from pytest_flamegate.gate import machine_id
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, ArtifactStore
-from pytest_flamegate.receipt.compose import encode_evidence
+from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.report.terminal import summary
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.outcome import Outcome

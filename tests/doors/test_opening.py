@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.receipt.compose import encode_evidence
+from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.run.difference import Seen, compared
 from pytest_flamegate.run.open import open_profile
 from tests.made import Bundle, bundle

@@ -28,7 +28,7 @@ MACHINE = MappingProxyType(
     }
 )
 WORKLOAD = MappingProxyType(
-    {"engine": "embedded", "prompt": "2+2=", "max_tokens": 10, "command": (), "name": "10tok"}
+    {"engine": "embedded", "prompt": "2+2=", "max_tokens": 10, "command": [], "name": "10tok"}
 )
 TOKENS = ("52", "10", "81", "58")
 TOKENS_PER_BLOCK = 40

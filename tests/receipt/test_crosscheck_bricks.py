@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick
-from pytest_flamegate.bricks.wire import encode_record
-from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.core.json import encode_plain, from_plain
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify
@@ -108,7 +107,7 @@ def test_a_brick_that_runs_within_itself_in_another_layer_and_phase_is_believed(
                 profiler.phase = "decode"
                 with brick("Block", layer=0):
                     sum(range(1000))
-    told = encode_record(profiler.recorded())
+    told = encode_plain(profiler.recorded())
     assert 0 in [row["total_ns"] for row in told["totals"]]
     draft = load("callable")
     for each in clock(draft, Random(7)):

@@ -14,7 +14,8 @@ from pytest_flamegate.core import process
 from pytest_flamegate.observe.gpu_watch import Kernel
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.compose import Subject, compose, encode_evidence
+from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from tests.made import Bundle
 from tests.profile.profiles import profile, python
