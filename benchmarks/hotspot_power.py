@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
-from pytest_flamegate.config.workload import Thresholds, Workload
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import ErrorRates, read_measurement

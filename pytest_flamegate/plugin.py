@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.config.marker import (
     HOSTED,
-    NAME,
+    MARKER,
     embedded_arguments,
     is_kernel_benchmark,
     is_marked,
@@ -32,13 +32,13 @@ _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare every knob, as an option, an ini key or both."""
+    """Declare every option, for the command line, the ini file or both."""
     group = parser.getgroup("flamegate", "performance gate for LLM inference")
-    for knob in OPTIONS:
-        if knob.option:
-            _add_option(group, knob)
-        if knob.ini:
-            parser.addini(knob.ini_name, knob.help, _INI_TYPES[knob.kind], knob.default)
+    for option in OPTIONS:
+        if option.cli:
+            _add_option(group, option)
+        if option.ini:
+            parser.addini(option.ini_name, option.help, _INI_TYPES[option.kind], option.default)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test that uses the fixture, so that ``-m flamegate`` selects it."""
     if takes_fixture(item) and not is_marked(item):
-        item.add_marker(NAME)
+        item.add_marker(MARKER)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -114,9 +114,9 @@ def flamegate(request: pytest.FixtureRequest) -> Any:
     return gatekeeper.gate_for(request.node)
 
 
-def _add_option(group: pytest.OptionGroup, knob: Option) -> None:
-    if knob.kind == "flag":
-        group.addoption(knob.flag, action="store_true", default=False, help=knob.help)
+def _add_option(group: pytest.OptionGroup, option: Option) -> None:
+    if option.kind == "flag":
+        group.addoption(option.flag, action="store_true", default=False, help=option.help)
         return
-    optional = {} if knob.bare is None else {"nargs": "?", "const": knob.bare}
-    group.addoption(knob.flag, default=None, metavar=knob.metavar, help=knob.help, **optional)
+    optional = {} if option.bare is None else {"nargs": "?", "const": option.bare}
+    group.addoption(option.flag, default=None, metavar=option.metavar, help=option.help, **optional)

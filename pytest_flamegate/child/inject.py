@@ -18,7 +18,7 @@ from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.config.workload import extra_share
+from pytest_flamegate.config.workload import injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -559,7 +559,7 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     Frames are found by ``functions.find``. Raises ``UsageError``: E_UNKNOWN_FRAME,
     E_AMBIGUOUS_FRAME, E_CANNOT_SLOW (a coroutine), E_INJECTION (not a percentage above 0).
     """
-    share = extra_share(extra_pct)
+    share = injected_share(extra_pct)
     found = find(frame, modules)
     if any(is_asynchronous(each) for each in found):
         raise UsageError(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-NAME = "flamegate"
+MARKER = "flamegate"
 """The name of the marker, and of the fixture."""
 HOSTED = "flamegate-hosted"
 """The plugin in a process that runs pytest on one test, whose benchmark is being measured."""
@@ -23,12 +23,12 @@ EMBEDDED = "embedded"
 
 def is_marked(item: pytest.Item) -> bool:
     """Whether ``item`` is a gate test."""
-    return item.get_closest_marker(NAME) is not None
+    return item.get_closest_marker(MARKER) is not None
 
 
 def takes_fixture(item: pytest.Item) -> bool:
     """Whether ``item`` has the fixture ``flamegate``, in its arguments or through others."""
-    return NAME in getattr(item, "fixturenames", ())
+    return MARKER in getattr(item, "fixturenames", ())
 
 
 def is_kernel_benchmark(item: pytest.Item) -> bool:
@@ -37,7 +37,7 @@ def is_kernel_benchmark(item: pytest.Item) -> bool:
         is_marked(item)
         and BENCHMARK in getattr(item, "fixturenames", ())
         and not takes_fixture(item)
-        and not any("workload" in marker.kwargs for marker in item.iter_markers(NAME))
+        and not any("workload" in marker.kwargs for marker in item.iter_markers(MARKER))
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config.marker import NAME, is_kernel_benchmark, is_marked, takes_fixture
+from pytest_flamegate.config.marker import MARKER, is_kernel_benchmark, is_marked, takes_fixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class MarkerOptions:
     def from_item(cls, item: pytest.Item) -> MarkerOptions:
         """Read the markers of ``item``. Raises ``pytest.UsageError`` for what is not understood."""
         given: dict[str, Any] = {}
-        for marker in item.iter_markers(NAME):
+        for marker in item.iter_markers(MARKER):
             if marker.args:
                 raise pytest.UsageError(
                     f"{item.nodeid}: E_MARKER: flamegate takes no positional argument "

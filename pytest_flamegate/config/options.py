@@ -1,7 +1,7 @@
-"""Every knob, once: its name, kind, default and words.
+"""Every option: its names, its kind, its default, the values it accepts and its help text.
 
-This is all that is imported where pytest runs and nothing is gated, so it is kept
-light: a named tuple is made in a fraction of the time of a dataclass.
+Nothing else of the package is imported when pytest runs and nothing is gated, so this module is
+cheap to import: a named tuple is created in a fraction of the time of a dataclass.
 """
 
 from __future__ import annotations
@@ -14,21 +14,31 @@ if TYPE_CHECKING:
 
 
 PROFILERS = ("auto", "perf", "py-spy", "callgrind", "none")
-SHARE_DRIFT = ("cost", "strict")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
-DEFAULT_BRICKS = 20
 KERNEL_BUDGET_S = 6.0
+"""Of one kernel benchmark: a project has many."""
 KERNEL_COMPARE_BUDGET_S = 20.0
-"""Of one benchmark: there are many."""
+DEFAULT_BRICKS = 20
 
 Kind = Literal["flag", "text", "number"]
 
 
 class Option(NamedTuple):
-    """One setting. ``option`` and ``ini`` say where it can be given.
+    """One setting.
 
-    ``bare`` is what the option means without a value, None where it needs one.
+    Attributes:
+        name: The key in ``Settings.from_values``; empty for ``--flamegate`` itself.
+        kind: ``flag`` takes no value on the command line.
+        help: The help text, written for ``pytest --help``.
+        default: The value if the option is given nowhere.
+        metavar: The name of the value in the help text.
+        cli: Whether it is an option of the command line.
+        ini: Whether it is a key of pytest's configuration file.
+        env: The environment variable that sets it, if any.
+        bare: The value of ``--flamegate-NAME`` without ``=VALUE``; None if a value is needed.
+        choices: The texts that are accepted; empty for any text.
+        limits: The smallest and the largest number that are accepted.
     """
 
     name: str
@@ -36,19 +46,21 @@ class Option(NamedTuple):
     help: str
     default: Any = None
     metavar: str | None = None
-    option: bool = True
+    cli: bool = True
     ini: bool = True
     env: str | None = None
     bare: Any = None
+    choices: tuple[str, ...] = ()
+    limits: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ini_name(self) -> str:
-        """The name in a configuration file: ``flamegate_budget``."""
+        """The key in a configuration file: ``flamegate_budget``."""
         return f"flamegate_{self.name}" if self.name else "flamegate"
 
     @property
     def flag(self) -> str:
-        """The name on the command line: ``--flamegate-update-in-ci``."""
+        """The option of pytest's command line: ``--flamegate-update-in-ci``."""
         return "--" + self.ini_name.replace("_", "-")
 
 
@@ -66,11 +78,12 @@ OPTIONS = (
     Option(
         "profiler",
         "text",
-        f"which profiler: {', '.join(PROFILERS)} (callgrind counts instructions beside what "
-        "auto samples)",
+        f"which profiler: {', '.join(PROFILERS)} (callgrind counts instructions, and auto samples "
+        "beside it)",
         "auto",
         "NAME",
         env="FLAMEGATE_PROFILER",
+        choices=PROFILERS,
     ),
     Option(
         "budget",
@@ -79,6 +92,7 @@ OPTIONS = (
         f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest)",
         None,
         "SECONDS",
+        limits=(1.0, 86_400.0),
     ),
     Option(
         "config",
@@ -97,12 +111,13 @@ OPTIONS = (
         None,
         "N",
         bare=DEFAULT_BRICKS,
+        limits=(1, 1000),
     ),
     Option(
         "inject",
         "text",
-        "falsification: make FRAME of the embedded engine or of a Python workload really do "
-        "that much more work",
+        "fake a slowdown to see the gate fail: FRAME of the embedded engine or of a Python "
+        "workload really does that much more work",
         None,
         "FRAME:+10%",
         ini=False,
@@ -110,57 +125,49 @@ OPTIONS = (
     Option(
         "instructions",
         "flag",
-        "count instructions with valgrind too, where it can: a warning says where it cannot",
-        option=False,
+        "count instructions with valgrind too; a warning says if it cannot",
+        cli=False,
     ),
-    Option("strict", "flag", "undecided verdicts fail outside CI too", option=False),
+    Option("strict", "flag", "undecided verdicts fail outside CI too", cli=False),
     Option(
         "share_drift",
         "text",
         "cost: a drifted share that costs no more passes when the whole got faster; "
         "strict: any drift fails",
         "cost",
-        option=False,
+        cli=False,
+        choices=("cost", "strict"),
     ),
     Option(
         "tokens_per_second",
         "text",
-        'how much slower is allowed where a workload does not say: "5%"',
-        option=False,
+        'how much slower is allowed if a workload sets no threshold of its own: "5%"',
+        cli=False,
     ),
     Option(
         "hotspots",
         "text",
-        "how far shares of the profile may drift where a workload does not say, in one line or "
-        'one line a frame: "rms_norm=3pp, *=5pp"',
-        option=False,
+        "how far shares of the profile may drift if a workload sets no threshold of its own, in "
+        'one line or one line for each frame: "rms_norm=3pp, *=5pp"',
+        cli=False,
     ),
     Option(
         "peak_gflops",
         "number",
-        "what this machine computes at most, in 10⁹ operations a second by the threads of a "
+        "the most that this machine computes, in 10⁹ operations a second with the threads of a "
         "workload: for the roofline, never gated",
-        option=False,
+        cli=False,
         env="FLAMEGATE_PEAK_GFLOPS",
+        limits=(1e-9, 1e15),
     ),
 )
+BY_NAME = {option.name: option for option in OPTIONS}
+_EXPECTED = {"flag": "Use true or false.", "number": "Use a number.", "text": "Use text."}
 
 
-def _ini_value(config: pytest.Config, knob: Option) -> Any:
-    """Return what the configuration file says; the ``pytest.UsageError`` names the key."""
-    try:
-        return config.getini(knob.ini_name)
-    except Exception as error:
-        import pytest
-
-        remedy = {"flag": "Say true or false.", "number": "Give a figure."}.get(
-            knob.kind, "Give text."
-        )
-        # pytest 8 lets the ValueError of a bad figure through, pytest 9 wraps it without the key.
-        raise pytest.UsageError(
-            f"E_BAD_OPTION: The configuration file's {knob.ini_name} is not understood: {error}. "
-            f"{remedy}"
-        ) from None
+def describe_expected(option: Option) -> str:
+    """Return the kind of value that a configuration file takes, as a remedy: ``Use text.``."""
+    return _EXPECTED[option.kind]
 
 
 def is_enabled(config: pytest.Config) -> bool:
@@ -168,12 +175,25 @@ def is_enabled(config: pytest.Config) -> bool:
     return bool(read_option(config, OPTIONS[0]))
 
 
-def read_option(config: pytest.Config, knob: Option) -> Any:
-    """Return what was given for a knob: on the command line, in the environment, in a file."""
-    if knob.option:
-        given = config.getoption(knob.flag)
+def read_option(config: pytest.Config, option: Option) -> Any:
+    """Return the value of an option from the command line, the environment or the ini file."""
+    if option.cli:
+        given = config.getoption(option.flag)
         if given not in (None, False):
             return given
-    if knob.env and os.environ.get(knob.env):
-        return os.environ[knob.env]
-    return _ini_value(config, knob) if knob.ini else None
+    if option.env and os.environ.get(option.env):
+        return os.environ[option.env]
+    return _read_ini_key(config, option) if option.ini else None
+
+
+def _read_ini_key(config: pytest.Config, option: Option) -> Any:
+    try:
+        return config.getini(option.ini_name)
+    except Exception as error:
+        import pytest
+
+        # pytest 8 lets the ValueError of a bad number through, pytest 9 wraps it without the key.
+        raise pytest.UsageError(
+            f"E_BAD_OPTION: {option.ini_name} in the configuration file is not valid: {error}. "
+            f"{describe_expected(option)}"
+        ) from None

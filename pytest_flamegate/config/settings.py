@@ -1,133 +1,57 @@
-"""The settings in force: what was given for each knob, checked."""
+"""The settings of one run: every option, read from where it was given, and checked."""
 
 from __future__ import annotations
 
-import configparser
 import math
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.config.options import (
+    BY_NAME,
     COMPARE_BUDGET_S,
-    DEFAULT_BRICKS,
     DEFAULT_BUDGET_S,
     KERNEL_BUDGET_S,
     KERNEL_COMPARE_BUDGET_S,
     OPTIONS,
-    PROFILERS,
-    SHARE_DRIFT,
     Option,
+    describe_expected,
     read_option,
 )
-from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_hotspots, parse_thresholds
-from pytest_flamegate.config.workload import NAME as BENCHMARK
-from pytest_flamegate.config.workload import parse_injection
+from pytest_flamegate.config.thresholds import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    parse_hotspots,
+    parse_thresholds,
+)
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Injection, parse_injection
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.text import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pytest
 
-    from pytest_flamegate.config.workload import Injection, Thresholds
 
-
-_PYPROJECT = "pyproject.toml"
-# In pytest's order; these are its files even where they say nothing.
-_ALWAYS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
-_FILES = (*_ALWAYS, _PYPROJECT, "tox.ini", "setup.cfg")
-_YES = frozenset({"y", "yes", "t", "true", "on", "1"})
-_NO = frozenset({"n", "no", "f", "false", "off", "0"})
-
-
-def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
-    """Return pytest's root for ``directory`` and what its file says, by the knobs' names.
-
-    The root is ``directory`` itself where no file is found in it or above. Raises
-    ``UsageError`` where the file cannot be read or a value is not understood.
-    """
-    root = None
-    for base in (directory, *directory.parents):
-        for name in _FILES:
-            path = base / name
-            if not path.is_file():
-                continue
-            table = _table(path)
-            if table is not None:
-                return base, _values(path, table)
-            if name == _PYPROJECT and root is None:
-                root = base
-    return root or directory, {}
-
-
-def _table(path: Path) -> Mapping[str, Any] | None:
-    """Return what ``path`` holds for pytest; None where that is nothing."""
-    try:
-        text = path.read_text("utf-8")
-        found = _toml(path, text) if path.suffix == ".toml" else _ini(path, text)
-    except (OSError, ValueError, configparser.Error) as error:
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"{str(path)!a} cannot be read: {error}.",
-            "Repair the file: pytest does not understand it either.",
-        ) from None
-    return {} if found is None and path.name in _ALWAYS else found
-
-
-def _toml(path: Path, text: str) -> Mapping[str, Any] | None:
-    document = tomllib.loads(text)
-    if path.name != _PYPROJECT:
-        found: Any = document.get("pytest")
-    else:
-        tool = document.get("tool")
-        found = tool.get("pytest") if isinstance(tool, dict) else None
-        if isinstance(found, dict):
-            found = found.get("ini_options", found)
-    return found if isinstance(found, dict) else None
-
-
-def _ini(path: Path, text: str) -> Mapping[str, Any] | None:
-    parser = configparser.RawConfigParser()
-    parser.read_string(text)
-    section = "tool:pytest" if path.name == "setup.cfg" else "pytest"
-    return dict(parser[section]) if parser.has_section(section) else None
-
-
-def _values(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        knob.name: _value(path, knob, table[knob.ini_name])
-        for knob in OPTIONS
-        if knob.ini and knob.ini_name in table
-    }
-
-
-def _value(path: Path, knob: Option, given: object) -> object:
-    word = str(given).lower()
-    if knob.kind == "flag" and word in _YES | _NO:
-        return word in _YES
-    if knob.kind == "text" and isinstance(given, str):
-        return given
-    if knob.kind == "number" and isinstance(given, (str, int, float)):
-        return given  # what is no figure is refused where all of them are checked
-    remedy = {"flag": "Say true or false.", "number": "Give a figure."}.get(knob.kind, "Give text.")
-    raise UsageError(
-        "E_BAD_OPTION", f"{knob.ini_name} in {str(path)!a} is not understood: {given!r}.", remedy
-    )
-
-
-_BUDGET_S = (1.0, 86_400.0)
-_BRICKS = (1, 1000)
+_TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
+_FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
+_PATHS = ("config", "dir", "report")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values in force for one run.
+    """The values that one run uses.
 
-    ``bricks`` is how many bricks are shown, None where they were not asked for.
+    Attributes:
+        root: pytest's root directory; paths in its configuration file start here.
+        directory: Where artifacts are written.
+        config: The workload file, if one was named.
+        budget_s: Measuring time for each workload, in seconds.
+        compare_budget_s: The same for a comparison with a revision.
+        kernel_budgets_s: Both again, for each kernel benchmark.
+        bricks: The number of bricks to show; None if bricks were not asked for.
+        ci: Whether this runs under CI, where an undecided verdict fails.
     """
 
     root: Path
@@ -151,107 +75,161 @@ class Settings:
 
     def budget_of(self, engine: str, *, compare: bool = False) -> float:
         """Return the measuring time for a workload of that engine, in seconds."""
-        if engine == BENCHMARK:
+        if engine == BENCHMARK_ENGINE:
             return self.kernel_budgets_s[compare]
         return self.compare_budget_s if compare else self.budget_s
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Settings:
-        """Read options, environment and ini keys, in that order.
+        """Read each option from the command line, the environment or the ini file, in this order.
 
-        A path on the command line starts where pytest was called, one in a
-        configuration file at the root.
+        A path on the command line starts at the directory that pytest was called in, a path in
+        the configuration file at the root directory.
         """
-        values = {knob.name: read_option(config, knob) for knob in OPTIONS}
-        for name in ("config", "dir", "report"):
+        values = {option.name: read_option(config, option) for option in OPTIONS}
+        for name in _PATHS:
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(resolve_path(config.invocation_params.dir, given, name))
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
     def from_values(cls, values: dict[str, Any], *, root: Path) -> Settings:
-        """Check the values, however they were given; ``UsageError`` says which is wrong."""
+        """Check the values and return the settings.
+
+        Raises:
+            UsageError: A value is not accepted, or two options exclude each other.
+        """
         ci = is_ci()
-        update = bool(values.get("update"))
-        if update and ci and not values.get("update_in_ci"):
-            raise UsageError(
-                "E_UPDATE_IN_CI",
-                "A baseline is not accepted under CI, where nobody looks at what is accepted.",
-                "Accept it on a machine of the same class, or say --flamegate-update-in-ci too.",
-            )
-        if values.get("update_in_ci") and not update:
-            raise UsageError(
-                "E_UPDATE_IN_CI",
-                "--flamegate-update-in-ci does nothing alone.",
-                "Say --flamegate-update as well.",
-            )
-        if values.get("inject") and update:
-            raise UsageError(
-                "E_INJECT_UPDATE",
-                "A run with injected work cannot become the baseline.",
-                "Drop --flamegate-inject or --flamegate-update.",
-            )
-        against = values.get("against") or None
-        if against and update:
-            raise UsageError(
-                "E_AGAINST_UPDATE",
-                "What was measured against a revision is no baseline: it ran beside that revision.",
-                "Drop --flamegate-against or --flamegate-update.",
-            )
-        given = values.get("config")
+        _check_combinations(values, ci=ci)
+        config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
+        budget_s = _number("budget", values)
+        bricks = _number("bricks", values)
+        hotspots = values.get("hotspots")
         return cls(
             root=root,
-            directory=_artifacts(root, values.get("dir") or ".flamegate"),
-            config=_existing(resolve_path(root, given, "config")) if given else None,
-            profiler=_choice("profiler", values.get("profiler") or "auto", PROFILERS),
-            budget_s=_budget(values.get("budget"), DEFAULT_BUDGET_S),
-            compare_budget_s=_budget(values.get("budget"), COMPARE_BUDGET_S),
-            kernel_budgets_s=(
-                _budget(values.get("budget"), KERNEL_BUDGET_S),
-                _budget(values.get("budget"), KERNEL_COMPARE_BUDGET_S),
-            ),
-            against=against,
-            report=resolve_path(root, values["report"], "report") if values.get("report") else None,
-            bricks=_bricks(values.get("bricks")),
-            update=update,
-            inject=parse_injection(values["inject"]) if values.get("inject") else None,
+            directory=_artifacts_directory(root, values.get("dir") or ".flamegate"),
+            config=_existing(resolve_path(root, config, "config")) if config else None,
+            profiler=_choice("profiler", values),
+            budget_s=budget_s or DEFAULT_BUDGET_S,
+            compare_budget_s=budget_s or COMPARE_BUDGET_S,
+            kernel_budgets_s=(budget_s or KERNEL_BUDGET_S, budget_s or KERNEL_COMPARE_BUDGET_S),
+            against=values.get("against") or None,
+            report=resolve_path(root, report, "report") if report else None,
+            bricks=None if bricks is None else int(bricks),
+            update=bool(values.get("update")),
+            inject=parse_injection(inject) if inject else None,
             instructions=bool(values.get("instructions")),
             strict=bool(values.get("strict")),
-            share_drift=_choice("share_drift", values.get("share_drift") or "cost", SHARE_DRIFT),
-            thresholds=_thresholds(values.get("tokens_per_second"), values.get("hotspots")),
+            share_drift=_choice("share_drift", values),
+            thresholds=parse_thresholds(
+                values.get("tokens_per_second") or None,
+                parse_hotspots(hotspots, "flamegate_hotspots") if hotspots else None,
+                "flamegate_",
+            ),
             ci=ci,
-            peak_gflops=_peak(values.get("peak_gflops")),
+            peak_gflops=_number("peak_gflops", values),
         )
 
 
 def is_ci() -> bool:
-    """Whether ``CI`` is set to something that means yes."""
+    """Whether the variable ``CI`` is set, and not to a word that means no."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
 def resolve_path(root: Path, path: str, name: str) -> Path:
-    """Return ``path``, given for the knob ``name``, from ``root`` on; ``UsageError`` if it is none.
+    """Return ``path``, the value of the option ``name``, below ``root`` unless it is absolute.
 
-    A leading ``~`` is somebody's home.
+    A leading ``~`` is a home directory. Raises ``UsageError`` ``E_BAD_OPTION`` for a path that
+    cannot exist.
     """
     try:
         if "\0" not in path:
             return root / Path(path).expanduser()
-        why = "No path holds a NUL character."
+        reason = "A path cannot hold a NUL character."
     except RuntimeError:
-        why = "There is no such user."
+        reason = "There is no user of that name."
+    raise UsageError("E_BAD_OPTION", f"flamegate_{name} is {path!r}. {reason}", "Use another path.")
+
+
+def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
+    """Find pytest's configuration file for ``directory``, as pytest itself would.
+
+    Returns:
+        pytest's root directory, and the values of the file by option name. The root directory is
+        ``directory`` if there is no configuration file in it or above it.
+
+    Raises:
+        UsageError: ``E_BAD_OPTION`` if the file cannot be read or a value has the wrong kind.
+    """
+    from _pytest.config.exceptions import UsageError as PytestUsageError
+    from _pytest.config.findpaths import locate_config
+    from _pytest.outcomes import Failed
+
+    try:
+        # pytest 9 returns a fourth value.
+        root, path, table, *_ = locate_config(directory, [directory])
+    except (OSError, ValueError, AttributeError, Failed, PytestUsageError) as error:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"pytest's configuration file for {str(directory)!a} cannot be read: {error}.",
+            "Correct the file: pytest does not accept it either.",
+        ) from None
+    values = {
+        # pytest 9 wraps a value together with its origin.
+        option.name: _ini_value(path, option, getattr(given, "value", given))
+        for option in OPTIONS
+        if option.ini and (given := table.get(option.ini_name)) is not None
+    }
+    return root or directory, values
+
+
+def _ini_value(path: Path | None, option: Option, given: object) -> object:
+    word = str(given).lower()
+    if option.kind == "flag" and word in _TRUE | _FALSE:
+        return word in _TRUE
+    if option.kind == "text" and isinstance(given, str):
+        return given
+    if option.kind == "number" and isinstance(given, (str, int, float)):
+        return given  # its range is checked with those from the command line
     raise UsageError(
-        "E_BAD_OPTION", f"flamegate_{name} is {path!r}.", f"{why} Give a path that there can be."
+        "E_BAD_OPTION",
+        f"{option.ini_name} in {str(path)!a} is {given!r}.",
+        describe_expected(option),
     )
 
 
-def _artifacts(root: Path, given: str) -> Path:
-    """Return where artifacts go: a directory of its own, for git is told to ignore all in it."""
+def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
+    """Raise UsageError for options that exclude or need each other."""
+    update, update_in_ci = values.get("update"), values.get("update_in_ci")
+    if update and ci and not update_in_ci:
+        raise UsageError(
+            "E_UPDATE_IN_CI",
+            "A baseline is not accepted under CI, because no person sees the figures there.",
+            "Accept it on a machine of the same class, or add --flamegate-update-in-ci.",
+        )
+    if update_in_ci and not update:
+        raise UsageError(
+            "E_BAD_OPTION",
+            "--flamegate-update-in-ci has no effect alone.",
+            "Add --flamegate-update.",
+        )
+    for name, reason in (
+        ("inject", "A run with injected work cannot become the baseline."),
+        ("against", "A run measured in pairs with another revision cannot become the baseline."),
+    ):
+        if update and values.get(name):
+            raise UsageError(
+                "E_UPDATE_CONFLICT", reason, f"Remove --flamegate-{name} or --flamegate-update."
+            )
+
+
+def _artifacts_directory(root: Path, given: str) -> Path:
+    """Return the artifact directory: it holds nothing else, because git is to ignore it."""
     directory = resolve_path(root, given, "dir")
     if real_path(root).is_relative_to(real_path(directory)):
         raise UsageError(
             "E_BAD_OPTION",
-            f"flamegate_dir is {given!r}, in which the project itself lies.",
+            f"flamegate_dir is {given!r}, which contains the project itself.",
             "Name a directory for artifacts alone, such as .flamegate.",
         )
     return directory
@@ -265,65 +243,31 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> Any:
-    if value not in choices:
+def _choice(name: str, values: dict[str, Any]) -> Any:
+    option = BY_NAME[name]
+    value = values.get(name) or option.default
+    if value not in option.choices:
         raise UsageError(
-            "E_BAD_OPTION",
-            f"flamegate_{name} is {value!r}.",
-            f"Use one of: {', '.join(choices)}.",
+            "E_BAD_OPTION", f"flamegate_{name} is {value!r}.", suggest(str(value), option.choices)
         )
     return value
 
 
-def _thresholds(tokens_per_second: object, hotspots: Any) -> Thresholds:
-    table = parse_hotspots(hotspots, "flamegate_hotspots") if hotspots else None
-    return parse_thresholds(tokens_per_second or None, table, "flamegate_")
-
-
-def _budget(value: object, default_s: float) -> float:
-    try:
-        budget_s = default_s if value in (None, "") else float(str(value))
-    except ValueError:
-        budget_s = math.nan
-    if not _BUDGET_S[0] <= budget_s <= _BUDGET_S[1]:
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"flamegate_budget is {value!r}.",
-            f"Give seconds from {_BUDGET_S[0]:g} to {_BUDGET_S[1]:g}.",
-        )
-    return budget_s
-
-
-def _bricks(value: object) -> int | None:
-    """Return how many bricks to show; None where nothing was said."""
+def _number(name: str, values: dict[str, Any]) -> float | None:
+    """Return the number given for an option; None if it was not given."""
+    value = values.get(name)
     if value in (None, ""):
         return None
+    low, high = BY_NAME[name].limits
     try:
-        shown = math.nan if isinstance(value, bool) else float(str(value))
+        number = math.nan if isinstance(value, bool) else float(str(value))
     except ValueError:
-        shown = math.nan
-    if shown.is_integer() and _BRICKS[0] <= shown <= _BRICKS[1]:
-        return int(shown)
-    # The option's value may be left out, so that a word behind it is taken for the value.
-    raise UsageError(
-        "E_BAD_OPTION",
-        f"flamegate_bricks is {value!r}.",
-        f"Give a whole number from {_BRICKS[0]} to {_BRICKS[1]}; where a path or a "
-        f"name follows the option, say its number too: --flamegate-bricks={DEFAULT_BRICKS}.",
-    )
-
-
-def _peak(value: object) -> float | None:
-    if value in (None, ""):
-        return None
-    try:
-        peak_gflops = float(str(value))
-    except ValueError:
-        peak_gflops = math.nan
-    if not 0 < peak_gflops < math.inf:
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"flamegate_peak_gflops is {value!r}.",
-            "Give 10⁹ operations a second, above 0, or leave it out.",
-        )
-    return peak_gflops
+        number = math.nan
+    whole = isinstance(low, int)
+    if low <= number <= high and (number.is_integer() or not whole):
+        return number
+    remedy = f"Use a {'whole ' if whole else ''}number from {low:g} to {high:g}."
+    if (bare := BY_NAME[name].bare) is not None:
+        # The value may be left out, and then pytest takes a path after the option for the value.
+        remedy += f" If a path or a name follows the option, write --flamegate-{name}={bare}."
+    raise UsageError("E_BAD_OPTION", f"flamegate_{name} is {value!r}.", remedy)

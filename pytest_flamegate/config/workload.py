@@ -1,81 +1,34 @@
-"""A test that uses pytest-benchmark's fixture: ``target = "tests/test_kernels.py::test_gemv[64]"``.
-
-A fresh process runs pytest on that one test and, where the test calls ``benchmark(f)``, calls
-``f`` on command instead: what stands for a token is a round of ``calls`` calls.
-"""
+"""A workload: what is run and measured, and how its file may declare it."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping  # noqa: TC003 - engines/declare.py resolves the annotations
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+with suppress(ImportError):
+    # Child processes import this module too, and may run in an interpreter without msgspec.
+    from msgspec import Meta
 
-
-NAME = "benchmark"
-
-MIN_PROCESSES = 3
-"""Fewer independent processes than this give no interval worth the name."""
-SAMPLE_FLOOR = 200
-"""Fewer samples than this name no hotspot: the share of one of 50 % would be off by 7 points."""
-STACK_FLOOR = 0.5
-"""Where fewer stacks come by the workload, the profile is mostly of something else."""
-MAX_CPU_PRESSURE_PCT = 50.0
-"""Above this the CPUs were contended; measured spread of fresh processes doubles there."""
-MAX_WAITING = 0.25
-"""Beyond this part of its time spent waiting for a CPU, a process tells the machine's load."""
-MIN_BRICK_PASSES = 5
-"""Fewer processes whose bricks were clocked hold no brick to its budget."""
-MIN_BRICK_COVERAGE = 0.5
-"""Where the marks cover less of the wall time, they tell nothing of what a token costs."""
-
-DEFAULT_DROP_PCT = 5.0
-DEFAULT_SHARE_PP = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class BrickBudget:
-    """What one brick may cost: ``per_call_us`` one call, in microseconds of its own time.
-
-    ``growth_pct`` is how much more it may cost per token than it did, in percent. Either may
-    be None: it is not asked.
-    """
-
-    per_call_us: float | None = None
-    growth_pct: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """How much worse is allowed.
-
-    ``tokens_per_second_pct`` is the allowed drop of tokens per second in percent;
-    ``hotspots_pp`` maps a frame name (``*`` for every other) to the allowed drift
-    of its share of the profile in percentage points. ``bricks`` maps a brick's name (``*``
-    for every other) to what it may cost; where it is empty no brick is gated.
-    """
-
-    tokens_per_second_pct: float = DEFAULT_DROP_PCT
-    hotspots_pp: Mapping[str, float] = field(
-        default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
-    )
-    bricks: Mapping[str, BrickBudget] = field(default_factory=lambda: MappingProxyType({}))
-
-    def share_pp(self, frame: str) -> float:
-        """Return the allowed drift of ``frame``'s share in percentage points."""
-        return self.hotspots_pp.get(frame, self.hotspots_pp.get("*", DEFAULT_SHARE_PP))
+BENCHMARK_ENGINE = "benchmark"
+"""The engine of a test that uses pytest-benchmark's fixture."""
+MAX_STACK_BYTES = 65528
+"""The kernel copies no more of a stack than this."""
+CALL_GRAPHS = f"fp, none, or dwarf,BYTES with BYTES from 8 to {MAX_STACK_BYTES} (a multiple of 8)"
+_DWARF = re.compile(r"dwarf,([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Extra work for falsification: ``frame`` does ``extra_pct`` percent more of what it does."""
+    """Fake extra work: ``frame`` does ``extra_pct`` percent more of its own work."""
 
     frame: str
     extra_pct: float
@@ -83,14 +36,16 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the profiler is asked to sample; None leaves it to the profiler.
+    """How the profiler samples; None leaves the choice to the profiler.
 
-    ``rate_hz``: samples a second. ``call_graph``: how perf walks stacks, ``fp``,
-    ``dwarf,BYTES`` or ``none``. ``native``: py-spy shows native frames among Python's.
-    ``nonblocking``: py-spy does not pause what it samples.
+    Attributes:
+        rate_hz: Samples a second. (At 0 py-spy would wait for ever.)
+        call_graph: How perf walks stacks: ``fp``, ``dwarf,BYTES`` or ``none``.
+        native: py-spy shows native frames among Python's.
+        nonblocking: py-spy does not pause the process that it samples.
     """
 
-    rate_hz: int | None = None
+    rate_hz: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     call_graph: str | None = None
     native: bool | None = None
     nonblocking: bool | None = None
@@ -100,18 +55,21 @@ class Sampling:
 class Workload:
     """One deterministic inference workload.
 
-    ``source`` says where it was declared (a file's name, ``embedded``, or a test's
-    node id); ``directory`` is where commands run and patterns are resolved.
-    ``target`` is ``module:function`` for the python engine. ``decode_profile`` asks for
-    a profile of decode alone, by subtraction. ``options`` are the keys that its engine alone
-    understands, as they were declared: immutable, lists as tuples. ``family`` is the template
-    that it is the ``variant`` of, both None where it is declared by itself.
+    The annotations of the fields that a workload file can set are also the checks of its values.
+
+    Attributes:
+        source: Where it was declared: a file's name, ``embedded``, or a test's node id.
+        directory: Where commands run, and where paths and patterns start.
+        target: ``module:function`` for the python engine, a test for the benchmark engine.
+        decode_profile: Whether a profile of decode alone is wanted, by subtraction.
+        options: The keys that only its engine understands, frozen.
+        family: The template that this workload is the ``variant`` of; both None if it is none.
     """
 
     name: str
     engine: str
     prompt: str
-    max_tokens: int
+    max_tokens: Annotated[int, Meta(ge=1, le=1_000_000)]
     source: str
     directory: Path = field(default_factory=Path)
     command: tuple[str, ...] = ()
@@ -121,9 +79,9 @@ class Workload:
     tokenizer: str | None = None
     token_unit: str = "byte"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    seed: int = 42
-    threads: int = 1
-    timeout_s: float = 120.0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 42
+    threads: Annotated[int, Meta(ge=1, le=4096)] = 1
+    timeout_s: Annotated[float, Meta(ge=0.1, le=86_400)] = 120.0
     thresholds: Thresholds = field(default_factory=Thresholds)
     injection: Injection | None = None
     sampling: Sampling = field(default_factory=Sampling)
@@ -134,34 +92,46 @@ class Workload:
 
     @property
     def node_name(self) -> str:
-        """The name people see and type: ``embedded::1tok``, ``flamegate.toml::decode``.
+        """The name that people see and type: ``embedded::1tok``, ``flamegate.toml::decode``.
 
-        A callable measured by a test goes by the test's node id.
+        For a callable that a test measures it is the test's node id.
         """
         return self.source if "::" in self.source else f"{self.source}::{self.name}"
 
 
-_WRITTEN = re.compile(r"(.+):\+(\d+(?:\.\d+)?)%")
+def is_call_graph(text: str) -> bool:
+    """Whether perf can walk stacks in this way."""
+    if text in ("fp", "none"):
+        return True
+    match = _DWARF.fullmatch(text)
+    return match is not None and int(match[1]) <= MAX_STACK_BYTES and int(match[1]) % 8 == 0
+
+
+_INJECTION = re.compile(r"(.+):\+(\d+(?:\.\d+)?)%")
 
 
 def parse_injection(text: str) -> Injection:
-    """Return frame and percent of ``"rms_norm:+10%"``; ``UsageError`` ``E_BAD_INJECTION``."""
-    match = _WRITTEN.fullmatch(text)
-    if match is None or not 0 < float(match[2]) < math.inf:
+    """Return the frame and percentage of ``"rms_norm:+10%"``.
+
+    Raises ``UsageError`` ``E_BAD_INJECTION`` for any other text.
+    """
+    match = _INJECTION.fullmatch(text)
+    if match is None:
         raise UsageError(
             "E_BAD_INJECTION",
-            f"{text!r} says no frame and extra work.",
+            f"The injection {text!r} names no frame and percentage.",
             "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
         )
+    injected_share(float(match[2]))
     return Injection(match[1], float(match[2]))
 
 
-def extra_share(extra_pct: float) -> float:
-    """Return ``extra_pct`` percent as a share; ``UsageError`` ``E_INJECTION`` if not above 0."""
+def injected_share(extra_pct: float) -> float:
+    """Return ``extra_pct`` as a share of 1; ``UsageError`` ``E_BAD_INJECTION`` if not above 0."""
     if not 0 < extra_pct < math.inf:
         raise UsageError(
-            "E_INJECTION",
-            f"{extra_pct} percent of extra work cannot be injected.",
-            "Give a percentage above 0, such as +10%.",
+            "E_BAD_INJECTION",
+            f"{extra_pct:g} percent of extra work cannot be injected.",
+            "Use a percentage above 0, such as +10%.",
         )
     return extra_pct / 100.0

@@ -8,6 +8,11 @@ import math
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 
 NAME_BYTES = 128
 """A kernel id in a receipt may hold as many bytes; a frame can be claimed as one."""
@@ -123,6 +128,14 @@ def _is_hidden(character: str) -> bool:
     return character in INVISIBLE
 
 
+def suggest(name: str, known: Collection[str]) -> str:
+    """Return a remedy for a name that does not exist: the closest known name, or all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Use one of: {', '.join(known)}."
+
+
 _SHOWN_CHARACTERS = 80
 _ESCAPED_CHARACTERS = 250
 _LINE_CHARACTERS = 400
@@ -170,7 +183,10 @@ def quote(value: object) -> str:
         # An emoji is one character, and twelve as two escapes.
         return text if len(text) <= _ESCAPED_CHARACTERS else _quoted(value, _SHOWN_CHARACTERS // 4)
     if value is None or isinstance(value, (bool, int, float)):
-        text = json.dumps(value)
+        try:
+            text = json.dumps(value)
+        except ValueError:  # Python limits the digits that it writes
+            return "a number too large to show"
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines import benchmark, command, embedded, llama_cpp, openai, python
 from pytest_flamegate.engines.base import Settling
 
@@ -23,7 +24,7 @@ ENGINES: dict[str, Engine] = {
     "embedded": embedded.Embedded(),
     "command": command.Command(),
     "openai": openai.OpenAI(),
-    workload.NAME: benchmark.Benchmark(),
+    workload.BENCHMARK_ENGINE: benchmark.Benchmark(),
     "python": python.Python(),
     "llama-cpp": llama_cpp.LlamaCpp(),
 }
@@ -41,9 +42,7 @@ def engine(name: str) -> Engine:
         return ENGINES[name]
     except KeyError:
         raise UsageError(
-            "E_UNKNOWN_ENGINE",
-            f"There is no engine {name!r}.",
-            f"Use one of: {', '.join(ENGINES)}.",
+            "E_UNKNOWN_ENGINE", f"There is no engine {name!r}.", suggest(name, ENGINES)
         ) from None
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.config.workload import NAME
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import ROUND, Plan, Served
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Kinds
 
+
 WORK = ("elements", "bytes", "flops")
 """What a test may declare that one call works on."""
 HOST = "pytest_flamegate.child.hosting:host"
@@ -31,7 +32,7 @@ HOST = "pytest_flamegate.child.hosting:host"
 class Benchmark:
     """Hosts the test in a child process; no model, no prompt."""
 
-    name = NAME
+    name = BENCHMARK_ENGINE
     keys = frozenset({"target"})
     options: Mapping[str, Kinds] = MappingProxyType(
         {

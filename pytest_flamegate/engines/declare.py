@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union, get_type_hints
 
-from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_sampling, parse_thresholds
+from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_thresholds
 from pytest_flamegate.config.toml import (
     format_value,
     freeze,
@@ -15,126 +16,82 @@ from pytest_flamegate.config.toml import (
     read_toml_bytes,
     require_known_keys,
 )
-from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
+from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines import ENGINES, OPTIONS, engine
 from pytest_flamegate.engines.base import ENGINE_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_flamegate.config.workload import Thresholds
+    from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.engines.base import Engine
-
-
-VARIANTS = "variants"
-_LAID_OVER = ("env", "hotspots", "bricks", "profile")
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """One workload to read: its name, its whole table, and whose variant it is, if any.
-
-    ``own`` is what stands under its own heading: for a variant the part that it changes.
-    """
-
-    name: str
-    table: Mapping[str, Any]
-    own: object
-    family: str | None = None
-    variant: str | None = None
-
-
-def variant_name(family: str, variant: str) -> str:
-    """Return the name of the workload that one variant is: ``decode[i2s]``.
-
-    No declaration can be called so, as brackets are no part of a name that people give.
-    """
-    return f"{family}[{variant}]"
-
-
-def split_variant_name(name: str) -> tuple[str | None, str | None]:
-    """Return family and variant of a workload's name, None twice where it is no variant's."""
-    family, bracket, variant = name.removesuffix("]").partition("[")
-    return (family, variant) if bracket else (None, None)
-
-
-def expand_variants(name: str, table: Mapping[str, Any], where: str) -> tuple[Declaration, ...]:
-    """Return the workloads that ``table`` declares: itself, or in its place its variants.
-
-    ``UsageError`` ``E_BAD_VALUE``, at the place ``where``, for variants that are none.
-    """
-    if VARIANTS not in table:
-        return (Declaration(name, table, table),)
-    variants = table[VARIANTS]
-    if not isinstance(variants, dict) or not variants:
-        raise UsageError(
-            "E_BAD_VALUE",
-            f"{where}: {VARIANTS} holds no variant.",
-            f"Declare each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
-        )
-    template = {key: value for key, value in table.items() if key != VARIANTS}
-    return tuple(
-        Declaration(variant_name(name, variant), _merged(template, own), own, name, variant)
-        for variant, own in variants.items()
-    )
-
-
-def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
-    """Return the workload called ``name``, or the variants of the template called so."""
-    return [each for each in known if name in (each.name, each.family)]
-
-
-def _merged(template: Mapping[str, Any], own: object) -> dict[str, Any]:
-    merged = dict(template)
-    for key, value in own.items() if isinstance(own, dict) else ():
-        below = template.get(key)
-        if key in _LAID_OVER and isinstance(below, dict) and isinstance(value, dict):
-            merged[key] = {**below, **value}
-        else:
-            merged[key] = value
-    return merged
 
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""What can name a workload or a variant: it becomes the name of a directory, or part of it."""
-_OURS = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
-"""The name as a key of its own: not a dependency on pytest-flamegate, nor ``flamegate_budget``."""
-_MAX_TOKENS = 1_000_000
-_KINDS: dict[str, tuple[type, ...]] = {
-    "engine": (str,),
-    "command": (list,),
-    "build": (list,),
-    "target": (str,),
-    "model": (str,),
-    "tokenizer": (str,),
-    "prompt": (str,),
-    "max_tokens": (int,),
-    "token_unit": (str,),
-    "env": (dict,),
-    "seed": (int,),
-    "threads": (int,),
-    "timeout": (int, float),
-    "tokens_per_second": (str,),
-    "hotspots": (dict,),
-    "bricks": (dict,),
-    "profile": (dict,),
-    "decode_profile": (bool,),
-    **OPTIONS,
-}
-_FOR_THE_SYSTEM = ("command", "build", "target", "model", "tokenizer")
+"""The name of a workload or a variant: it becomes the name of a directory, or a part of it."""
+VARIANTS = "variants"
+_MERGED = ("env", "hotspots", "bricks", "profile")
+"""Tables of a variant that are laid over its template's; anything else replaces it."""
+_FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
+"""The keys whose field of ``Workload`` has another name."""
+_COMMON_KEYS = (
+    *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
+    *("token_unit", "env", "seed", "threads", "timeout", "profile", "decode_profile"),
+)
+_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
+_KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
+_SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer")
 _REQUIRED = ("prompt", "max_tokens")
+_EXAMPLES = {
+    "command": 'command = ["program", "argument"]: one string for each argument, no shell',
+    "build": 'build = ["program", "argument"]: one string for each argument, no shell',
+    "env": 'env = { BITNET_SEED = "42" }: values are strings',
+}
+_FLAMEGATE_KEY = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
+"""The name as a key of its own, unlike ``pytest-flamegate`` and ``flamegate_budget``."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidWorkload:
+    """A declaration with an error. The other workloads of its file are not affected.
+
+    Attributes:
+        name: The name of the workload; the family's if the error is in a template.
+        line: The line of the key or the heading, None if it is not known.
+    """
+
+    name: str
+    error: UsageError
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDeclarations:
+    """The workloads that a file declares, in order, and the declarations with an error."""
+
+    entries: tuple[Workload | InvalidWorkload, ...] = ()
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The valid ones."""
+        return tuple(each for each in self.entries if isinstance(each, Workload))
+
+    @property
+    def invalid(self) -> tuple[InvalidWorkload, ...]:
+        """The ones with an error."""
+        return tuple(each for each in self.entries if isinstance(each, InvalidWorkload))
 
 
 def find_file(root: Path) -> Path | None:
     """Return the workload file of ``root``: ``flamegate.toml``, else a pyproject that has one.
 
-    ``UsageError`` ``E_BAD_TOML`` where a pyproject that cannot be understood speaks of
-    flamegate; one that does not is for others to complain about.
+    Raises ``UsageError`` ``E_BAD_TOML`` for a malformed pyproject only if it mentions flamegate:
+    otherwise the error is for other tools to report.
     """
     own = root / FILE_NAME
     if own.exists():
@@ -146,236 +103,368 @@ def find_file(root: Path) -> Path | None:
     try:
         tool = parse_toml(project, data).get("tool")
     except UsageError:
-        if _OURS.search(data):
+        if _FLAMEGATE_KEY.search(data):
             raise
         return None
     return project if isinstance(tool, dict) and "flamegate" in tool else None
 
 
-def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workload, ...]:
-    """Return the workloads declared in ``path``, in order; their thresholds over those ``below``.
+def read_declarations(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> WorkloadDeclarations:
+    """Return the workloads declared in ``path``, their thresholds over those ``below``.
 
-    ``UsageError``: ``E_BAD_TOML`` with line and column, ``E_UNKNOWN_KEY``,
-    ``E_MISSING_KEY``, ``E_BAD_VALUE``, ``E_BAD_NAME``, and what the engine refuses.
+    A workload with an error becomes an ``InvalidWorkload``; the others are returned as usual.
+
+    Raises:
+        UsageError: The file as a whole cannot be used: ``E_BAD_TOML`` with line and column, or an
+            ``E_UNKNOWN_KEY`` or ``E_BAD_VALUE`` above the workloads.
     """
     document = parse_toml(path, read_toml_bytes(path))
     if path.name == PROJECT_NAME:
-        document = _table(_table(document, "tool", path.name), "flamegate", path.name)
+        document = _table(_table(document, "tool", path), "flamegate", path)
     require_known_keys(document, {"workloads"}, path.name)
-    tables = _table(document, "workloads", path.name)
-    return tuple(
-        _workload(declared, path, below)
-        for name, table in tables.items()
-        for declared in _declared(name, table, path)
+    tables = _table(document, "workloads", path)
+    return WorkloadDeclarations(
+        tuple(
+            entry
+            for name, table in tables.items()
+            for entry in _read_entry(name, table, path, below)
+        )
     )
+
+
+def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workload, ...]:
+    """Return the workloads declared in ``path``; any error in one of them is raised."""
+    found = read_declarations(path, below)
+    for invalid in found.invalid:
+        raise invalid.error
+    return found.workloads
 
 
 def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
     """Return the one workload that ``table`` declares, as if it stood in the file ``path``.
 
-    ``name`` may be a variant's, as in ``decode[i2s]``. ``UsageError`` as of ``read_file``.
+    ``name`` may be a variant's, as in ``decode[i2s]``. Raises ``UsageError``.
     """
-    where = f"{path.name}: workload {format_value(name)}"
     family, variant = split_variant_name(name)
-    for part in (name,) if family is None else (family, variant or ""):
-        _can_name(part, where)
-    require_known_keys(table, set(_KINDS), where)
-    _kinds(table, where)
-    return _workload(Declaration(name, table, table, family, variant), path, DEFAULT_THRESHOLDS)
+    declaration = Declaration(name, table, table, family, variant)
+    try:
+        for part in (name,) if family is None else (family, variant or ""):
+            _check_name(part)
+        return _workload(declaration, path, DEFAULT_THRESHOLDS)
+    except _DeclarationError as error:
+        raise error.located(path, name) from None
 
 
-def find_line(path: Path, name: str) -> int | None:
-    """Return the line of the heading that declares ``name``, for annotations.
+def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
+    """Return the workload called ``name``, or the variants of the template called so."""
+    return [each for each in known if name in (each.name, each.family)]
 
-    For a variant without a heading of its own it is its template's.
+
+def variant_name(family: str, variant: str) -> str:
+    """Return the name of the workload of one variant: ``decode[i2s]``.
+
+    No declared name can be equal to it, because names contain no brackets.
+    """
+    return f"{family}[{variant}]"
+
+
+def split_variant_name(name: str) -> tuple[str | None, str | None]:
+    """Return family and variant of a workload's name, or None twice if it is no variant's."""
+    family, bracket, variant = name.removesuffix("]").partition("[")
+    return (family, variant) if bracket else (None, None)
+
+
+def find_line(path: Path, name: str, key: str | None = None) -> int | None:
+    """Return the line of ``key`` in the declaration of ``name``, else that of its heading.
+
+    For a variant without a heading of its own it is its template's. None if there is neither.
     """
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
     family, variant = split_variant_name(name)
-    own = ["workloads", family or name, VARIANTS, variant or ""]
-    for keys in (own, own[:2]) if variant else (own[:2],):
-        told = r"\.".join(rf"[\"']?{re.escape(key)}[\"']?" for key in keys)
-        heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?{told}\]")
-        for number, line in enumerate(lines, 1):
-            if heading.match(line):
-                return number
+    headings = [["workloads", family or name, VARIANTS, variant or ""]] if variant else []
+    headings.append(["workloads", family or name])
+    found = [number for heading in headings if (number := _heading_line(lines, heading))]
+    in_sections = (_key_line(lines, number, key) for number in found if key is not None)
+    return next((number for number in in_sections if number), found[0] if found else None)
+
+
+def _key_line(lines: Sequence[str], heading: int, key: str) -> int | None:
+    for number, line in enumerate(lines[heading:], heading + 1):
+        if line.lstrip().startswith("["):
+            return None
+        if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):
+            return number
     return None
 
 
-def _table(document: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+def _heading_line(lines: Sequence[str], names: Sequence[str]) -> int | None:
+    path = r"\.".join(rf"[\"']?{re.escape(name)}[\"']?" for name in names)
+    heading = re.compile(rf"\s*\[(?:tool\.flamegate\.)?{path}\]")
+    return next((number for number, line in enumerate(lines, 1) if heading.match(line)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One workload to read.
+
+    Attributes:
+        table: Its whole table: for a variant, the template's with its own changes.
+        own: The table under its own heading.
+    """
+
+    name: str
+    table: Mapping[str, Any]
+    own: object
+    family: str | None = None
+    variant: str | None = None
+
+
+class _DeclarationError(Exception):
+    """An error in one declaration, without the name of file and workload."""
+
+    def __init__(self, code: str, problem: str, remedy: str, key: str | None = None) -> None:
+        super().__init__(code, problem, remedy)
+        self.code, self.problem, self.remedy, self.key = code, problem, remedy, key
+
+    def located(self, path: Path, name: str) -> UsageError:
+        """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
+        line = find_line(path, name, self.key)
+        place = path.name if line is None else f"{path.name}:{line}"
+        return UsageError(
+            self.code, f"{place}: workload {format_value(name)}: {self.problem}", self.remedy
+        )
+
+
+def _table(document: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
     table = document.get(key, {})
     if not isinstance(table, dict):
         raise UsageError(
             "E_BAD_VALUE",
-            f"{where}: {key} is no table.",
-            "Declare each workload under its own heading, [workloads.NAME], which is "
-            f"[tool.flamegate.workloads.NAME] in {PROJECT_NAME}.",
+            f"{path.name}: {key} is {format_value(table)}.",
+            f"Write a table [{key}].",
         )
     return table
 
 
-def _declared(name: str, table: object, path: Path) -> tuple[Declaration, ...]:
-    """Return what stands under one heading: a workload, or the variants of a template."""
-    where = f"{path.name}: workload {name!r}"
-    _can_name(name, where)
+def _read_entry(
+    name: str, table: object, path: Path, below: Thresholds
+) -> Iterator[Workload | InvalidWorkload]:
+    """Yield the workload of one heading, or the variants of a template."""
+
+    def invalid(error: _DeclarationError, name: str) -> InvalidWorkload:
+        return InvalidWorkload(name, error.located(path, name), find_line(path, name, error.key))
+
+    try:
+        declarations = list(_expand(name, table))
+    except _DeclarationError as error:
+        yield invalid(error, name)
+        return
+    for declaration in declarations:
+        try:
+            yield _workload(declaration, path, below)
+        except _DeclarationError as error:
+            yield invalid(error, declaration.name)
+
+
+def _expand(name: str, table: object) -> Iterator[Declaration]:
+    """Yield the workload that ``table`` declares, or its variants instead."""
+    _check_name(name)
     if not isinstance(table, dict):
-        raise UsageError("E_BAD_VALUE", f"{where} is no table.", f"Write [workloads.{name}].")
-    require_known_keys(table, {*_KINDS, VARIANTS}, where)
-    _kinds({key: value for key, value in table.items() if key != VARIANTS}, where)
-    found = expand_variants(name, table, where)
-    for each in found:
-        if each.variant is not None:
-            _variant(each, path.name)
-    return found
+        problem = f"it is {format_value(table)}, not a table."
+        raise _DeclarationError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
+    template = {key: value for key, value in table.items() if key != VARIANTS}
+    if VARIANTS not in table:
+        yield Declaration(name, table, table)
+        return
+    variants = table[VARIANTS]
+    if not isinstance(variants, dict) or not variants:
+        raise _DeclarationError(
+            "E_BAD_VALUE",
+            f"{VARIANTS} is {format_value(variants)}, not a table of variants.",
+            f"Write each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
+            VARIANTS,
+        )
+    _check_keys(template)
+    for variant, own in variants.items():
+        _check_name(variant)
+        full_name = variant_name(name, variant)
+        yield Declaration(full_name, _merge(template, own), own, name, variant)
 
 
-def _variant(declared: Declaration, file: str) -> None:
-    """Refuse what no variant can be called or can say."""
-    where = f"{file}: variant {declared.variant!r} of workload {declared.family!r}"
-    _can_name(declared.variant or "", where)
-    if not isinstance(declared.own, dict):
-        remedy = f"Write [workloads.{declared.family}.{VARIANTS}.{declared.variant}]."
-        raise UsageError("E_BAD_VALUE", f"{where} is no table.", remedy)
-    require_known_keys(declared.own, set(_KINDS), where)
-    _kinds(declared.own, where)
+def _merge(template: Mapping[str, Any], own: object) -> dict[str, Any]:
+    merged = dict(template)
+    for key, value in own.items() if isinstance(own, dict) else ():
+        below = template.get(key)
+        if key in _MERGED and isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = {**below, **value}
+        else:
+            merged[key] = value
+    return merged
 
 
-def _can_name(name: str, where: str) -> None:
+def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise UsageError(
+        raise _DeclarationError(
             "E_BAD_NAME",
-            f"{where} has a name that cannot be a directory.",
+            f"the name {format_value(name)} cannot name a directory.",
             "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
         )
 
 
-def _workload(declared: Declaration, path: Path, below: Thresholds) -> Workload:
-    name, table = declared.name, declared.table
-    where = f"{path.name}: workload {name!r}"
+def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Workload:
+    table = declaration.table
+    if not isinstance(declaration.own, dict):
+        heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
+        problem = f"it is {format_value(declaration.own)}, not a table."
+        raise _DeclarationError("E_BAD_VALUE", problem, f"Write {heading}.")
+    _check_keys(table)
+    values = _convert(table)
+    chosen = _engine(values)
     for key in _REQUIRED:
-        if key not in table:
-            raise UsageError("E_MISSING_KEY", f"{where} has no {key}.", f"Add {key} = ….")
-    chosen = engine(table.get("engine", _engine_of(table)))
-    _suits(table, chosen, where)
-    workload = Workload(
-        name=name,
-        engine=chosen.name,
-        prompt=table["prompt"],
-        max_tokens=table["max_tokens"],
-        source=path.name,
-        directory=path.parent,
-        command=_strings(table, "command", where),
-        build=_strings(table, "build", where),
-        target=table.get("target"),
-        model=table.get("model"),
-        tokenizer=table.get("tokenizer"),
-        token_unit=table.get("token_unit", "byte"),
-        env=_environment(table.get("env", {}), where),
-        seed=table.get("seed", 42),
-        threads=table.get("threads", 1),
-        timeout_s=float(table.get("timeout", 120.0)),
-        thresholds=parse_thresholds(
-            table.get("tokens_per_second"),
-            table.get("hotspots"),
-            f"{where} ",
-            below,
-            table.get("bricks"),
-        ),
-        sampling=parse_sampling(table.get("profile", {}), where),
-        decode_profile=_decode_profile(table, where),
-        options=_options(table, chosen),
-        family=declared.family,
-        variant=declared.variant,
-    )
-    chosen.validate(workload)
+        if key not in values:
+            raise _DeclarationError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
+    _check_suits(table, chosen)
+    _check_system_texts(values)
+    _check_combinations(values)
+    options = {key: values.pop(key) for key in OPTIONS if key in values}
+    values["engine"] = chosen.name
+    try:
+        workload = Workload(
+            **{_FIELDS.get(key, key): value for key, value in values.items()},
+            name=declaration.name,
+            source=path.name,
+            directory=path.parent,
+            thresholds=parse_thresholds(
+                table.get("tokens_per_second"),
+                table.get("hotspots"),
+                "",
+                below,
+                table.get("bricks"),
+            ),
+            options=MappingProxyType(options),
+            family=declaration.family,
+            variant=declaration.variant,
+        )
+        chosen.validate(workload)
+    except UsageError as error:
+        raise _DeclarationError(error.code, error.problem, error.remedy) from None
     return workload
 
 
-def _options(table: Mapping[str, Any], chosen: Engine) -> Mapping[str, object]:
-    return MappingProxyType({key: freeze(table[key]) for key in chosen.options if key in table})
+def _check_keys(table: Mapping[str, Any]) -> None:
+    try:
+        require_known_keys(table, _KEYS, "it")
+        if isinstance(profile := table.get("profile"), dict):
+            require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
+    except UsageError as error:
+        raise _DeclarationError(error.code, error.problem, error.remedy) from None
 
 
-def _decode_profile(table: Mapping[str, Any], where: str) -> bool:
-    asked = bool(table.get("decode_profile", False))
-    if asked and table["max_tokens"] == 1:
-        raise UsageError(
-            "E_BAD_VALUE",
-            f"{where}: decode_profile is true, and one token leaves nothing to subtract.",
-            "Ask for more than one token in max_tokens, or leave decode_profile out.",
-        )
-    return asked
+def _convert(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given, each of the type that its key takes."""
+    import msgspec
+
+    from pytest_flamegate.core.json import decode_plain
+
+    # Thresholds are read, and any error in them is reported, by parse_thresholds.
+    given = {key: value for key, value in table.items() if key not in _THRESHOLDS}
+    try:
+        values = decode_plain(given, _key_types(), subject="it")
+    except ReceiptError as error:
+        problem = error.problem.removeprefix("it is malformed: ")
+        key = problem.split('"')[1]
+        name = re.split(r"[.\[]", key)[0]
+        remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
+        raise _DeclarationError("E_BAD_VALUE", problem, remedy, name) from None
+    converted = msgspec.structs.asdict(values)
+    return {key: freeze(each) for key, each in converted.items() if each is not msgspec.UNSET}
 
 
-def _engine_of(table: Mapping[str, Any]) -> str:
-    if "command" in table:
-        return "command"
-    return "python" if "target" in table else "embedded"
+@cache
+def _key_types() -> Any:
+    """Return a type with a field for each key, as ``Workload`` or an engine annotates it."""
+    import msgspec
+
+    hints = get_type_hints(Workload, include_extras=True)
+    kinds = {**{key: hints[_FIELDS.get(key, key)] for key in _COMMON_KEYS}, **OPTIONS}
+    return msgspec.defstruct(
+        "WorkloadKeys",
+        [
+            (key, Union[kind] if isinstance(kind, tuple) else kind, msgspec.UNSET)  # noqa: UP007
+            for key, kind in kinds.items()
+        ],
+    )
 
 
-def _kinds(table: Mapping[str, Any], where: str) -> None:
-    for key, value in table.items():
-        # To Python true is an int too.
-        if not isinstance(value, _KINDS[key]) or isinstance(value, bool) != (bool in _KINDS[key]):
-            kinds = " or ".join(kind.__name__ for kind in _KINDS[key])
-            raise UsageError(
-                "E_BAD_VALUE",
-                f"{where}: {key} is {format_value(value)}.",
-                f"It takes a value of type {kinds}.",
-            )
-    for key in _FOR_THE_SYSTEM:
-        if "\0" in "".join(map(str, table.get(key, ""))):
-            raise UsageError(
-                "E_BAD_VALUE",
-                f"{where}: {key} holds a NUL character.",
-                "Neither a path nor an argument can; take it out.",
-            )
-    for key, low, high in (
-        ("max_tokens", 1, _MAX_TOKENS),
-        ("threads", 1, 4096),
-        ("timeout", 0.1, 86_400),
-        ("seed", 0, 2**63 - 1),
-    ):
-        if key in table and not low <= table[key] <= high:
-            raise UsageError(
-                "E_BAD_VALUE",
-                f"{where}: {key} is {format_value(table[key])}.",
-                f"It takes a figure from {low} to {high}.",
-            )
+def _engine(values: Mapping[str, Any]) -> Engine:
+    """Return the engine that is named, else the one that the other keys imply."""
+    implied = "command" if "command" in values else "python" if "target" in values else "embedded"
+    try:
+        return engine(values.get("engine", implied))
+    except UsageError as error:
+        raise _DeclarationError(error.code, error.problem, error.remedy, "engine") from None
 
 
-def _suits(table: Mapping[str, Any], chosen: Engine, where: str) -> None:
-    """Refuse a key that the engine would silently ignore."""
+def _check_suits(table: Mapping[str, Any], chosen: Engine) -> None:
+    """Raise an error for a key that the engine would silently ignore."""
     for key in table:
         if key in {*ENGINE_KEYS, *OPTIONS} - chosen.keys - chosen.options.keys():
-            takers = " or ".join(
-                name for name, each in ENGINES.items() if key in {*each.keys, *each.options}
-            )
-            raise UsageError(
+            takers = [name for name, each in ENGINES.items() if key in {*each.keys, *each.options}]
+            raise _DeclarationError(
                 "E_WRONG_KEY",
-                f"{where} has the engine {chosen.name}, which takes no {key}.",
-                f"Drop it, or choose the engine that takes it: {takers}.",
+                f"the engine {chosen.name} takes no {key}.",
+                f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
+                key,
             )
 
 
-def _strings(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    values = table.get(key, [])
-    if not all(isinstance(value, str) for value in values):
-        raise UsageError(
-            "E_BAD_VALUE",
-            f"{where}: {key} holds something that is no string.",
-            f'Write {key} = ["program", "argument"]: one string for each argument, no shell.',
-        )
-    return tuple(values)
-
-
-def _environment(table: dict[str, Any], where: str) -> MappingProxyType[str, str]:
-    for name, value in table.items():
-        if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
-            raise UsageError(
+def _check_system_texts(values: Mapping[str, Any]) -> None:
+    """Raise an error for text that cannot be an argument, a path or an environment variable."""
+    env = values.get("env", {})
+    texts = [(key, text) for key in _SYSTEM_TEXTS for text in _texts(values.get(key, ()))]
+    texts += [(f"env.{name}", f"{name}{value}") for name, value in env.items()]
+    for key, text in texts:
+        if "\0" in text:
+            raise _DeclarationError(
                 "E_BAD_VALUE",
-                f"{where}: env.{name} is {format_value(value)}.",
-                'Environment variables are strings: { BITNET_SEED = "42" }.',
+                f"{key} contains a NUL character.",
+                "Remove it: no argument, path or variable can hold one.",
+                key.partition(".")[0],
             )
-    return MappingProxyType(dict(table))
+    for name in env:
+        if not name or "=" in name:
+            raise _DeclarationError(
+                "E_BAD_VALUE", f"env has the name {format_value(name)}.", "Correct the name.", "env"
+            )
+
+
+def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _check_combinations(values: Mapping[str, Any]) -> None:
+    sampling = values.get("profile", Sampling())
+    if sampling.call_graph is not None and not is_call_graph(sampling.call_graph):
+        raise _DeclarationError(
+            "E_BAD_VALUE",
+            f"profile.call_graph is {format_value(sampling.call_graph)}.",
+            f"Use {CALL_GRAPHS}.",
+            "profile",
+        )
+    if sampling.native and sampling.nonblocking:
+        raise _DeclarationError(
+            "E_BAD_VALUE",
+            "profile asks for native and nonblocking together.",
+            "Native stacks can be read from a paused process only: remove one of the two.",
+            "profile",
+        )
+    if values.get("decode_profile") and values["max_tokens"] == 1:
+        raise _DeclarationError(
+            "E_BAD_VALUE",
+            "decode_profile is true, and max_tokens is 1: one token leaves nothing to subtract.",
+            "Ask for more than one token in max_tokens, or remove decode_profile.",
+            "decode_profile",
+        )

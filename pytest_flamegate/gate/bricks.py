@@ -21,7 +21,7 @@ from pytest_flamegate.bricks.record import (
     parse_durations,
     resolve_alias,
 )
-from pytest_flamegate.config.workload import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
+from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import BATCH_DRIFT_SD_WITHOUT_REFERENCE, decide, detectable_change
 from pytest_flamegate.gate.signals import Reason, Signal
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_flamegate.bricks.record import BrickRun, BrickTotals
-    from pytest_flamegate.config.workload import BrickBudget, Thresholds
+    from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
     from pytest_flamegate.gate.signals import Decision, ErrorRates, Helper
     from pytest_flamegate.receipt.types import Evidence
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.config import workload
+from pytest_flamegate.config import thresholds
 from pytest_flamegate.gate.statistics import mean
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _shortened(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-MAX_CPU_PRESSURE_PCT = workload.MAX_CPU_PRESSURE_PCT
+MAX_CPU_PRESSURE_PCT = thresholds.MAX_CPU_PRESSURE_PCT
 REFERENCE_LIMIT = 0.3
 """Beyond this change of its log time the machine is in another state altogether."""
 

@@ -20,7 +20,7 @@ from pytest_flamegate.gate.statistics import Estimate, combine, holm, welch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.config.workload import Thresholds
+    from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.rule import RateVerdict
     from pytest_flamegate.gate.signals import Decision, ErrorRates, Helper

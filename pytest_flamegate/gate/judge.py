@@ -45,7 +45,7 @@ from pytest_flamegate.gate.verdict import Verdict, refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.config.workload import Thresholds
+    from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.gate.hotspots import Hotspot, Shares
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.pairs import PairDifference, Side

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.config import workload
+from pytest_flamegate.config import thresholds
 
 if TYPE_CHECKING:
     from pytest_flamegate.core.errors import FlamegateError
@@ -17,7 +17,7 @@ FALSE_ALARM_RATE = 0.01
 """Chance of an alarm where nothing changed, over all looks of one gate."""
 MISS_RATE = 0.05
 """Chance of a pass where tokens per second fell by the whole threshold."""
-MIN_PROCESSES = workload.MIN_PROCESSES
+MIN_PROCESSES = thresholds.MIN_PROCESSES
 
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from pytest_flamegate.config.marker import NAME, is_marked
+from pytest_flamegate.config.marker import MARKER, is_marked
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
 
@@ -26,7 +26,7 @@ class WorkloadItem(pytest.Item):
         super().__init__(**kwargs)  # type: ignore[arg-type]
         self.workload = workload
         self.gating = gating
-        self.add_marker(NAME)
+        self.add_marker(MARKER)
 
     def runtest(self) -> None:
         """Measure and gate; a failing verdict fails the test."""

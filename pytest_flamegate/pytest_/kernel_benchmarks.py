@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.config.marker_options import MarkerOptions
 from pytest_flamegate.config.thresholds import parse_thresholds
-from pytest_flamegate.config.workload import NAME, Workload
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.benchmark import WORK
 from pytest_flamegate.pytest_.fixture import name_of_test
@@ -50,7 +50,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     more = {"arguments": arguments} if arguments else {}
     return Workload(
         name=name_of_test(item.nodeid),
-        engine=NAME,
+        engine=BENCHMARK_ENGINE,
         prompt="",
         max_tokens=1,
         source=item.nodeid,

@@ -26,7 +26,7 @@ from pytest_flamegate.run.seal import seal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.config.workload import Thresholds
+    from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.gate import ReportedRates, Verdict
     from pytest_flamegate.gate.hotspots import ShareDrift
     from pytest_flamegate.profile.profilers.base import Profiler

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_flamegate.config import workload
+from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.observe.observer import NOTHING_CLOCKED, Observer, not_served
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.profilers.base import Profiler
 
 
-SAMPLE_FLOOR = workload.SAMPLE_FLOOR
+SAMPLE_FLOOR = thresholds.SAMPLE_FLOOR
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
 MIN_PROFILED, MAX_PROFILED = 3, 24
-SHOWN_BRICKS, GATED_BRICKS, MOST_BRICKS = 3, workload.MIN_BRICK_PASSES, 15
+SHOWN_BRICKS, GATED_BRICKS, MOST_BRICKS = 3, thresholds.MIN_BRICK_PASSES, 15
 """Processes whose bricks are clocked: only to be shown, to be judged, and where that is open."""
 MOST_FOR_SAMPLES = 200
 """Processes at most where each is over so soon that their samples are few even together."""

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.config import workload
+from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.tokens import generated
@@ -166,7 +166,7 @@ def require_none(files: Mapping[str, bytes], redactor: Redactor) -> None:
             )
 
 
-STACK_FLOOR = workload.STACK_FLOOR
+STACK_FLOOR = thresholds.STACK_FLOOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import pytest
 
 from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.config.workload import BrickBudget, Thresholds, Workload
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate import MoreProcesses

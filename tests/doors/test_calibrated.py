@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.config.workload import Injection, Thresholds, Workload
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES

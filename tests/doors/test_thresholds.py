@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config.workload import BrickBudget, Thresholds, Workload
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
 from tests.doors.project import workload
 
 if TYPE_CHECKING:
     from tests.doors.project import Project
+
 
 pytestmark = pytest.mark.measures
 

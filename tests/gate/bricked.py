@@ -14,7 +14,7 @@ from pytest_flamegate.bricks.record import (
     find_bucket,
     find_category,
 )
-from pytest_flamegate.config.workload import BrickBudget, Thresholds
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

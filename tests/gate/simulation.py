@@ -9,7 +9,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import judge, needs_more
 from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.git import Commit

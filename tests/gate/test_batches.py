@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import judge
 from pytest_flamegate.gate.rule import MIN_BATCHES, estimate_from_batches
 from pytest_flamegate.gate.signals import ErrorRates

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks.record import ThreadTotals
-from pytest_flamegate.config.workload import BrickBudget, Thresholds
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.schema import validate
 from pytest_flamegate.gate import headline, judge, judge_pairs, needs_more, verdict_document

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import Reason, Verdict, judge, refused, verdict_document
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, scaled

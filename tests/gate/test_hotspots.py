@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift, Shares, judge_shares
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.shares import OTHER

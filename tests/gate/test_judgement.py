@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.gate import Verdict, judge, needs_more, no_baseline

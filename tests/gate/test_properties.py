@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.gate import judge, verdict_document
 from pytest_flamegate.gate.rule import decide

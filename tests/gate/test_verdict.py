@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import (
     EXIT_CODES,
     Reason,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.workload import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import Reason, Verdict, headline, judge, refused
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.child.embedded.workloads import embedded_workloads
-from pytest_flamegate.config.workload import Sampling, Thresholds, Workload, parse_injection
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import dumps, from_plain, loads, to_plain
+from pytest_flamegate.core.json_old import dumps, from_plain, loads, to_plain
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of

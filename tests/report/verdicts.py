@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_flamegate.config.workload import BrickBudget
+from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.gate.bricks import BrickChange, BrickCost, Grown
 from pytest_flamegate.gate.hotspots import CostChange, Hotspot
 from pytest_flamegate.gate.pairs import PhaseChange

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.child.embedded import kernels
-from pytest_flamegate.config.workload import extra_share
+from pytest_flamegate.config.workload import injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def inject(injection: Injection) -> None:
             f"The embedded engine has no frame {injection.frame!r} to give more work.",
             f"Choose one of: {', '.join(FRAMES)}.",
         )
-    extra = extra_share(injection.extra_pct)
+    extra = injected_share(injection.extra_pct)
     kernel = getattr(kernels, injection.frame)
     kernel = getattr(kernel, "flamegate_kernel", kernel)
     setattr(kernels, injection.frame, _repeating(kernel, injection.frame, extra))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_flamegate.config.workload import Thresholds, Workload
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.workload import Workload
 
 MODEL_PATH = Path(__file__).with_name("model.gguf")
 ENGINE = "embedded"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from io import FileIO
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.config.thresholds import CALL_GRAPHS, is_call_graph
+from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.process import wait_readable

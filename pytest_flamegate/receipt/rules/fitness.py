@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.config.workload import (
+from pytest_flamegate.config.thresholds import (
     MAX_CPU_PRESSURE_PCT,
     MAX_WAITING,
     MIN_PROCESSES,

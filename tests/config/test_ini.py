@@ -1,4 +1,4 @@
-"""What the command line reads of pytest's configuration is what pytest reads."""
+"""The command line reads pytest's configuration file as pytest does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.config import settings as config_settings
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core.errors import UsageError
-from tests.doors.test_settings import FILES, FLOATS, LINES, NATIVE, NUMBERS, TOML, WORDS
+from tests.config.test_settings import FILES, FLOATS, LINES, NATIVE, NUMBERS, TOML, WORDS
 
 
 def settings(**given: str) -> Settings:
@@ -32,14 +32,14 @@ def settings(**given: str) -> Settings:
         pytest.param(".pytest.toml", "", marks=NATIVE),
     ],
 )
-def test_both_doors_read_the_same(
+def test_the_command_line_reads_the_values_that_pytest_reads(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     (pytester.path / name).write_text(text)
     (pytester.path / "loads.toml").touch()
     assert settings() == Settings.from_pytest(pytester.parseconfig())
     if name != "tox.ini":
-        # The file is found from below too, and its paths start where it lies.
+        # The file is found from a directory below too, and its paths start at its own.
         monkeypatch.chdir(pytester.mkdir("below"))
     assert settings() == Settings.from_pytest(pytester.parseconfig())
 
@@ -82,13 +82,12 @@ def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
         ("pytest.ini", "[pytest]\nflamegate_strict = perhaps\n", "flamegate_strict"),
         ("pytest.ini", "[pytest]\nflamegate_budget = abc\n", "flamegate_budget"),
         ("pytest.ini", "flamegate_budget = 2\n", "pytest.ini"),
-        ("pytest.ini", b"\xff", "pytest.ini"),
-        ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_dir = 3\n", "flamegate_dir"),
+        ("pytest.ini", b"\xff", "cannot be read"),
         ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_budget = []\n", "_budget"),
         ("pyproject.toml", "[tool\n", "pyproject.toml"),
     ],
 )
-def test_what_is_not_understood_is_named(
+def test_a_file_or_value_that_pytest_rejects_is_an_error(
     pytester: pytest.Pytester, name: str, text: str | bytes, words: str
 ) -> None:
     path = pytester.path / name
@@ -97,7 +96,10 @@ def test_what_is_not_understood_is_named(
         settings()
 
 
-def test_without_a_file_the_root_is_here(tmp_path: Path) -> None:
+def test_without_a_file_the_root_is_the_current_directory(tmp_path: Path) -> None:
     assert config_settings.read_ini(tmp_path) == (tmp_path, {})
-    (tmp_path / "pyproject.toml").write_text("tool = 1\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
     assert config_settings.read_ini(tmp_path / "below") == (tmp_path, {})
+    (tmp_path / "pyproject.toml").write_text("tool = 1\n")
+    with pytest.raises(UsageError, match="E_BAD_OPTION"):
+        config_settings.read_ini(tmp_path)

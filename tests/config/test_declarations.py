@@ -1,0 +1,451 @@
+"""Declared workloads: the keys of a file, and the errors in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate import engines
+from pytest_flamegate.config.thresholds import BrickBudget
+from pytest_flamegate.config.workload import Sampling, is_call_graph
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines.base import ENGINE_KEYS
+from pytest_flamegate.engines.declare import (
+    _KEYS,
+    find_file,
+    find_line,
+    read_declarations,
+    read_file,
+)
+
+FULL = """\
+[workloads.decode-10tok]
+engine = "command"
+command = ["target/release/bitnet", "--prompt", "{prompt}", "--max-tokens", "{max_tokens}"]
+build = ["cargo", "build", "--release"]
+model = "models/**/*.gguf"
+prompt = "What is 2+2?"
+max_tokens = 10
+env = { BITNET_DETERMINISTIC = "1", BITNET_SEED = "42" }
+tokens_per_second = "4%"
+hotspots = { "matmul_i2s" = "3pp", "*" = "6pp" }
+timeout = 30
+"""
+MINIMAL = '[workloads.w]\nprompt = "2+2="\nmax_tokens = 1\n'
+
+
+def write(directory: Path, text: str, name: str = "flamegate.toml") -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    (workload,) = read_file(write(tmp_path, FULL))
+    assert workload.node_name == "flamegate.toml::decode-10tok"
+    assert workload.command[0] == "target/release/bitnet"
+    assert workload.build == ("cargo", "build", "--release")
+    assert workload.env == {"BITNET_DETERMINISTIC": "1", "BITNET_SEED": "42"}
+    assert workload.thresholds.tokens_per_second_pct == 4
+    assert workload.thresholds.share_pp("matmul_i2s") == 3
+    assert workload.thresholds.share_pp("anything else") == 6
+    assert (workload.timeout_s, workload.directory) == (30, tmp_path)
+
+
+def test_keys_that_are_left_out_have_the_documented_defaults(tmp_path: Path) -> None:
+    (workload,) = read_file(write(tmp_path, MINIMAL))
+    assert (workload.timeout_s, workload.threads, workload.seed) == (120.0, 1, 42)
+    assert workload.sampling == Sampling(None, None, None, None)
+    assert (workload.options, workload.decode_profile) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("extra", "engine"),
+    [("", "embedded"), ('command = ["x"]\n', "command"), ('target = "m:f"\n', "python")],
+)
+def test_the_other_keys_imply_the_engine(tmp_path: Path, extra: str, engine: str) -> None:
+    (workload,) = read_file(write(tmp_path, MINIMAL + extra))
+    assert workload.engine == engine
+
+
+REQUIRED = {"embedded": "", "command": "command = ['x']\n", "python": "target = 'm:f'\n"}
+ACCEPTED = {
+    "command = ['x']\n": {"command"},
+    "target = 'm:f'\n": {"benchmark", "python"},
+    "model = 'm.gguf'\n": {"embedded", "command", "python"},
+    "tokenizer = 't.json'\n": {"command", "openai"},
+    "token_unit = 'byte'\n": {"command"},
+    "build = ['make']\n": {"embedded", "command", "python"},
+}
+
+
+@pytest.mark.parametrize("engine", REQUIRED)
+@pytest.mark.parametrize("line", ACCEPTED)
+def test_a_key_that_the_engine_would_ignore_is_an_error(
+    tmp_path: Path, engine: str, line: str
+) -> None:
+    """Even if its value is the default."""
+    others = f"engine = '{engine}'\n" + REQUIRED[engine].replace(line, "")
+    path = write(tmp_path, MINIMAL + others + line)
+    if engine in ACCEPTED[line]:
+        (workload,) = read_file(path)
+        assert workload.engine == engine
+        return
+    key = line.partition(" ")[0]
+    with pytest.raises(UsageError, match=f"the engine {engine} takes no {key}") as raised:
+        read_file(path)
+    assert raised.value.code == "E_WRONG_KEY"
+    assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(ACCEPTED[line]))}.")
+
+
+def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:
+    assert _KEYS >= ENGINE_KEYS
+    assert all(each.keys <= ENGINE_KEYS for each in engines.ENGINES.values())
+
+
+# The file
+
+
+def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
+    text = MINIMAL.replace("[workloads.w]", "[tool.flamegate.workloads.w]")
+    path = write(tmp_path, "[project]\nname='x'\n" + text, "pyproject.toml")
+    assert find_file(tmp_path) == path
+    (workload,) = read_file(path)
+    assert workload.node_name == "pyproject.toml::w"
+    assert find_line(path, "w") == 3
+
+
+def test_flamegate_toml_wins_over_pyproject(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.flamegate]\n", "pyproject.toml")
+    own = write(tmp_path, MINIMAL)
+    assert find_file(tmp_path) == own
+
+
+def test_without_a_file_there_is_none(tmp_path: Path) -> None:
+    assert find_file(tmp_path) is None
+    (tmp_path / "pyproject.toml").mkdir()
+    assert find_file(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("[project]\n", False),
+        ("# tool.flamegate is not used here\n", False),
+        ("tool = 1\n", False),
+        ("[tool.other]\nx = 'tool.flamegate'\n", False),
+        ("[tool.flamegate-extra]\n", False),
+        ("[project]\ndependencies = ['pytest-flamegate']\nx =\n", False),
+        ("[tool.pytest.ini_options]\nflamegate_budget = 3\nx =\n", False),
+        ("[tool]\nflamegate = {}\n", True),
+        ("[tool]\nflamegate = 3\n", True),
+        ('[ tool . "flamegate".workloads]\n', True),
+    ],
+)
+def test_a_pyproject_is_the_workload_file_if_it_has_our_table(
+    tmp_path: Path, text: str, ours: bool
+) -> None:
+    path = write(tmp_path, text, "pyproject.toml")
+    assert find_file(tmp_path) == (path if ours else None)
+
+
+def test_a_malformed_pyproject_is_reported_if_it_mentions_flamegate(tmp_path: Path) -> None:
+    path = write(tmp_path, "[tool.flamegate]\nx =\n", "pyproject.toml")
+    with pytest.raises(UsageError, match=r"pyproject.toml is not valid TOML.*line 2") as raised:
+        find_file(tmp_path)
+    assert raised.value.code == "E_BAD_TOML"
+    path.write_bytes(b"[tool.flamegate]\nx = '\xff'\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        find_file(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The denied permission is simulated: tests may run as root."""
+
+    def denied(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    project = write(tmp_path, "[project]\n", "pyproject.toml")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", denied)
+        for read in (lambda: find_file(tmp_path), lambda: read_file(project)):
+            with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+                read()
+    (tmp_path / "flamegate.toml").mkdir()
+    found = find_file(tmp_path)
+    assert found is not None
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_file(found)
+
+
+FILE_ERRORS = [
+    ("[workloads.w]\nprompt = 'x\n", "E_BAD_TOML", "line 2, column"),
+    ("[workloads.w]\nprompt = 'x'\nprompt = 'y'\n", "E_BAD_TOML", "line 3"),
+    ("x = " + "[" * 5000, "E_BAD_TOML", "nested too deeply"),
+    ("x = 1" + "0" * 5000, "E_BAD_TOML", "digits"),
+    ("workloads = 3\n", "E_BAD_VALUE", "workloads is 3"),
+    ("[workload.w]\n", "E_UNKNOWN_KEY", "Did you mean 'workloads'?"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "words"), FILE_ERRORS, ids=range(len(FILE_ERRORS)))
+def test_an_error_above_the_workloads_names_the_file(
+    tmp_path: Path, text: str, code: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=r"flamegate\.toml") as raised:
+        read_declarations(write(tmp_path, text))
+    assert raised.value.code == code
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [("tool = 1\n", "tool"), ("[tool]\nflamegate = 3\n", "flamegate")]
+)
+def test_a_pyproject_without_our_table_is_an_error(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(UsageError, match=f"pyproject.toml: {key} is ") as raised:
+        read_file(write(tmp_path, text, "pyproject.toml"))
+    assert raised.value.code == "E_BAD_VALUE"
+
+
+def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_bytes(b"[workloads.w]\nprompt = '\xff'\n")
+    with pytest.raises(UsageError, match="byte 24"):
+        read_file(path)
+
+
+# One workload
+
+NUL = r'"a\u0000b"'
+ERRORS = [
+    ("[workloads]\nw = 3\n", "E_BAD_VALUE", "not a table"),
+    ("[workloads.w]\nmax_tokens = 1\n", "E_MISSING_KEY", "prompt is missing"),
+    ("[workloads.w]\nprompt = 'x'\n", "E_MISSING_KEY", "max_tokens is missing"),
+    (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "Did you mean 'max_tokens'?"),
+    (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "Use one of: embedded"),
+    ("[workloads.w]\nengine = 'comand'\n", "E_UNKNOWN_ENGINE", "Did you mean 'command'?"),
+    (MINIMAL + "engine = ''\n", "E_UNKNOWN_ENGINE", "''"),
+    (MINIMAL + "engine = 7\n", "E_BAD_VALUE", '"engine" must be a string, and is 7'),
+    (MINIMAL + "threads = true\n", "E_BAD_VALUE", '"threads" must be an integer, and is true'),
+    (MINIMAL + "threads = 0\n", "E_BAD_VALUE", '"threads" must be an integer >= 1, and is 0'),
+    (MINIMAL + "threads = 1.0\n", "E_BAD_VALUE", '"threads" must be an integer'),
+    (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "..."),
+    (MINIMAL + "seed = true\n", "E_BAD_VALUE", '"seed" must be an integer'),
+    (MINIMAL + "seed = 9223372036854775808\n", "E_BAD_VALUE", '"seed" must be an integer'),
+    (MINIMAL + "timeout = nan\n", "E_BAD_VALUE", '"timeout" must be a number'),
+    (MINIMAL + "timeout = inf\n", "E_BAD_VALUE", '"timeout" must be a number'),
+    (MINIMAL.replace("= 1", "= 0x" + "f" * 5000), "E_BAD_VALUE", "too large to show"),
+    (MINIMAL.replace("= 1", "= 1000001"), "E_BAD_VALUE", '"max_tokens" must be'),
+    (MINIMAL + "env = { A = 1 }\n", "E_BAD_VALUE", '"env.A" must be a string, and is 1'),
+    (MINIMAL + "command = ['x', 3]\n", "E_BAD_VALUE", '"command[1]" must be a string, and is 3'),
+    (MINIMAL + "command = 'x'\n", "E_BAD_VALUE", 'Write command = ["program", "argument"]'),
+    (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
+    (MINIMAL + f"model = {NUL}\n", "E_BAD_VALUE", "model contains a NUL"),
+    (MINIMAL + f"env = {{ A = {NUL} }}\n", "E_BAD_VALUE", "env.A contains a NUL"),
+    (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
+    (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
+    (MINIMAL + "decode_profile = true\n", "E_BAD_VALUE", "one token leaves nothing"),
+    (MINIMAL + "decode_profile = 1\n", "E_BAD_VALUE", '"decode_profile" must be true or false'),
+    (MINIMAL + "engine = 'command'\n", "E_NO_COMMAND", "command"),
+    (MINIMAL + "engine = 'python'\n", "E_NO_TARGET", "target"),
+    (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_NO_TARGET", "module:function"),
+    (MINIMAL + "command = ['x', '{prompts}']\n", "E_UNKNOWN_PLACEHOLDER", "{prompts}"),
+    (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_UNKNOWN_TOKEN_UNIT", "page"),
+    (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
+    (MINIMAL + "hotspots = { x = '3%' }\n", "E_BAD_THRESHOLD", "hotspots.x is '3%'"),
+    (MINIMAL + "bricks = 3\n", "E_BAD_THRESHOLD", "bricks is 3"),
+    (MINIMAL + "profile = 3\n", "E_BAD_VALUE", '"profile" must be an object, and is 3'),
+    (MINIMAL + "profile = { rate = 9 }\n", "E_UNKNOWN_KEY", "Did you mean 'rate_hz'?"),
+    (MINIMAL + "profile = { rate_hz = 0 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
+    (MINIMAL + "profile = { rate_hz = 100001 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
+    (MINIMAL + "profile = { rate_hz = 99.5 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
+    (MINIMAL + "profile = { call_graph = 'lbr' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
+    (MINIMAL + "profile = { native = 1 }\n", "E_BAD_VALUE", "must be true or false"),
+    (MINIMAL + "profile = { native = true, nonblocking = true }\n", "E_BAD_VALUE", "together"),
+    ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
+    ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
+    ("[workloads.'w[a]']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "w[a]"),
+    (MINIMAL + "variants = 3\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
+    (MINIMAL + "variants = {}\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
+    (MINIMAL + "variants = { a = 3 }\n", "E_BAD_VALUE", "'w[a]': it is 3, not a table"),
+    (MINIMAL + "variants = { '../a' = {} }\n", "E_BAD_NAME", "'../a'"),
+    (MINIMAL + "[workloads.w.variants.'a[b]']\n", "E_BAD_NAME", "'a[b]'"),
+    (MINIMAL + "variants = { a = { sed = 1 } }\n", "E_UNKNOWN_KEY", "'w[a]': it has the unknown"),
+    (MINIMAL + "variants = { a = { seed = '' } }\n", "E_BAD_VALUE", "'w[a]': \"seed\" must be"),
+    (MINIMAL + "variants = { a = { variants = {} } }\n", "E_UNKNOWN_KEY", "'variants'"),
+    (MINIMAL + "sed = 1\nvariants = { a = {} }\n", "E_UNKNOWN_KEY", "'w': it has the unknown"),
+    (MINIMAL + "variants = { a = { engine = 'x' } }\n", "E_UNKNOWN_ENGINE", "'x'"),
+    (MINIMAL + "variants = { a = { env = { x = 1 } } }\n", "E_BAD_VALUE", "'w[a]': \"env.x\""),
+    ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]': max_tokens"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "words"), ERRORS, ids=range(len(ERRORS)))
+def test_an_error_names_file_workload_key_and_the_expected_value(
+    tmp_path: Path, text: str, code: str, words: str
+) -> None:
+    found = read_declarations(write(tmp_path, text))
+    (invalid,) = found.invalid
+    assert found.workloads == ()
+    assert invalid.error.code == code
+    assert words in str(invalid.error)
+    assert invalid.error.problem.startswith("flamegate.toml")
+    with pytest.raises(UsageError) as raised:
+        read_file(tmp_path / "flamegate.toml")
+    assert str(raised.value) == str(invalid.error)
+
+
+def test_an_error_in_one_workload_leaves_the_others(tmp_path: Path) -> None:
+    text = """\
+[workloads.first]
+prompt = "x"
+max_tokens = 1
+
+[workloads.bad]
+prompt = "x"
+max_tokens = 0
+
+[workloads.template]
+prompt = "x"
+max_tokens = 2
+[workloads.template.variants.good]
+[workloads.template.variants.bad]
+seed = "one"
+
+[workloads.last]
+prompt = "x"
+max_tokens = 1
+"""
+    found = read_declarations(write(tmp_path, text))
+    assert [each.name for each in found.entries] == [
+        "first",
+        "bad",
+        "template[good]",
+        "template[bad]",
+        "last",
+    ]
+    assert [(each.name, each.line) for each in found.invalid] == [("bad", 7), ("template[bad]", 14)]
+    assert str(found.invalid[0].error).startswith(
+        "E_BAD_VALUE: flamegate.toml:7: workload 'bad': \"max_tokens\" must be an integer >= 1, "
+        "and is 0."
+    )
+
+
+def test_the_line_of_an_error_is_that_of_its_heading_if_the_key_has_none(tmp_path: Path) -> None:
+    found = read_declarations(write(tmp_path, "\n\n[workloads.w]\nprompt = 'x'\n"))
+    assert [each.line for each in found.invalid] == [3]
+
+
+def test_a_file_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
+    assert find_line(tmp_path, "w") is None
+    assert find_line(tmp_path / "missing", "w") is None
+
+
+def test_seed_and_threads_are_variables_unless_the_environment_sets_them(tmp_path: Path) -> None:
+    from pytest_flamegate.observe import environment as determinism
+
+    (workload,) = read_file(
+        write(tmp_path, MINIMAL + 'engine = "command"\ncommand = ["x"]\nseed = 7\nthreads = 2\n')
+    )
+    knobs = determinism.requested(workload)
+    assert (knobs["BITNET_SEED"], knobs["OPENBLAS_NUM_THREADS"]) == ("7", "2")
+    (workload,) = read_file(write(tmp_path, MINIMAL + 'env = { OPENBLAS_NUM_THREADS = "3" }\n'))
+    assert determinism.requested(workload)["OPENBLAS_NUM_THREADS"] == "3"
+
+
+# Variants and profiles
+
+VARIANTS = """\
+[workloads.decode]
+target = "m:f"
+prompt = "2+2="
+max_tokens = 4
+env = { A = "1", B = "1" }
+tokens_per_second = "4%"
+hotspots = { "rms_norm" = "3pp", "*" = "6pp" }
+bricks = { RmsNorm = "1.5us", "*" = "15%" }
+
+[workloads.decode.variants.i2s]
+
+[workloads.decode.variants."qk-256"]
+target = "m:g"
+max_tokens = 8
+env = { B = "2" }
+tokens_per_second = "7%"
+hotspots = { "rms_norm" = "1pp" }
+bricks = { RmsNorm = ["2us", "10%"] }
+
+[workloads.plain]
+prompt = "x"
+max_tokens = 1
+"""
+
+
+def test_variants_take_the_place_of_their_template(tmp_path: Path) -> None:
+    path = write(tmp_path, VARIANTS)
+    workloads = read_file(path)
+    assert [each.name for each in workloads] == ["decode[i2s]", "decode[qk-256]", "plain"]
+    _, second, plain = workloads
+    assert second.node_name == "flamegate.toml::decode[qk-256]"
+    assert (second.family, second.variant) == ("decode", "qk-256")
+    assert (plain.family, plain.variant) == (None, None)
+    assert [find_line(path, each.name) for each in workloads] == [10, 12, 20]
+
+
+def test_a_variant_inherits_the_keys_that_it_does_not_set(tmp_path: Path) -> None:
+    first, second, _ = read_file(write(tmp_path, VARIANTS))
+    assert (first.target, first.max_tokens, first.env) == ("m:f", 4, {"A": "1", "B": "1"})
+    assert (second.target, second.max_tokens, second.env) == ("m:g", 8, {"A": "1", "B": "2"})
+    assert (first.prompt, second.prompt) == ("2+2=", "2+2=")
+    thresholds = (first.thresholds, second.thresholds)
+    assert [each.tokens_per_second_pct for each in thresholds] == [4, 7]
+    assert [each.share_pp("rms_norm") for each in thresholds] == [3, 1]
+    assert [each.share_pp("else") for each in thresholds] == [6, 6]
+    assert first.thresholds.bricks["RmsNorm"] == BrickBudget(1.5)
+    assert dict(second.thresholds.bricks) == {
+        "RmsNorm": BrickBudget(2.0, 10.0),
+        "*": BrickBudget(growth_pct=15.0),
+    }
+
+
+def test_a_template_may_leave_required_keys_to_its_variants(tmp_path: Path) -> None:
+    text = "[workloads.w.variants]\na = { prompt = 'x', max_tokens = 1 }\n"
+    path = write(tmp_path, "# head\n[workloads.w]\nseed = 1\n" + text)
+    (workload,) = read_file(path)
+    assert (workload.prompt, workload.seed) == ("x", 1)
+    assert find_line(path, workload.name) == 2
+
+
+def test_the_keys_of_a_profile_are_read(tmp_path: Path) -> None:
+    table = "[workloads.w.profile]\nrate_hz = 250\ncall_graph = 'fp'\nnative = true\n"
+    (workload,) = read_file(write(tmp_path, MINIMAL + table))
+    assert workload.sampling == Sampling(250, "fp", native=True)
+    table = "[workloads.w.profile]\ncall_graph = 'dwarf,65528'\nnonblocking = true\n"
+    (workload,) = read_file(write(tmp_path, MINIMAL + table))
+    assert workload.sampling == Sampling(None, "dwarf,65528", nonblocking=True)
+    text = MINIMAL.replace("= 1", "= 2") + "decode_profile = true\n"
+    (workload,) = read_file(write(tmp_path, text))
+    assert workload.decode_profile
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("fp", True),
+        ("none", True),
+        ("dwarf,8", True),
+        ("dwarf,65528", True),
+        ("dwarf,65536", False),
+        ("dwarf,8191", False),
+        ("dwarf,08192", False),
+        ("dwarf,0", False),
+        ("dwarf", False),
+        ("dwarf,8192;rm", False),
+    ],
+)
+def test_call_graphs_of_perf(text: str, known: bool) -> None:
+    assert is_call_graph(text) is known

@@ -1,0 +1,152 @@
+"""Thresholds: how they are written, and which layer wins."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from pytest_flamegate.config.thresholds import (
+    BrickBudget,
+    Thresholds,
+    parse_hotspots,
+    parse_thresholds,
+)
+from pytest_flamegate.core.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("rms_norm=3pp", {"rms_norm": "3pp"}),
+        ("matmul_i2s=3pp, *=5pp", {"matmul_i2s": "3pp", "*": "5pp"}),
+        ("\n  matmul_i2s = 3pp\n\n  * = 5pp,\n", {"matmul_i2s": "3pp", "*": "5pp"}),
+        ("map<int, int>::at=3pp, f(a, b)=4pp", {"map<int, int>::at": "3pp", "f(a, b)": "4pp"}),
+        ("operator===3pp", {"operator==": "3pp"}),
+        ("  ", {}),
+        (["a=1pp", "b, c=2pp"], {"a": "1pp", "b, c": "2pp"}),
+    ],
+)
+def test_hotspots_can_be_written_in_one_text(text: str | list[str], table: dict[str, str]) -> None:
+    assert parse_hotspots(text, "key") == table
+
+
+@pytest.mark.parametrize("text", ["matmul", "3pp", "=3pp", "a=3pp, b, *=5pp", "a=3pp, a=4pp"])
+def test_a_malformed_text_of_hotspots_is_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match="flamegate_hotspots is") as raised:
+        parse_hotspots(text, "flamegate_hotspots")
+    assert raised.value.code == "E_BAD_THRESHOLD"
+
+
+@pytest.mark.parametrize(
+    ("drop", "shares", "expected"),
+    [
+        (None, None, Thresholds(7.0, {"*": 4.0, "a": 1.0})),
+        ("3%", None, Thresholds(3.0, {"*": 4.0, "a": 1.0})),
+        (None, {"a": "2pp"}, Thresholds(7.0, {"*": 4.0, "a": 2.0})),
+        (None, {"b": "2pp"}, Thresholds(7.0, {"*": 4.0, "a": 1.0, "b": 2.0})),
+        ("3%", {"*": "9pp"}, Thresholds(3.0, {"*": 9.0, "a": 1.0})),
+        (None, {}, Thresholds(7.0, {"*": 4.0, "a": 1.0})),
+    ],
+)
+def test_a_layer_overrides_only_the_thresholds_that_it_sets(
+    drop: str | None, shares: dict[str, str] | None, expected: Thresholds
+) -> None:
+    below = Thresholds(7.0, MappingProxyType({"*": 4.0, "a": 1.0}))
+    assert parse_thresholds(drop, shares, "", below) == expected
+
+
+def test_without_lower_layers_the_defaults_hold() -> None:
+    assert parse_thresholds(None, None, "") == Thresholds()
+    assert parse_thresholds(None, {"a": "1pp"}, "").share_pp("b") == Thresholds().share_pp("b")
+
+
+@pytest.mark.parametrize(
+    ("drop", "shares", "key"),
+    [
+        ("5", None, "tokens_per_second"),
+        ("5pp", None, "tokens_per_second"),
+        (5, None, "tokens_per_second"),
+        ("0%", None, "tokens_per_second"),
+        ("100%", None, "tokens_per_second"),
+        (None, {"x": "3%"}, "hotspots.x"),
+        (None, "x=3pp", "hotspots"),
+    ],
+)
+def test_a_malformed_threshold_is_an_error_that_names_its_key(
+    drop: object, shares: object, key: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^E_BAD_THRESHOLD: here_{key} is"):
+        parse_thresholds(drop, shares, "here_")
+
+
+def budgets(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
+    return dict(parse_thresholds(None, None, "here_", below or Thresholds(), bricks).bricks)
+
+
+@pytest.mark.parametrize(
+    ("written", "budget"),
+    [
+        ("1.5us", BrickBudget(1.5)),
+        ("1.5 µs", BrickBudget(1.5)),
+        ("1.5 μs", BrickBudget(1.5)),
+        ("250ns", BrickBudget(0.25)),
+        (" 2ms ", BrickBudget(2000.0)),
+        ("7.5 %", BrickBudget(growth_pct=7.5)),
+        (["1.5us", "10%"], BrickBudget(1.5, 10.0)),
+        (("10%", "1.5us"), BrickBudget(1.5, 10.0)),
+        (["10%"], BrickBudget(growth_pct=10.0)),
+    ],
+)
+def test_a_brick_has_a_limit_of_a_call_of_its_growth_or_both(
+    written: object, budget: BrickBudget
+) -> None:
+    assert budgets({"RmsNorm": written}) == {"RmsNorm": budget}
+
+
+def test_all_other_bricks_have_a_limit_of_growth() -> None:
+    assert budgets({"*": "15%"}) == {"*": BrickBudget(growth_pct=15.0)}
+
+
+@pytest.mark.parametrize(
+    "bricks",
+    [
+        "RmsNorm=1us",
+        ["1us"],
+        {"RmsNorm": "1.5"},
+        {"RmsNorm": "1.5s"},
+        {"RmsNorm": "0us"},
+        {"RmsNorm": "0%"},
+        {"RmsNorm": "100%"},
+        {"RmsNorm": "9" * 400 + "us"},
+        {"RmsNorm": "nan us"},
+        {"RmsNorm": "3pp"},
+        {"RmsNorm": True},
+        {"RmsNorm": None},
+        {"RmsNorm": []},
+        {"RmsNorm": ["1us", "2us"]},
+        {"RmsNorm": ["1us", "2%", "3%"]},
+        {"RmsNorm": [["1us"]]},
+        {"*": "1us"},
+        {"*": ["1us", "10%"]},
+        {" ": "1us"},
+    ],
+    ids=lambda bricks: str(bricks)[:40],
+)
+def test_a_malformed_budget_is_an_error_that_names_its_key(bricks: object) -> None:
+    with pytest.raises(UsageError, match=r"^E_BAD_THRESHOLD: here_bricks"):
+        budgets(bricks)
+
+
+def test_a_layer_overrides_brick_by_brick() -> None:
+    below = parse_thresholds(None, None, "", Thresholds(), {"RmsNorm": "1us", "*": "15%"})
+    assert budgets(None, below) == below.bricks
+    assert budgets({}, below) == below.bricks
+    found = budgets({"RmsNorm": "5%", "Up": "2us"}, below)
+    assert found == {
+        "RmsNorm": BrickBudget(growth_pct=5.0),
+        "Up": BrickBudget(2.0),
+        "*": BrickBudget(growth_pct=15.0),
+    }
+    # The gate takes the last of several names of one brick: that of the highest layer.
+    assert list(budgets({"RmsNorm": "5%"}, below))[-1] == "RmsNorm"
