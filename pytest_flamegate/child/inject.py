@@ -557,7 +557,7 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     only, so that a call's extra may be too large by about 1 µs.
 
     Frames are found by ``functions.find``. Raises ``UsageError``: E_UNKNOWN_FRAME,
-    E_AMBIGUOUS_FRAME, E_CANNOT_SLOW (a coroutine), E_INJECTION (not a percentage above 0).
+    E_AMBIGUOUS_FRAME, E_CANNOT_SLOW (a coroutine), E_BAD_INJECTION (not a percentage above 0).
     """
     share = injected_share(extra_pct)
     found = find(frame, modules)

@@ -188,7 +188,7 @@ def test_a_function_of_a_test_module_is_imported_on_both_sides(history: Project)
 
 def test_what_cannot_go_together_is_refused(history: Project) -> None:
     result = history.run(*UNPROFILED, "--flamegate-against=HEAD", "--flamegate-update")
-    assert "E_AGAINST_UPDATE" in result.stderr.str() + result.stdout.str()
+    assert "E_UPDATE_CONFLICT" in result.stderr.str() + result.stdout.str()
     result = history.run("--flamegate-against=HEAD")
     assert "does nothing without --flamegate" in result.stderr.str() + result.stdout.str()
 

@@ -135,7 +135,7 @@ def test_a_command_line_that_is_not_understood(arguments: list[str], capsys: Tol
         (["run", "--config=nowhere.toml"], ("E_NO_CONFIG", "nowhere.toml")),
         (["run", "--config=broken.toml"], ("E_BAD_TOML", "line 1, column")),
         (["run", "--inject=rms_norm"], ("E_BAD_INJECTION", "FRAME:+PERCENT%")),
-        (["run", "--inject=rms_norm:+1%", "--update"], ("E_INJECT_UPDATE",)),
+        (["run", "--inject=rms_norm:+1%", "--update"], ("E_UPDATE_CONFLICT",)),
         (["flamegraph", "--profiler=none"], ("E_NO_PROFILER", "no flame graph")),
         (["verify-receipt", "x", "--kernel-policy=nobody"], ("E_UNKNOWN_POLICY", "bitnet")),
         (["verify-receipt", "x", "--max-age="], ("E_BAD_AGE", "''")),

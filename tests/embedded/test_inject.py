@@ -129,7 +129,7 @@ def test_what_is_no_extra_work_is_refused(extra_pct: float) -> None:
     before = kernels.rope
     with pytest.raises(UsageError) as caught:
         inject(Injection("rope", extra_pct))
-    assert caught.value.code == "E_INJECTION"
+    assert caught.value.code == "E_BAD_INJECTION"
     assert kernels.rope is before
 
 

@@ -460,7 +460,7 @@ def test_what_is_awaited_is_refused(load: Load, source: str) -> None:
 
 @pytest.mark.parametrize("extra_pct", [0.0, -5.0, float("nan"), float("inf")])
 def test_what_is_no_extra_work_is_refused(load: Load, extra_pct: float) -> None:
-    with pytest.raises(UsageError, match="E_INJECTION"):
+    with pytest.raises(UsageError, match="E_BAD_INJECTION"):
         slow("hot", extra_pct, [load("def hot(): pass")])
 
 

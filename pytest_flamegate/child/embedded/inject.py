@@ -47,7 +47,7 @@ def inject(injection: Injection) -> None:
     Calls of each size are counted apart, so that small calls do not stand in for large
     ones, and each size starts at another point of its cycle, so that not all sizes are
     repeated in the same step. A second injection into the same frame replaces the first.
-    Raises ``UsageError``: E_UNKNOWN_FRAME, E_INJECTION (not a percentage above 0).
+    Raises ``UsageError``: E_UNKNOWN_FRAME, E_BAD_INJECTION (not a percentage above 0).
     """
     if injection.frame not in _CALL_SIZE:
         raise UsageError(
