@@ -1,4 +1,4 @@
-"""A hit rate is made of two counters that counted, with their names, or it is absent."""
+"""An L2 hit rate comes from two counters that ran all the time, or there is none."""
 
 from __future__ import annotations
 
@@ -10,27 +10,15 @@ import pytest
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process import CompletedCommand
-from pytest_flamegate.graph.tensors import (
-    L2_EVENTS,
-    Counter,
-    HitRate,
-    count_l2,
-    l2_hit_rate,
-    read_perf_stat,
-)
-from pytest_flamegate.profile.profilers import trial
+from pytest_flamegate.graph import counters
+from pytest_flamegate.graph.counters import L2_EVENTS, HitRate, count_l2, parse_l2_hit_rate
 from tests.tools import require
 
+# Recorded from perf 6.1 on a virtual machine without counters.
 UNSUPPORTED = """\
-<not supported>,,r064,0,100.00,,
-<not supported>,,cache-misses:u,0,100.00,,
+<not supported>,,l2_rqsts.references,0,100.00,,
+<not supported>,,l2_rqsts.miss:u,0,100.00,,
 """
-"""As perf 6.1 wrote it on a virtual machine without counters."""
-CLOCKS = """\
-0.71,msec,task-clock,707262,100.00,0.419,CPUs utilized
-49,,page-faults,707262,100.00,69.281,K/sec
-"""
-"""Likewise, of events that the kernel counts itself."""
 UNKNOWN = """\
 event syntax error: 'all_l2_cache_accesses,all_l2_cache_misses'
                      \\___ parser error
@@ -47,27 +35,18 @@ def pair(lookups: str, misses: str, running: str = "100.00", at: int = 0, suffix
     return line(lookup + suffix, lookups, running) + line(miss + suffix, misses, running)
 
 
-def test_recorded_text() -> None:
-    assert read_perf_stat(UNSUPPORTED) == (
-        Counter("r064", None, 100.0),
-        Counter("cache-misses:u", None, 100.0),
-    )
-    assert read_perf_stat(CLOCKS) == (Counter("page-faults", 49, 100.0),)
-    assert read_perf_stat(UNKNOWN) == ()
-
-
 @pytest.mark.parametrize("at", range(len(L2_EVENTS)))
 @pytest.mark.parametrize("suffix", ["", ":u"])
-def test_a_rate_names_its_events(at: int, suffix: str) -> None:
+def test_rate_names_its_events(at: int, suffix: str) -> None:
     text = "warming up, please wait\n" + pair("1000", "250", at=at, suffix=suffix)
-    assert l2_hit_rate(read_perf_stat(text)) == HitRate(0.75, 1000, 250, *L2_EVENTS[at])
+    assert parse_l2_hit_rate(text) == HitRate(0.75, 1000, 250, *L2_EVENTS[at])
 
 
 @pytest.mark.parametrize(
     "text",
     [
         UNSUPPORTED,
-        pair("<not supported>", "<not supported>"),
+        UNKNOWN,
         pair("<not counted>", "5"),
         pair("1000", "<not counted>"),
         pair("0", "0"),
@@ -79,32 +58,32 @@ def test_a_rate_names_its_events(at: int, suffix: str) -> None:
         "",
     ],
 )
-def test_else_there_is_none(text: str) -> None:
-    assert l2_hit_rate(read_perf_stat(text)) is None
+def test_other_output_gives_no_rate(text: str) -> None:
+    assert parse_l2_hit_rate(text) is None
 
 
-def perf(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> list[list[str]]:
+def fake_perf(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> list[list[str]]:
     """Let perf answer so, one run after the other; return the commands that were run."""
-    ran: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(argv: list[str], **_: Any) -> CompletedCommand:
-        code, said = answers[len(ran)]
-        ran.append(argv)
-        return CompletedCommand(tuple(argv), code, b"", said.encode(), False, 0.1)
+        code, stderr = answers[len(commands)]
+        commands.append(argv)
+        return CompletedCommand(tuple(argv), code, b"", stderr.encode(), False, 0.1)
 
-    monkeypatch.setattr(trial, "find", lambda *_: "perf")
+    monkeypatch.setattr(counters, "find_program", lambda *_: "perf")
     monkeypatch.setattr(process, "run", run)
-    return ran
+    return commands
 
 
-def test_the_next_pair_is_tried_where_one_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = perf(monkeypatch, (129, UNKNOWN), (0, pair("8", "2", at=1)))
+def test_next_pair_is_tried_if_one_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = fake_perf(monkeypatch, (129, UNKNOWN), (0, pair("8", "2", at=1)))
     assert count_l2(["engine", "x"], timeout_s=1) == HitRate(0.75, 8, 2, *L2_EVENTS[1])
-    assert [argv[-2:] for argv in ran] == [["engine", "x"]] * 2
+    assert [argv[-2:] for argv in commands] == [["engine", "x"]] * 2
 
 
-def test_a_program_that_fails_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    perf(monkeypatch, *[(1, pair("8", "2", at=at)) for at in range(len(L2_EVENTS))])
+def test_program_that_fails_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_perf(monkeypatch, *[(1, pair("8", "2", at=at)) for at in range(len(L2_EVENTS))])
     assert count_l2(["engine"], timeout_s=1) is None
 
 

@@ -1,4 +1,4 @@
-"""Where two runs part, named: by bytes, and by values with a tolerance."""
+"""The first tensor in which two runs differ, by bytes or beyond a tolerance."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
-from pytest_flamegate.graph.tensors import Digests, Key, Tensor, Tolerance, divergence, sentence
+from pytest_flamegate.core.errors import UndecidedError, UsageError
+from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
+from pytest_flamegate.graph.tensors import Digests, Tensor, TensorDigest, TensorKey
 
 EXACT = Tolerance()
 NAN, INF = math.nan, math.inf
@@ -30,37 +31,37 @@ def test_equal_runs_are_the_same() -> None:
     assert sentence(found) == "All 2 tensors that both runs have are the same."
 
 
-def test_the_first_in_recording_order_is_named_with_both_digests() -> None:
+def test_first_difference_is_named_with_both_digests() -> None:
     one = run(("z", [1.0]), ("b", [2.0]), ("a", [3.0]))
     other = run(("z", [1.0]), ("b", [2.5]), ("a", [3.5]))
     found = divergence(one, other)
     assert not found.same
     assert found.differing == 2
     assert found.first is not None
-    assert found.first.key == Key("b", 1, 1)
-    told = sentence(found)
+    assert found.first.key == TensorKey("b", 1, 1)
+    text = sentence(found)
     for digests in (one, other):
-        digest = digests.get(Key("b", 1, 1))
+        digest = digests.get(TensorKey("b", 1, 1))
         assert digest is not None
-        assert digest.sha256[:16] in told
-    assert told.startswith("The runs part at b, layer 1, position 1: float32 [1] ")
-    assert told.endswith("2 of 3 tensors differ.")
+        assert digest.sha256[:16] in text
+    assert text.startswith("The runs differ from b, layer 1, position 1 on: float32 [1] ")
+    assert text.endswith("2 of 3 tensors differ.")
 
 
-def test_missing_and_extra_tensors_are_no_agreement() -> None:
+def test_missing_and_extra_tensors_are_a_difference() -> None:
     found = divergence(run(("a", [1.0]), ("b", [2.0])), run(("a", [1.0]), ("c", [2.0])))
     assert not found.same
     assert found.first is None
-    assert (found.missing, found.extra) == ((Key("b", 1, 1),), (Key("c", 1, 1),))
-    assert "1 stand in the first run alone: b, layer 1, position 1." in sentence(found)
-    assert "1 stand in the second run alone: c" in sentence(found)
+    assert (found.missing, found.extra) == ((TensorKey("b", 1, 1),), (TensorKey("c", 1, 1),))
+    assert "1 are only in the first run: b, layer 1, position 1." in sentence(found)
+    assert "1 are only in the second run: c" in sentence(found)
     nothing = divergence(run(("a", [1.0])), run(("b", [1.0])))
     assert not nothing.same
     assert sentence(nothing).startswith("The runs have no tensor in common.")
 
 
 @pytest.mark.parametrize("empty", [0, 1])
-def test_nothing_equals_an_empty_run(empty: int) -> None:
+def test_empty_run_raises(empty: int) -> None:
     runs = [run(("a", [1.0])), run(("a", [1.0]))]
     runs[empty] = Digests()
     with pytest.raises(UndecidedError, match="E_NO_DIGESTS"):
@@ -69,7 +70,7 @@ def test_nothing_equals_an_empty_run(empty: int) -> None:
         divergence(Digests(), Digests())
 
 
-def test_another_order_is_told() -> None:
+def test_other_order_is_noted() -> None:
     one, other = Digests(), Digests()
     for name in ("a", "b", "c"):
         one.record(name, np.ones(1))
@@ -77,7 +78,7 @@ def test_another_order_is_told() -> None:
         other.record(name, np.ones(1))
     found = divergence(one, other)
     assert found.same
-    assert found.reordered == Key("b")
+    assert found.reordered == TensorKey("b")
     assert "order of recording differs from b on" in sentence(found)
 
 
@@ -102,7 +103,7 @@ def both(one: Any, other: Any, *limits: float) -> Any:
         ([INF], [3e38], 1e30, 1e30, False),
         ([1.0], [INF], 1e30, 0, False),
         ([-INF], [NAN], 1e30, 0, False),
-        (np.array([1e308]), np.array([-1e308]), 1e300, 10, False),
+        (np.array([1e308]), np.array([-1e308]), 1e300, 1, False),
         (np.array([2**63 - 1]), np.array([-(2**63)]), 1e18, 0, False),
         (np.array([2**62]), np.array([2**62 + 1]), 0, 0, False),
         (np.array([2**62]), np.array([2**62 + 1]), 1, 0, True),
@@ -123,62 +124,59 @@ def test_values_agree_within_the_tolerance(
     assert both(one, other, atol, rtol).same is same
 
 
-def test_the_largest_difference_is_told_and_where() -> None:
+def test_largest_difference_is_located() -> None:
     one = np.arange(12, dtype=np.float32).reshape(3, 4)
     other = one.copy()
     other[2, 1] += 0.5
     other[0, 3] -= 0.25
     found = both(one, other, 0.3)
-    assert found.first.comparison.beyond == 1
-    assert (found.largest.place, found.largest.difference) == ((2, 1), 0.5)
+    assert found.first.values.beyond == 1
+    assert (found.largest.index, found.largest.difference) == ((2, 1), 0.5)
     assert (found.largest.first, found.largest.second) == ("9", "9.5")
     assert sentence(found) == (
-        "The runs part at a, layer 1, position 0: 1 values, most 0.5 (9 against 9.5) at [2, 1]; "
-        "1 of 1 tensors differ beyond it. The largest difference is 0.5 (9 against 9.5) at "
-        "[2, 1] of a, layer 1, position 0."
+        "The runs differ from a, layer 1, position 0 on: 1 values, at most 0.5 (9 against 9.5) at "
+        "[2, 1]; 1 of 1 tensors differ beyond the tolerance. The largest difference is 0.5 "
+        "(9 against 9.5) at [2, 1] of a, layer 1, position 0."
     )
     within = both(one, other, 1)
     assert within.same
-    assert within.largest.place == (2, 1)
+    assert within.largest.index == (2, 1)
     assert "the same within the tolerance. The largest difference is 0.5" in sentence(within)
 
 
-def test_the_difference_named_is_one_that_is_not_allowed() -> None:
-    """A large value may be far off and still be within a relative tolerance."""
+def test_largest_difference_is_one_beyond_the_tolerance() -> None:
+    """A large value may differ by more and still be within a relative tolerance."""
     found = both([1e6, 1.0], [1e6 + 100, 1.1], 0, 1e-3)
-    assert found.first.comparison.largest.place == (1,)
+    assert found.first.values.largest.index == (1,)
 
 
-def test_what_is_not_finite_is_named() -> None:
+def test_values_that_are_not_finite_are_counted() -> None:
     found = both([1.0, NAN, INF], [NAN, NAN, INF], 1)
-    assert found.first.comparison.beyond == 1
+    assert found.first.values.beyond == 1
     assert found.not_finite == 2
     assert (found.largest.first, found.largest.second) == ("1", "nan")
-    told = sentence(found)
-    assert "most inf (1 against nan) at [0]" in told
-    assert "2 values are NaN or infinite in both." in told
+    text = sentence(found)
+    assert "at most inf (1 against nan) at [0]" in text
+    assert "2 values are NaN or infinite in both." in text
 
 
-def test_the_part_of_a_complex_value_that_differs_is_found() -> None:
+def test_complex_value_is_located() -> None:
     found = both(np.array([[1j, 2j], [3j, 4j]]), np.array([[1j, 2j], [3j, 5j]]), 0.5)
-    assert found.largest.place == (1, 1)
+    assert found.largest.index == (1, 1)
 
 
-def test_bfloat16_is_held_against_float32() -> None:
-    one, other = Digests(values_bytes=100), Digests(values_bytes=100)
+def test_bfloat16_is_compared_with_float32() -> None:
+    one = Digests(values_bytes=100)
     one.record("a", np.array([1.0, 2.0], np.float32))
     bits = np.array([0x3F80, 0x4001], "<u2")
     narrow = Tensor("bfloat16", (2,), bits)
-    kept = other.record("b", bits)  # its values as they are kept
     found = Digests()
-    found.add(
-        type(kept)(Key("a"), "bfloat16", (2,), narrow.sha256, 1, kept.values),
-    )
+    found.add(TensorDigest(TensorKey("a"), "bfloat16", (2,), narrow.sha256, 1, bits.tobytes()))
     assert divergence(one, found, tolerance=Tolerance(0, 0.01)).same
     assert not divergence(one, found, tolerance=Tolerance(0, 0.001)).same
 
 
-def test_a_tolerance_needs_the_values() -> None:
+def test_tolerance_needs_the_values() -> None:
     with pytest.raises(UndecidedError, match="E_NO_VALUES"):
         divergence(
             run(("a", [1.0]), values_bytes=0), run(("a", [1.0]), values_bytes=0), tolerance=EXACT
@@ -186,12 +184,6 @@ def test_a_tolerance_needs_the_values() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-1.0, 0.0), (0.0, -1e-9), (INF, 0.0), (0.0, NAN)])
-def test_a_tolerance_that_is_none_is_refused(limits: tuple[float, float]) -> None:
+def test_invalid_tolerance_raises(limits: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="E_TOLERANCE"):
         both([1.0], [1.0], *limits)
-
-
-def test_every_refusal_says_what_to_do() -> None:
-    with pytest.raises(FlamegateError) as caught:
-        divergence(Digests(), Digests())
-    assert caught.value.remedy

@@ -1,4 +1,4 @@
-"""Digests of the embedded engine: the same twice, and parted where one weight was changed."""
+"""Digests of the embedded engine: equal in two runs, and different after one changed weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.kernels import BLOCK, TernaryMatrix
 from pytest_flamegate.child.embedded.tokenizer import encode
 from pytest_flamegate.child.embedded.transformer import Transformer
-from pytest_flamegate.graph.tensors import Digests, Key, Tolerance, divergence, sentence
+from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
+from pytest_flamegate.graph.tensors import Digests, TensorKey
 
 PROMPT = "Once"
 TOKENS = 3
@@ -33,7 +34,7 @@ def model() -> Transformer:
 
 
 def recorded(model: Transformer, values_bytes: int = 0) -> Digests:
-    """Generate, and record what every kernel gave, by the weights that it was given."""
+    """Generate, and record the result of each kernel under the name of its weights."""
     digests = Digests(values_bytes=values_bytes)
     names: dict[int, tuple[str, int | None]] = {id(model.weights.output_norm): ("RmsNorm", None)}
     for number, layer in enumerate(model.weights.layers):
@@ -43,7 +44,7 @@ def recorded(model: Transformer, values_bytes: int = 0) -> Digests:
             names[id(getattr(layer, name))] = (brick, number)
     position = -1
 
-    def told(kernel: Kernel, weight_at: int | None, brick: str = "") -> Kernel:
+    def record_results(kernel: Kernel, weight_at: int | None, brick: str = "") -> Kernel:
         def called(*given: Any) -> Any:
             nonlocal position
             position += brick == "Embedding"
@@ -55,21 +56,21 @@ def recorded(model: Transformer, values_bytes: int = 0) -> Digests:
         return called
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "embed", told(kernels.embed, None, "Embedding"))
-        patch.setattr(kernels, "rms_norm", told(kernels.rms_norm, 1))
-        patch.setattr(kernels, "ternary_gemv", told(kernels.ternary_gemv, 0))
-        patch.setattr(kernels, "lm_head", told(kernels.lm_head, None, "LmHead"))
+        patch.setattr(kernels, "embed", record_results(kernels.embed, None, "Embedding"))
+        patch.setattr(kernels, "rms_norm", record_results(kernels.rms_norm, 1))
+        patch.setattr(kernels, "ternary_gemv", record_results(kernels.ternary_gemv, 0))
+        patch.setattr(kernels, "lm_head", record_results(kernels.lm_head, None, "LmHead"))
         list(model.generate(PROMPT, TOKENS))
     return digests
 
 
 def flipped(model: Transformer, layer: int, name: str) -> Transformer:
-    """Return the model with one weight of one matrix in another sign, and nothing else.
+    """Return the model with the sign of one weight changed.
 
-    It is one that the largest input of the first token meets: one that meets 0 changes nothing.
+    It is the one for the largest input of the first token: for an input of 0 nothing would change.
     """
     norm = NORMS[list(PROJECTIONS).index(name)]
-    given = recorded(model, values_bytes=64 << 20).get(Key(f"RmsNorm {norm}", layer, 0))
+    given = recorded(model, values_bytes=64 << 20).get(TensorKey(f"RmsNorm {norm}", layer, 0))
     assert given is not None
     assert given.values is not None
     largest = int(np.argmax(np.abs(np.frombuffer(given.values, "<f4"))))
@@ -84,7 +85,7 @@ def flipped(model: Transformer, layer: int, name: str) -> Transformer:
     return replace(model, weights=weights, idle_caches=[])
 
 
-def test_two_runs_are_the_same_tensor_for_tensor(model: Transformer) -> None:
+def test_two_runs_are_equal(model: Transformer) -> None:
     found = divergence(recorded(model), recorded(model))
     assert found.same
     assert found.reordered is None
@@ -94,17 +95,19 @@ def test_two_runs_are_the_same_tensor_for_tensor(model: Transformer) -> None:
 
 
 @pytest.mark.parametrize("name", PROJECTIONS)
-def test_one_flipped_weight_is_found_where_it_is(model: Transformer, name: str) -> None:
+def test_changed_weight_is_found(model: Transformer, name: str) -> None:
     layer = 2
     found = divergence(recorded(model), recorded(flipped(model, layer, name)))
     assert not found.same
     assert found.first is not None
-    assert found.first.key == Key(PROJECTIONS[name], layer, 0)
+    assert found.first.key == TensorKey(PROJECTIONS[name], layer, 0)
     assert not found.missing
-    assert f"The runs part at {PROJECTIONS[name]}, layer {layer}, position 0: " in sentence(found)
+    assert f"The runs differ from {PROJECTIONS[name]}, layer {layer}, position 0 on: " in sentence(
+        found
+    )
 
 
-def test_a_token_that_is_embedded_otherwise_is_found_at_its_position(model: Transformer) -> None:
+def test_changed_embedding_is_found_at_its_position(model: Transformer) -> None:
     tokens = encode(PROMPT)
     position = len(tokens) - 1
     assert tokens.count(tokens[position]) == 1
@@ -114,10 +117,10 @@ def test_a_token_that_is_embedded_otherwise_is_found_at_its_position(model: Tran
     other = replace(model, weights=weights, idle_caches=[])
     found = divergence(recorded(model), recorded(other))
     assert found.first is not None
-    assert found.first.key == Key("Embedding", None, position)
+    assert found.first.key == TensorKey("Embedding", None, position)
 
 
-def test_rounding_passes_a_tolerance_and_a_flipped_weight_does_not(model: Transformer) -> None:
+def test_rounding_is_within_a_tolerance_and_a_changed_weight_is_not(model: Transformer) -> None:
     one = recorded(model, values_bytes=64 << 20)
     rounded = replace(
         model,
@@ -134,6 +137,6 @@ def test_rounding_passes_a_tolerance_and_a_flipped_weight_does_not(model: Transf
     wrong = recorded(flipped(model, 2, "ffn_down"), values_bytes=64 << 20)
     found = divergence(one, wrong, tolerance=Tolerance(1e-4, 1e-4))
     assert found.first is not None
-    assert found.first.key == Key("DownProjection", 2, 0)
+    assert found.first.key == TensorKey("DownProjection", 2, 0)
     assert found.largest is not None
     assert found.largest.difference > 1e-4

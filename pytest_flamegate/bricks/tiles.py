@@ -1,0 +1,142 @@
+"""Tiles: parts of a kernel as bricks, with operations per second and per byte.
+
+A tile is a brick with the name of its level, so ``BrickProfiler`` records it like any other::
+
+    with TileRecorder() as tiles:
+        with tile("macro", flops=2 * m * n * k, bytes=4 * (m * k + k * n + m * n)):
+            ...
+    for level in tiles.stats():
+        print(level.level, level.gflops, level.arithmetic_intensity)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pytest_flamegate.bricks import BrickProfiler, brick, marks
+from pytest_flamegate.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from typing import Self
+
+    from pytest_flamegate.bricks.record import BrickTotals, Provenance, Recorded
+
+
+TileLevel = Literal["macro", "midi", "micro"]
+LEVELS: tuple[TileLevel, ...] = get_args(TileLevel)
+# Tiles without operations or bytes are bricks of their own: a sum over tiles some of which lack
+# them is no amount that a rate can be computed from.
+_LACKING = {
+    (True, True): "",
+    (False, True): " without flops",
+    (True, False): " without bytes",
+    (False, False): " without flops and bytes",
+}
+_BRICKS = {
+    (level, *known): f"tile/{level}{lacking}"
+    for level in LEVELS
+    for known, lacking in _LACKING.items()
+}
+
+
+def tile(
+    level: TileLevel,
+    *,
+    flops: int | None = None,
+    bytes: int | None = None,  # noqa: A002 - its name in every profiler
+) -> AbstractContextManager[None]:
+    """Time the block as a tile that does ``flops`` operations on ``bytes`` bytes.
+
+    Do not nest tiles of one level: the operations of both would count. While no recorder and no
+    ``BrickProfiler`` is on, no clock is read.
+
+    Raises:
+        UsageError: ``E_BRICK_ARGUMENT`` for an unknown level or an invalid count, while on.
+    """
+    if marks._on is None:
+        return marks.OFF
+    name = _BRICKS.get((level, flops is not None, bytes is not None))
+    if name is None:
+        raise UsageError(
+            "E_BRICK_ARGUMENT",
+            f"There is no tile level {level!r}.",
+            f"Pass one of {', '.join(LEVELS)}.",
+        )
+    return brick(name, flops=flops or 0, bytes=bytes or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TileStats:
+    """All tiles of one level; ``flops`` and ``bytes`` are None if any of them lacks it.
+
+    Times are nanoseconds. Threads side by side are added up, so ``gflops`` is per thread.
+    """
+
+    level: TileLevel
+    calls: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+    flops: int | None
+    bytes: int | None
+    provenance: Provenance = "measured_wall"
+
+    @property
+    def gflops(self) -> float | None:
+        """10⁹ operations per second, derived; None if operations or time are not known."""
+        return None if self.flops is None or not self.total_ns else self.flops / self.total_ns
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Operations per byte, derived; None if either is not known, or no byte is read."""
+        return None if self.flops is None or not self.bytes else self.flops / self.bytes
+
+
+class TileRecorder:
+    """Records the tiles of all threads while it is entered.
+
+    Raises:
+        UsageError: ``E_BRICKS_STATE`` if another recorder or ``BrickProfiler`` is on.
+    """
+
+    def __init__(self) -> None:
+        self._profiler = BrickProfiler()
+
+    def __enter__(self) -> Self:
+        """Turn the marks on."""
+        self._profiler.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Turn the marks off."""
+        self._profiler.__exit__(*raised)
+
+    def stats(self) -> tuple[TileStats, ...]:
+        """Return the figures of each level that has a tile, the largest tiles first."""
+        return compute_tile_stats(self._profiler.recorded())
+
+
+def compute_tile_stats(recorded: Recorded) -> tuple[TileStats, ...]:
+    """Return the figures of each level that has a tile in ``recorded``, the largest first."""
+    by_level = (
+        (level, [row for row in recorded.totals if row.name.split()[0] == f"tile/{level}"])
+        for level in LEVELS
+    )
+    return tuple(_sum_level(level, rows) for level, rows in by_level if rows)
+
+
+def _sum_level(level: TileLevel, rows: Sequence[BrickTotals]) -> TileStats:
+    names = " ".join(row.name for row in rows)
+    return TileStats(
+        level,
+        calls=sum(row.calls for row in rows),
+        total_ns=sum(row.total_ns for row in rows),
+        min_ns=min(row.min_ns for row in rows),
+        max_ns=max(row.max_ns for row in rows),
+        flops=None if "flops" in names else sum(row.flops for row in rows),
+        bytes=None if "bytes" in names else sum(row.bytes for row in rows),
+        provenance=rows[0].provenance,
+    )

@@ -1,0 +1,90 @@
+"""Tiles are bricks; rates are computed only from operations and bytes that were passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.bricks import BrickProfiler, marks
+from pytest_flamegate.bricks.tiles import TileRecorder, TileStats, compute_tile_stats, tile
+from pytest_flamegate.core.errors import UsageError
+from tests.bricks.clocks import FakeClock
+
+
+def test_stats_of_each_level() -> None:
+    clock = FakeClock()
+    with BrickProfiler(clock=clock) as profiler, tile("macro", flops=4000, bytes=100):
+        for took_ns in (100, 300):
+            with tile("midi", flops=600):
+                clock.pass_(took_ns)
+        with tile("micro", bytes=8):
+            clock.pass_(50)
+    stats = compute_tile_stats(profiler.recorded())
+    assert stats == (
+        TileStats("macro", 1, 450, 450, 450, 4000, 100),
+        TileStats("midi", 2, 400, 100, 300, 1200, None),
+        TileStats("micro", 1, 50, 50, 50, None, 8),
+    )
+    macro, midi, micro = stats
+    assert macro.gflops == pytest.approx(4000 / 450)
+    assert macro.arithmetic_intensity == 40
+    assert midi.gflops == 3
+    assert (midi.arithmetic_intensity, micro.gflops, micro.arithmetic_intensity) == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    ("amounts", "flops", "nbytes"),
+    [
+        ([{"flops": 10, "bytes": 0}, {"bytes": 0}], None, 0),
+        ([{"flops": 10, "bytes": 4}, {"flops": 1}], 11, None),
+        ([{"flops": 10, "bytes": 4}, {}], None, None),
+        ([{"flops": 0, "bytes": 4}, {"flops": 1, "bytes": 1}], 1, 5),
+    ],
+)
+def test_one_tile_without_an_amount_leaves_no_rate(
+    amounts: list[dict[str, int]], flops: int | None, nbytes: int | None
+) -> None:
+    with TileRecorder() as recorder:
+        for amount in amounts:
+            with tile("macro", **amount):
+                pass
+    (macro,) = recorder.stats()
+    assert (macro.calls, macro.flops, macro.bytes) == (2, flops, nbytes)
+    assert (macro.gflops is None) == (flops is None)
+    assert (macro.arithmetic_intensity is None) == (flops is None or not nbytes)
+
+
+def test_other_bricks_are_no_tiles() -> None:
+    with TileRecorder() as recorder, marks.brick("tile/huge"), marks.brick("RmsNorm"):
+        pass
+    assert recorder.stats() == ()
+
+
+def test_tile_costs_nothing_while_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(marks, "_clock", clock)
+    assert tile("macro", flops=1) is tile("micro") is marks.OFF
+    with tile("macro"):
+        pass
+    assert clock.reads == 0
+
+
+def test_one_recorder_at_a_time() -> None:
+    with TileRecorder() as first:
+        with pytest.raises(UsageError, match="E_BRICKS_STATE"), TileRecorder():
+            pass
+        with tile("macro"):
+            pass
+    assert first.stats()[0].calls == 1
+    with TileRecorder() as second:
+        pass
+    assert second.stats() == ()
+
+
+@pytest.mark.parametrize(
+    ("level", "more"), [("huge", {}), ("macro", {"flops": -1}), ("macro", {"bytes": -1.5})]
+)
+def test_invalid_tile_raises(level: Any, more: dict[str, Any]) -> None:
+    with TileRecorder(), pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
+        tile(level, **more)
