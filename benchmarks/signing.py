@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.core.json import read_timestamp
 from pytest_flamegate.receipt import Grade, keys, verify_receipt
-from pytest_flamegate.receipt.sign import judge, sign
+from pytest_flamegate.receipt.sign import check_signature, sign_files
 from tests.made import CREATED, bundle
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ Files = dict[str, bytes]
 def table(receipts: int = RECEIPTS, distinct: int = DISTINCT) -> Table:
     """Verify so many receipts unsigned and signed in turn, and time the parts of the second."""
     files = [bundle(seed=number).files for number in range(distinct)]
-    key = keys.generate()
+    key = keys.generate_key()
     trusted = [key.public.pem]
-    signed = [sign(each, key) for each in files]
+    signed = [sign_files(each, key) for each in files]
     works: dict[str, Callable[[Files, bytes], bool]] = {
         "verified, unsigned": lambda each, _: grade(each) is Grade.OBSERVED,
         "verified, signed": lambda each, envelope: grade(each, envelope, trusted) is Grade.ATTESTED,
         "of which the signature": lambda each, envelope: (
-            judge(envelope, trusted, each).signed_by is not None
+            check_signature(envelope, trusted, each).signed_by is not None
         ),
-        "signing": lambda each, _: bool(sign(each, key)),
+        "signing": lambda each, _: bool(sign_files(each, key)),
     }
     took_s = dict.fromkeys(works, 0.0)
     for number in range(receipts):

@@ -61,7 +61,7 @@ def run_keygen(parsed: argparse.Namespace) -> int:
                 "Name another place with -o PATH, or move that one away.",
             )
     secret = passphrase(twice=True) if parsed.passphrase else _from_environment()
-    key = keys.generate()
+    key = keys.generate_key()
     disk.create_file(private, key.pem(secret), mode=0o600)
     try:
         disk.create_file(public, key.public.pem, mode=0o644)
@@ -79,18 +79,18 @@ def passphrase(*, twice: bool = False) -> bytes:
     """Return the passphrase from the environment, or from whoever sits at the terminal."""
     from getpass import getpass
 
-    from pytest_flamegate.receipt.keys import bad_passphrase
+    from pytest_flamegate.receipt.keys import passphrase_error
 
     given = _from_environment()
     if given is not None:
         return given
     if not sys.stdin.isatty():
-        raise bad_passphrase("A passphrase is wanted, and nobody can be asked for it here.")
+        raise passphrase_error("A passphrase is wanted, and nobody can be asked for it here.")
     typed = getpass("Passphrase of the key: ")
     if not typed:
-        raise bad_passphrase("The passphrase is empty.")
+        raise passphrase_error("The passphrase is empty.")
     if twice and getpass("Once more: ") != typed:
-        raise bad_passphrase("The two passphrases differ.")
+        raise passphrase_error("The two passphrases differ.")
     return os.fsencode(typed)
 
 
@@ -130,7 +130,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
     from pytest_flamegate.receipt import Grade, store
     from pytest_flamegate.receipt.attestation import ENVELOPE_MAX_BYTES
-    from pytest_flamegate.receipt.sign import sign
+    from pytest_flamegate.receipt.sign import sign_files
     from pytest_flamegate.receipt.sources import ATTESTATION_NAME, read_sources
 
     grade = Grade.parse(parsed.require_grade)
@@ -143,7 +143,7 @@ def run(parsed: argparse.Namespace) -> int:
     with _undisturbed(parsed.receipt.parent.resolve()):
         files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
         present = store.read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
-        store.write_atomic(path, sign(files, key, present))
+        store.write_atomic(path, sign_files(files, key, present))
     common.print_text(f"{path}\nsigned by {key.public.keyid}")
     return 0
 
@@ -165,8 +165,8 @@ def _undisturbed(directory: Path) -> Iterator[None]:
 def _private_key(path: Path) -> PrivateKey:
     from pytest_flamegate.receipt import keys
 
-    pem = keys.read_pem(path)
-    key = keys.load_private(pem, passphrase() if keys.is_encrypted(pem) else None)
+    pem = keys.read_key_file(path)
+    key = keys.load_private_key(pem, passphrase() if keys.is_encrypted(pem) else None)
     if path.stat().st_mode & 0o077:
         common.print_text(f"note: others on this machine may use {path}; type: chmod 600 {path}")
     return key
@@ -210,9 +210,9 @@ def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
             f"{str(output)!a} is what the predicate is about, and is not overwritten.",
             "Name another file: --predicate predicate.json.",
         )
-    store.write_atomic(output, statement.predicate(files) + b"\n")
+    store.write_atomic(output, statement.encode_predicate(files) + b"\n")
     # A receipt may go by another name; the others stand beside it under their own.
-    names = [receipt, *(receipt.with_name(name) for name, _ in statement.digests(files)[1:])]
+    names = [receipt, *(receipt.with_name(name) for name, _ in statement.hash_files(files)[1:])]
     common.print_text(f"subject-path={','.join(map(str, names))}")
     common.print_text(f"predicate-type={statement.PREDICATE_TYPE}")
     common.print_text(f"predicate-path={output}")

@@ -248,8 +248,8 @@ def _public_key(path: Path) -> bytes:
     """Return the file of a key; one that holds none is the caller's mistake, too."""
     from pytest_flamegate.receipt import keys
 
-    pem = keys.read_pem(path)
-    keys.load_public(pem)
+    pem = keys.read_key_file(path)
+    keys.load_public_key(pem)
     return pem
 
 

@@ -425,7 +425,7 @@ def _follow(path: str, value: Any, kind: Any) -> tuple[str, Any, Any]:
     for step in _STEP.finditer(path):
         kind = _bare(kind)
         if name := step["name"]:
-            value, kind = value[name], get_type_hints(kind, include_extras=True)[name]
+            value, kind = value[name], _annotation(kind, name)
             place += f".{name}"
         elif step["index"]:
             index, kinds = int(step["index"]), get_args(kind)
@@ -437,6 +437,14 @@ def _follow(path: str, value: Any, kind: Any) -> tuple[str, Any, Any]:
             value = value.get(key)
             place += f".{key}"
     return place.removeprefix("."), value, kind
+
+
+def _annotation(kind: Any, name: str) -> Any:
+    """Return the annotation of the field that is called ``name`` in JSON."""
+    if issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        name = next(each.name for each in fields if each.encode_name == name)
+    return get_type_hints(kind, include_extras=True)[name]
 
 
 def _without_null(kind: Any) -> Any:

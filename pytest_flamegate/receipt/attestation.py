@@ -1,7 +1,7 @@
-"""DSSE envelopes, version 1: any bytes, what they are, and signatures over both.
+"""Attestations: a DSSE envelope (version 1) around an in-toto statement about a receipt's files.
 
-A signature covers the payload's raw bytes and its type, so nothing is put into a canonical
-form before signing, and bytes signed as one type are never read as another.
+A signature covers the raw bytes of the payload and their type. So nothing is brought into a
+canonical form before signing, and bytes signed as one type are never read as another.
 """
 
 from __future__ import annotations
@@ -9,31 +9,35 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json as json_
+import json
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, TypeVar
 
-from pytest_flamegate.core import json, json_old
-from pytest_flamegate.core.json_old import FieldError, list_of, object_of, text_of
-from pytest_flamegate.core.text import Refusal, quote
+import msgspec
+from msgspec import Meta
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, Limits, decode_json, encode_json
+from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.sources import EVIDENCE_NAME, FOLDED_NAME, RECEIPT_NAME
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-PAYLOAD_MAX_BYTES = json_old.EVIDENCE_MAX_BYTES + (64 << 10)
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:pytest-flamegate:evidence:1.0.0"
+SUBJECTS = (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME)
+PAYLOAD_MAX_BYTES = EVIDENCE_LIMITS.max_bytes + (64 << 10)
 ENVELOPE_MAX_BYTES = PAYLOAD_MAX_BYTES // 3 * 4 + (64 << 10)
 MAX_SIGNATURES = 64
-"""Each costs a verification: ten thousand of them would buy seconds."""
+"""Each signature costs a verification: ten thousand of them would take seconds."""
+MAX_SUBJECTS = 64
 
-_STANDARD = bytes.maketrans(b"-_", b"+/")
+_URL_SAFE_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """``sig`` are raw bytes; ``keyid`` is a hint that nobody vouches for, and may be empty."""
+    """Raw bytes ``sig``. ``keyid`` is an unverified hint and may be empty."""
 
     keyid: str
     sig: bytes
@@ -49,19 +53,55 @@ class Envelope:
 
     @property
     def message(self) -> bytes:
-        """What each signature is over."""
-        return pae(self.payload_type, self.payload)
+        """The bytes that each signature covers."""
+        return encode_message(self.payload_type, self.payload)
 
 
-def pae(payload_type: str, payload: bytes) -> bytes:
-    """Return the pre-authentication encoding: type and payload, each after its length in bytes."""
+class _SignatureFields(msgspec.Struct):
+    sig: str
+    keyid: str = ""
+
+
+class _EnvelopeFields(msgspec.Struct, rename="camel"):
+    payload: str
+    payload_type: str
+    signatures: Annotated[
+        tuple[_SignatureFields, ...], Meta(min_length=1, max_length=MAX_SIGNATURES)
+    ]
+
+
+class _Digests(msgspec.Struct):
+    sha256: str = ""
+
+
+class _Subject(msgspec.Struct):
+    digest: _Digests
+    name: str = ""
+
+
+class Statement(msgspec.Struct, frozen=True, rename={"type": "_type"}):
+    """An in-toto statement. Fields that flamegate does not use are ignored."""
+
+    type: str
+    subject: Annotated[tuple[_Subject, ...], Meta(min_length=1, max_length=MAX_SUBJECTS)]
+    predicate_type: str = msgspec.field(name="predicateType")
+    predicate: dict[str, Any] = {}
+
+    @property
+    def subjects(self) -> list[tuple[str, str]]:
+        """Name and sha256 in hex of each subject, either empty if it is not stated."""
+        return [(each.name, each.digest.sha256) for each in self.subject]
+
+
+def encode_message(payload_type: str, payload: bytes) -> bytes:
+    """Return DSSE's pre-authentication encoding: type and payload, each after its length."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def encode(envelope: Envelope) -> bytes:
-    """Return ``envelope`` as JSON, in standard base64."""
-    return json_old.dumps(
+def encode_envelope(envelope: Envelope) -> bytes:
+    """Return ``envelope`` as JSON, in standard base64; equal envelopes give equal bytes."""
+    return encode_json(
         {
             "payload": base64.b64encode(envelope.payload).decode("ascii"),
             "payloadType": envelope.payload_type,
@@ -73,141 +113,80 @@ def encode(envelope: Envelope) -> bytes:
     )
 
 
-def read(data: bytes, likely: bytes = b"") -> Envelope | Refusal:
-    """Return the envelope that ``data`` holds, or why it holds none; never raises.
+def read_envelope(data: bytes, likely: bytes = b"") -> Envelope:
+    """Return the envelope that ``data`` holds. Both alphabets of base64 are read.
 
-    Both alphabets of base64 are read. Fields that the format does not know are ignored.
-    ``likely`` is what the payload probably is: to see that takes a quarter of decoding it.
+    ``likely`` is the expected payload: comparing with it takes a quarter of the time of decoding.
+
+    Raises:
+        ReceiptError: ``E_SIGNATURE_ENVELOPE``.
     """
-    document = json_old.parse(data, max_bytes=ENVELOPE_MAX_BYTES)
-    if isinstance(document, Refusal):
-        return _refused(document.message)
-    try:
-        return _envelope(document, likely)
-    except FieldError as error:
-        return _refused(str(error))
-
-
-def _envelope(document: object, likely: bytes) -> Envelope:
-    fields = object_of(document, "It")
+    fields = _decode(data, _EnvelopeFields, ENVELOPE_MAX_BYTES)
     return Envelope(
-        _bytes(fields.get("payload"), "payload", likely),
-        text_of(fields.get("payloadType"), '"payloadType"'),
-        tuple(map(_signature, list_of(fields.get("signatures"), '"signatures"', MAX_SIGNATURES))),
+        _decode_base64(fields.payload, "payload", likely),
+        fields.payload_type,
+        tuple(Signature(each.keyid, _decode_base64(each.sig, "sig")) for each in fields.signatures),
     )
 
 
-def _signature(document: object) -> Signature:
-    fields = object_of(document, "A signature")
-    return Signature(text_of(fields.get("keyid", ""), '"keyid"'), _bytes(fields.get("sig"), "sig"))
+def hash_files(files: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Return name and sha256 of the raw bytes of each subject among ``files``, in order."""
+    return [(name, hashlib.sha256(files[name]).hexdigest()) for name in SUBJECTS if name in files]
 
 
-def _bytes(text: object, name: str, likely: bytes = b"") -> bytes:
-    """Decode base64 in the one form that encoding gives back: anything else has two readings."""
-    if isinstance(text, str) and text.isascii():
+def encode_predicate(files: Mapping[str, bytes]) -> bytes:
+    """Return the predicate, which is the evidence word for word, or ``{}`` without evidence."""
+    return files.get(EVIDENCE_NAME, b"{}").strip(b" \t\r\n")
+
+
+def encode_statement(files: Mapping[str, bytes]) -> bytes:
+    """Return the statement about ``files`` (name to content)."""
+    subjects = [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in hash_files(files)]
+    head = {"_type": STATEMENT_TYPE, "subject": subjects, "predicateType": PREDICATE_TYPE}
+    text = json.dumps(head, separators=(",", ":")).encode("ascii")
+    return b'%b,"predicate":%b}' % (text[:-1], encode_predicate(files))
+
+
+def read_statement(payload: bytes) -> Statement:
+    """Return the statement that ``payload`` holds.
+
+    Raises:
+        ReceiptError: ``E_SIGNATURE_ENVELOPE``.
+    """
+    return _decode(payload, Statement, PAYLOAD_MAX_BYTES)
+
+
+def malformed_error(problem: str) -> ReceiptError:
+    """Return the error for an attestation that is not one of flamegate."""
+    return ReceiptError(
+        "E_SIGNATURE_ENVELOPE",
+        f"The attestation is not one of flamegate. {problem}",
+        "Sign the receipt again with flamegate sign.",
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _decode(data: bytes, kind: type[_T], max_bytes: int) -> _T:
+    try:
+        return decode_json(data, kind, Limits(max_bytes), subject="Its JSON")
+    except ReceiptError as error:
+        raise malformed_error(error.problem) from None
+
+
+def _decode_base64(text: str, name: str, likely: bytes = b"") -> bytes:
+    """Decode base64, only in the form that encoding gives; others could be read in two ways."""
+    if text.isascii():
         given = text.encode("ascii")
         if binascii.b2a_base64(likely, newline=False) == given:
             return likely
         if (b"-" in given or b"_" in given) and b"+" not in given and b"/" not in given:
-            given = given.translate(_STANDARD)
+            given = given.translate(_URL_SAFE_TO_STANDARD)
         try:
             data = binascii.a2b_base64(given)
         except binascii.Error:
             data = None
         if data is not None and binascii.b2a_base64(data, newline=False) == given:
             return data
-    raise FieldError(f'"{name}" is not base64: {quote(text)}.')
-
-
-def _refused(message: str) -> Refusal:
-    return Refusal(
-        "E_SIGNATURE_ENVELOPE",
-        f"The attestation is no DSSE envelope. {message}",
-        "Sign the receipt again with flamegate sign.",
-    )
-
-
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:pytest-flamegate:evidence:1.0.0"
-SUBJECTS = (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME)
-MAX_SUBJECTS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement as it was read.
-
-    ``subjects`` are pairs of a name and a sha256 in hex, either empty where it was not given.
-    """
-
-    type: str
-    subjects: tuple[tuple[str, str], ...]
-    predicate_type: str
-    predicate: Mapping[str, object]
-
-
-def digests(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
-    """Return name and sha256 of the raw bytes of each subject among ``files``, in order."""
-    return tuple(
-        (name, hashlib.sha256(files[name]).hexdigest()) for name in SUBJECTS if name in files
-    )
-
-
-def predicate(files: Mapping[str, bytes]) -> bytes:
-    """Return what is stated about the subjects: the evidence as it stands, or ``{}``."""
-    return files.get(EVIDENCE_NAME, b"{}").strip(b" \t\r\n")
-
-
-def encode_statement(files: Mapping[str, bytes]) -> bytes:
-    """Return the statement about ``files`` (name to content); the evidence stands as it is."""
-    head = json_.dumps(
-        {
-            "_type": STATEMENT_TYPE,
-            "subject": [
-                {"name": name, "digest": {"sha256": digest}} for name, digest in digests(files)
-            ],
-            "predicateType": PREDICATE_TYPE,
-        },
-        separators=(",", ":"),
-    )
-    return b'%b,"predicate":%b}' % (head[:-1].encode("ascii"), predicate(files))
-
-
-def read_statement(payload: bytes) -> Statement | Refusal:
-    """Return the statement that ``payload`` holds, or why it holds none; never raises.
-
-    Fields that the format does not know are ignored.
-    """
-    # The evidence, as deep as it may be, stands one level down.
-    depth = json.MAX_DEPTH + 1
-    document = json_old.parse(payload, max_bytes=PAYLOAD_MAX_BYTES, max_depth=depth)
-    if isinstance(document, Refusal):
-        return _refused_statement(document.message)
-    try:
-        return _statement(document)
-    except FieldError as error:
-        return _refused_statement(str(error))
-
-
-def _statement(document: object) -> Statement:
-    fields = object_of(document, "It")
-    return Statement(
-        text_of(fields.get("_type"), '"_type"'),
-        tuple(map(_subject, list_of(fields.get("subject"), '"subject"', MAX_SUBJECTS))),
-        text_of(fields.get("predicateType"), '"predicateType"'),
-        object_of(fields.get("predicate", {}), '"predicate"'),
-    )
-
-
-def _subject(document: object) -> tuple[str, str]:
-    fields = object_of(document, "A subject")
-    digest = object_of(fields.get("digest"), '"digest"')
-    return text_of(fields.get("name", ""), '"name"'), text_of(digest.get("sha256", ""), '"sha256"')
-
-
-def _refused_statement(message: str) -> Refusal:
-    return Refusal(
-        "E_SIGNATURE_STATEMENT",
-        f"What was signed is no in-toto statement. {message}",
-        "Sign the receipt again with flamegate sign.",
-    )
+    raise malformed_error(f'"{name}" is not base64: {quote(text)}.')

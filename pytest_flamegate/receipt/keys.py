@@ -1,7 +1,7 @@
-"""Ed25519 keys: made, read from PEM, and used.
+"""Ed25519 keys: generate, read from PEM, sign, verify.
 
-The only place that needs ``cryptography``, and imported only where there is a key: where that
-is missing, the import is a ToolError ``E_NO_SIGNING``.
+Only this module needs ``cryptography``, and it is imported only if there is a key. If the package
+is missing, the import raises ToolError ``E_NO_SIGNING``.
 """
 
 from __future__ import annotations
@@ -51,17 +51,16 @@ _KEYID = b'{"keytype":"ed25519","keyval":{"public":"%b"},"scheme":"ed25519"}'
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Says whether its private half signed something.
+    """Verifies signatures.
 
-    ``keyid`` is the sha256, in hex, of the key as canonical JSON: the name that in-toto's
-    Python tools give it.
+    ``keyid`` is the sha256, in hex, of the key as canonical JSON, as in in-toto's Python tools.
     """
 
     keyid: str
     key: Ed25519PublicKey
 
-    def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether ``signature`` over ``message`` is this key's."""
+    def verify(self, signature: bytes, message: bytes) -> bool:
+        """Whether ``signature`` over ``message`` was made with the private half of this key."""
         if len(signature) != SIGNATURE_BYTES:
             return False
         try:
@@ -88,18 +87,18 @@ class PrivateKey:
         return self.key.sign(message)
 
     def pem(self, passphrase: bytes | None) -> bytes:
-        """Return the key as PKCS8 in PEM, encrypted where there is a passphrase."""
+        """Return the key as PKCS8 in PEM, encrypted if there is a passphrase."""
         encryption = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
 
-def generate() -> PrivateKey:
-    """Return a new key."""
+def generate_key() -> PrivateKey:
+    """Return a new random key."""
     return _private(Ed25519PrivateKey.generate())
 
 
-def read_pem(source: Source) -> bytes:
-    """Return the content of a key's file, or the bytes given; UsageError ``E_BAD_KEY``."""
+def read_key_file(source: Source) -> bytes:
+    """Return the bytes of a key's file, or the bytes given; UsageError ``E_BAD_KEY``."""
     raw = read_source(source, KEY_MAX_BYTES)
     if isinstance(raw, Refusal):
         raise UsageError("E_BAD_KEY", f"The key cannot be used. {raw.message}", raw.remedy)
@@ -107,74 +106,75 @@ def read_pem(source: Source) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def load_public(pem: bytes) -> PublicKey:
+def load_public_key(pem: bytes) -> PublicKey:
     """Return the key that ``pem`` holds as SubjectPublicKeyInfo; UsageError ``E_BAD_KEY``."""
-    label = _label(pem)
+    label = _read_label(pem)
     if label.endswith("PRIVATE KEY"):
-        raise _bad("It is a private key", "Give its public half, and keep the private one secret.")
+        raise _bad_key("It is a private key", "Give its public half; keep the private one secret.")
     if label != "PUBLIC KEY":
-        raise _bad(f"It holds a {label}")
+        raise _bad_key(f"It contains a {label}")
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
-        raise _bad("It cannot be read") from None
+        raise _bad_key("It cannot be read") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise _bad(f"It is another kind of key ({_kind(key)})")
+        raise _bad_key(f"It is another kind of key ({_kind(key)})")
     return _public(key)
 
 
 def is_encrypted(pem: bytes) -> bool:
     """Whether the private key in ``pem`` needs a passphrase."""
-    return _label(pem) == "ENCRYPTED PRIVATE KEY"
+    return _read_label(pem) == "ENCRYPTED PRIVATE KEY"
 
 
-def load_private(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
-    """Return the key that ``pem`` holds as PKCS8.
+def load_private_key(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
+    """Return the key that ``pem`` holds as PKCS8. An unneeded passphrase is ignored.
 
-    UsageError ``E_BAD_KEY`` where it holds none, ``E_KEY_PASSPHRASE`` where the passphrase
-    is missing or wrong. A passphrase that is not needed is not used.
+    Raises:
+        UsageError: ``E_BAD_KEY`` if there is no such key, ``E_KEY_PASSPHRASE`` if the passphrase
+            is missing or wrong.
     """
-    label, encrypted = _label(pem), is_encrypted(pem)
+    label, encrypted = _read_label(pem), is_encrypted(pem)
     if label == "PUBLIC KEY":
-        raise _bad("It is a public key", "Give its private half.")
+        raise _bad_key("It is a public key", "Give its private half.")
     if label != "PRIVATE KEY" and not encrypted:
-        raise _bad(f"It holds a {label}")
+        raise _bad_key(f"It contains a {label}")
     if encrypted and not passphrase:
-        raise bad_passphrase("The key is encrypted, and no passphrase was given.")
+        raise passphrase_error("The key is encrypted, but no passphrase was given.")
     try:
         key = load_pem_private_key(pem, passphrase if encrypted else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
-            raise bad_passphrase("The key cannot be read with this passphrase.") from None
-        raise _bad("It cannot be read") from None
+            raise passphrase_error("The key cannot be read with this passphrase.") from None
+        raise _bad_key("It cannot be read") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise _bad(f"It is another kind of key ({_kind(key)})")
+        raise _bad_key(f"It is another kind of key ({_kind(key)})")
     return _private(key)
 
 
-def bad_passphrase(what: str) -> UsageError:
-    """Return the refusal that says where a passphrase is looked for."""
+def passphrase_error(problem: str) -> UsageError:
+    """Return the error that says how to give a passphrase."""
     return UsageError(
         "E_KEY_PASSPHRASE",
-        what,
+        problem,
         "Set FLAMEGATE_KEY_PASSPHRASE, or type it when asked at a terminal.",
     )
 
 
 def _public(key: Ed25519PublicKey) -> PublicKey:
-    named = _KEYID % key.public_bytes_raw().hex().encode("ascii")
-    return PublicKey(hashlib.sha256(named).hexdigest(), key)
+    canonical = _KEYID % key.public_bytes_raw().hex().encode("ascii")
+    return PublicKey(hashlib.sha256(canonical).hexdigest(), key)
 
 
 def _private(key: Ed25519PrivateKey) -> PrivateKey:
     return PrivateKey(_public(key.public_key()), key)
 
 
-def _label(pem: bytes) -> str:
-    """Return what the one PEM block in ``pem`` says that it is."""
+def _read_label(pem: bytes) -> str:
+    """Return the label of the one PEM block in ``pem``."""
     labels = _LABEL.findall(pem)
     if len(labels) != 1 or pem.count(b"-----BEGIN") != 1:
-        raise _bad("It does not hold one key in PEM form")
+        raise _bad_key("It is not exactly one key in PEM form")
     return str(labels[0], "ascii")
 
 
@@ -182,7 +182,7 @@ def _kind(key: object) -> str:
     return type(key).__name__.lstrip("_")
 
 
-def _bad(
-    what: str, remedy: str = "Give an Ed25519 key as flamegate keygen writes it."
+def _bad_key(
+    problem: str, remedy: str = "Give an Ed25519 key as flamegate keygen writes it."
 ) -> UsageError:
-    return UsageError("E_BAD_KEY", f"The key cannot be used. {what}.", remedy)
+    return UsageError("E_BAD_KEY", f"The key cannot be used. {problem}.", remedy)

@@ -1,6 +1,7 @@
-"""Whether somebody whose key is trusted put their name to exactly these files.
+"""Sign the files of a receipt, and check who signed them.
 
-The signature is checked before what it covers is read: bytes of a stranger are not parsed.
+A signature is verified before its payload is parsed, so the payload of an unknown signer is
+never parsed.
 """
 
 from __future__ import annotations
@@ -8,251 +9,205 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json_old
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal, quote
-from pytest_flamegate.receipt import attestation
 from pytest_flamegate.receipt.attestation import (
+    ENVELOPE_MAX_BYTES,
+    MAX_SIGNATURES,
+    PAYLOAD_TYPE,
     PREDICATE_TYPE,
     STATEMENT_TYPE,
     Envelope,
     Signature,
-    Statement,
+    encode_envelope,
+    encode_message,
+    encode_predicate,
+    encode_statement,
+    hash_files,
+    malformed_error,
+    read_envelope,
+    read_statement,
 )
-from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.rules.rule import Rulebook
 from pytest_flamegate.receipt.sources import read_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_flamegate.receipt.attestation import Statement
     from pytest_flamegate.receipt.keys import PrivateKey, PublicKey
     from pytest_flamegate.receipt.sources import Source
 
 
-_SIGN_AGAIN = (
-    "Sign the receipt again with flamegate sign, once it is sure that it is the right one."
+OTHER_FILES = "E_SIGNATURE_SUBJECT"
+"""A trusted key signed other files than these, so they were changed. All other codes only mean
+that the signature which the reader wants is missing, which says nothing about honesty."""
+
+_UNCHECKED = Notice(
+    "W_SIGNATURE_UNCHECKED",
+    "The receipt has a signature, which was not checked.",
+    "Give the signer's public key: verify-receipt --key PUB.",
+)
+_MISSING = Refusal(
+    "E_SIGNATURE_MISSING",
+    "A key was given, but the receipt has no signature.",
+    "Have it signed with flamegate sign, or omit the key.",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Attestation:
-    """An envelope beside the ``files`` (name to raw bytes) that it should be about.
-
-    ``signed_by`` is the keyid of a trusted key that signed it, None if none did.
-    ``statement`` is None where it need not be read: nobody trusted signed it, or it is byte
-    for byte what flamegate states about these files.
-    """
-
-    envelope: Envelope
-    signed_by: str | None
-    statement: Statement | Refusal | None
-    files: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Attested:
-    """The answer: ``signed_by`` is None unless everything holds."""
+class SignatureCheck:
+    """The result of a check. ``signed_by`` is a keyid if everything holds, else None."""
 
     signed_by: str | None = None
     refusals: tuple[Refusal, ...] = ()
     notices: tuple[Notice, ...] = ()
 
 
-RULES: Rulebook[Attestation] = Rulebook()
-"""Broken: the signature is not one of a trusted key over these very files."""
-CONTRADICTIONS = frozenset({"E_SIGNATURE_SUBJECT", "E_SIGNATURE_PREDICATE"})
-"""A trusted key signed other files than these. All else only says that the reader's wish for a
-signature is not met, and nothing about honesty."""
+def check_signature(
+    source: Source | None, trusted: Sequence[Source], files: Mapping[str, bytes]
+) -> SignatureCheck:
+    """Check whether one of the ``trusted`` keys signed exactly ``files``; never raises.
 
-
-@RULES.rule(
-    "E_SIGNATURE_UNTRUSTED",
-    "One of the signatures is by one of the keys given.",
-    remedy="Give the signer's public key, or have somebody sign whose key you trust.",
-    protects=Grade.ATTESTED,
-)
-def _by_a_trusted_key(found: Attestation) -> Iterator[str]:
-    if found.signed_by is None:
-        signers = ", ".join(quote(each.keyid) for each in found.envelope.signatures[:3])
-        yield f"None of the keys given signed this; it says that it was signed by {signers}."
-
-
-@RULES.rule(
-    "E_SIGNATURE_PAYLOAD_TYPE",
-    "What is signed is an in-toto statement by its type.",
-    remedy=_SIGN_AGAIN,
-    protects=Grade.ATTESTED,
-)
-def _of_the_payload_type(found: Attestation) -> Iterator[str]:
-    if found.envelope.payload_type != attestation.PAYLOAD_TYPE:
-        yield f"The signature is over a {quote(found.envelope.payload_type)}."
-
-
-@RULES.rule(
-    "E_SIGNATURE_STATEMENT",
-    "What is signed is an in-toto statement, version 1.",
-    remedy=_SIGN_AGAIN,
-    protects=Grade.ATTESTED,
-)
-def _a_statement(found: Attestation) -> Iterator[str]:
-    if isinstance(found.statement, Refusal):
-        yield found.statement.message
-    elif found.statement is not None and found.statement.type != STATEMENT_TYPE:
-        yield f"The statement is of the type {quote(found.statement.type)}."
-
-
-@RULES.rule(
-    "E_SIGNATURE_PREDICATE_TYPE",
-    "The statement holds evidence of flamegate by its type.",
-    remedy=_SIGN_AGAIN,
-    protects=Grade.ATTESTED,
-)
-def _of_the_predicate_type(found: Attestation) -> Iterator[str]:
-    if isinstance(found.statement, Statement) and found.statement.predicate_type != PREDICATE_TYPE:
-        yield f"The statement holds a {quote(found.statement.predicate_type)}."
-
-
-@RULES.rule(
-    "E_SIGNATURE_SUBJECT",
-    "The statement names the receipt, its evidence and its profile, and nothing else.",
-    remedy=_SIGN_AGAIN,
-    protects=Grade.ATTESTED,
-)
-def _about_these_files(found: Attestation) -> Iterator[str]:
-    if not isinstance(found.statement, Statement):
-        return
-    named, present = sorted(found.statement.subjects), dict(attestation.digests(found.files))
-    for name in sorted(present.keys() - dict(named)):
-        yield f"The signer did not name {name}."
-    for name, digest in named:
-        if name not in present:
-            yield f"The signer named {quote(name)}, which is not here."
-        elif digest != present[name]:
-            yield f"{name} is not the one that was signed."
-    if len(dict(named)) != len(named):
-        yield "The signer named one file twice."
-
-
-@RULES.rule(
-    "E_SIGNATURE_PREDICATE",
-    "The evidence within the statement is the evidence beside the receipt.",
-    remedy=_SIGN_AGAIN,
-    protects=Grade.ATTESTED,
-)
-def _with_this_evidence(found: Attestation) -> Iterator[str]:
-    if isinstance(found.statement, Statement):
-        evidence = json_old.parse(
-            attestation.predicate(found.files), max_bytes=json_old.EVIDENCE_MAX_BYTES
-        )
-        if not _alike(found.statement.predicate, evidence):
-            yield "The statement holds other evidence than the one beside the receipt."
-
-
-def judge(source: Source | None, trusted: Sequence[Source], files: Mapping[str, bytes]) -> Attested:
-    """Say whether ``source`` is an envelope in which one of the ``trusted`` keys signed ``files``.
-
-    ``trusted`` are public keys in PEM, as bytes or paths. Without any, a signature is only
-    said to be there. Never raises on bad input.
+    Args:
+        source: the attestation, None if there is none.
+        trusted: public keys in PEM, as bytes or paths. Without any, nothing is checked.
+        files: the receipt and the files that belong to it, by name.
     """
     if not trusted:
-        return Attested() if source is None else Attested(notices=(_UNCHECKED,))
-    refusals = []
-    loaded = []
+        return SignatureCheck() if source is None else SignatureCheck(notices=(_UNCHECKED,))
+    refusals: list[Refusal] = []
+    keys: list[PublicKey] = []
     for key in trusted:
         try:
-            loaded.append(_public_key(key))
+            keys.append(_load_key(key))
         except FlamegateError as error:
-            refusals.append(Refusal(error.code, error.problem, error.remedy))
-    raw = read_source(source, attestation.ENVELOPE_MAX_BYTES) if source is not None else _MISSING
-    ours = attestation.encode_statement(files)
-    envelope = raw if isinstance(raw, Refusal) else attestation.read(raw, ours)
-    if isinstance(envelope, Refusal):
-        refusals.append(envelope)
-    if refusals or isinstance(envelope, Refusal):
-        return Attested(refusals=tuple(refusals))
-    signed_by = _signer(envelope, loaded)
-    said = None
-    if signed_by is not None and envelope.payload != ours:
-        said = attestation.read_statement(envelope.payload)
-    found = Attestation(envelope, signed_by, said, files)
-    broken = tuple(
-        Refusal(each.code, each.message, each.remedy) for each in RULES.find_breaches(found)
-    )
-    return Attested(None if broken else signed_by, broken)
+            refusals.append(_refusal(error))
+    raw = _MISSING if source is None else read_source(source, ENVELOPE_MAX_BYTES)
+    if isinstance(raw, Refusal):
+        refusals.append(raw)
+        return SignatureCheck(refusals=tuple(refusals))
+    expected = encode_statement(files)
+    try:
+        envelope = read_envelope(raw, expected)
+        if refusals:
+            return SignatureCheck(refusals=tuple(refusals))
+        signed_by = _find_signer(envelope, keys)
+        if (envelope.payload_type, envelope.payload) != (PAYLOAD_TYPE, expected):
+            refusals += (_other_files(each) for each in _compare(_statement_of(envelope), files))
+    except ReceiptError as error:
+        refusals.append(_refusal(error))
+    return SignatureCheck(None if refusals else signed_by, tuple(refusals))
 
 
-def _public_key(source: Source) -> PublicKey:
-    from pytest_flamegate.receipt.keys import load_public, read_pem
+def _load_key(source: Source) -> PublicKey:
+    from pytest_flamegate.receipt.keys import load_public_key, read_key_file
 
-    return load_public(read_pem(source))
+    return load_public_key(read_key_file(source))
 
 
-def _signer(envelope: Envelope, trusted: Sequence[PublicKey]) -> str | None:
-    """Return the keyid of a trusted key that signed; the keyids in the envelope are hints."""
+def _refusal(error: FlamegateError) -> Refusal:
+    return Refusal(error.code, error.problem, error.remedy)
+
+
+def _find_signer(envelope: Envelope, trusted: Sequence[PublicKey]) -> str:
+    """Return the keyid of a trusted key that signed; ReceiptError if none did."""
     message = envelope.message
     for key in trusted:
+        # The keyids in the envelope are hints: they say which signature to try first.
         for each in sorted(envelope.signatures, key=lambda each: each.keyid != key.keyid):
-            if key.verifies(each.sig, message):
+            if key.verify(each.sig, message):
                 return key.keyid
-    return None
+    claimed = ", ".join(quote(each.keyid) for each in envelope.signatures[:3])
+    raise ReceiptError(
+        "E_SIGNATURE_UNTRUSTED",
+        f"None of the given keys signed this. It claims to be signed by {claimed}.",
+        "Give the signer's public key, or have it signed with a key that you trust.",
+    )
 
 
-def _alike(one: object, other: object) -> bool:
-    """Whether two documents are equal as JSON, where 1 and 1.0 are one number and true is none."""
+def _statement_of(envelope: Envelope) -> Statement:
+    """Return the signed statement; ReceiptError if it is not one of flamegate."""
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise malformed_error(f"The type of its payload is {quote(envelope.payload_type)}.")
+    statement = read_statement(envelope.payload)
+    if statement.type != STATEMENT_TYPE:
+        raise malformed_error(f"The type of its statement is {quote(statement.type)}.")
+    if statement.predicate_type != PREDICATE_TYPE:
+        raise malformed_error(f"The type of its predicate is {quote(statement.predicate_type)}.")
+    return statement
+
+
+def _compare(statement: Statement, files: Mapping[str, bytes]) -> Iterator[str]:
+    """Yield each difference between the signed files and ``files``."""
+    named, present = sorted(statement.subjects), dict(hash_files(files))
+    for name in sorted(present.keys() - dict(named)):
+        yield f"The signature does not cover {name}."
+    for name, sha256 in named:
+        if name not in present:
+            yield f"The signature covers {quote(name)}, which is missing here."
+        elif sha256 != present[name]:
+            yield f"The signature covers another {name}."
+    if len(dict(named)) != len(named):
+        yield "The signature covers one file twice."
+    try:
+        evidence = parse_json(encode_predicate(files), EVIDENCE_LIMITS)
+    except ReceiptError:
+        evidence = None
+    if not _equal(statement.predicate, evidence):
+        yield "The evidence in the signed statement differs from the evidence file."
+
+
+def _other_files(message: str) -> Refusal:
+    return Refusal(OTHER_FILES, message, "Find out which files are right, then sign them again.")
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two documents are equal as JSON: 1 equals 1.0, but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_equal, one, other))
     return one == other
 
 
-_UNCHECKED = Notice(
-    "W_SIGNATURE_UNCHECKED",
-    "There is a signature beside the receipt, and it was not checked.",
-    "Give the signer's public key: verify-receipt --key PUB.",
-)
-_MISSING = Refusal(
-    "E_SIGNATURE_MISSING",
-    "A key was given, and there is no signature beside the receipt.",
-    "Have it signed with flamegate sign, or leave the key out.",
-)
-
-
-def sign(files: Mapping[str, bytes], key: PrivateKey, present: bytes | None = None) -> bytes:
+def sign_files(files: Mapping[str, bytes], key: PrivateKey, present: bytes | None = None) -> bytes:
     """Return the envelope in which ``key`` signs ``files`` (name to raw bytes).
 
-    ``present`` is the envelope that stands there already: its other signatures are kept.
-    ReceiptError ``E_OTHER_ATTESTATION`` where it is not about exactly these files.
+    Equal files and keys give equal bytes.
+
+    Args:
+        files: the receipt and the files that belong to it, by name.
+        key: the signer's key.
+        present: the existing envelope, whose other signatures are included.
+
+    Raises:
+        ReceiptError: ``E_OTHER_ATTESTATION`` if a signature cannot be added to ``present``.
     """
-    payload = attestation.encode_statement(files)
+    payload = encode_statement(files)
     others = () if present is None else _signatures(present, payload)
     others = tuple(each for each in others if each.keyid != key.public.keyid)
-    if len(others) >= attestation.MAX_SIGNATURES:
-        raise ReceiptError(
-            "E_TOO_MANY_SIGNATURES",
-            f"There are {len(others)} signatures already, and no more are read.",
-            "Move the attestation away, and have those sign again who still count.",
-        )
-    message = attestation.pae(attestation.PAYLOAD_TYPE, payload)
-    own = Signature(key.public.keyid, key.sign(message))
-    return attestation.encode(Envelope(payload, attestation.PAYLOAD_TYPE, (*others, own)))
+    if len(others) >= MAX_SIGNATURES:
+        raise _cannot_add(f"It has {len(others)} signatures; at most {MAX_SIGNATURES} are read.")
+    own = Signature(key.public.keyid, key.sign(encode_message(PAYLOAD_TYPE, payload)))
+    return encode_envelope(Envelope(payload, PAYLOAD_TYPE, (*others, own)))
 
 
 def _signatures(present: bytes, payload: bytes) -> tuple[Signature, ...]:
-    envelope = attestation.read(present)
-    if isinstance(envelope, Refusal):
-        raise _other(envelope.message)
-    if (envelope.payload_type, envelope.payload) != (attestation.PAYLOAD_TYPE, payload):
-        raise _other("What was signed there are other files than these.")
+    try:
+        envelope = read_envelope(present)
+    except ReceiptError as error:
+        raise _cannot_add(error.problem) from None
+    if (envelope.payload_type, envelope.payload) != (PAYLOAD_TYPE, payload):
+        raise _cannot_add("It covers other files than these.")
     return envelope.signatures
 
 
-def _other(why: str) -> ReceiptError:
+def _cannot_add(why: str) -> ReceiptError:
     return ReceiptError(
         "E_OTHER_ATTESTATION",
-        f"An attestation stands there already, and no signature can be added to it. {why}",
-        "Move it away, and sign again.",
+        f"No signature can be added to the existing attestation. {why}",
+        "Move it to another directory, and sign again.",
     )

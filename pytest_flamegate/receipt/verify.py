@@ -18,7 +18,7 @@ from pytest_flamegate.receipt.rules import replay as rules_replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
 from pytest_flamegate.receipt.schema import find_faults
-from pytest_flamegate.receipt.sign import CONTRADICTIONS, judge
+from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Sources, read_sources
 
 if TYPE_CHECKING:
@@ -218,9 +218,9 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
 
 def _attest(sources: Sources, wishes: Wishes, found: Findings) -> str | None:
     """Award ATTESTED to what was observed and signed; return who signed."""
-    attested = judge(sources.attestation, wishes.keys, sources.files)
+    attested = check_signature(sources.attestation, wishes.keys, sources.files)
     for refusal in attested.refusals:
-        found.refuse(refusal, Grade.ATTESTED if refusal.code in CONTRADICTIONS else None)
+        found.refuse(refusal, Grade.ATTESTED if refusal.code == OTHER_FILES else None)
     found.warnings.extend(attested.notices)
     if attested.signed_by is not None and found.grade >= Grade.OBSERVED:
         found.grade = Grade.ATTESTED

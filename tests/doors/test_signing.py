@@ -17,6 +17,7 @@ from pytest_flamegate.commands import doctor, sign
 from pytest_flamegate.receipt import attestation, keys
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.doors.test_cli import Told, ask
+from tests.doors.test_cli import shelf as shelf
 from tests.made import bundle
 
 SECRET = "correct horse"
@@ -39,7 +40,7 @@ def signed(shelf: Path, capsys: Told) -> Path:
 
 
 def keyid(path: Path) -> str:
-    return keys.load_public(path.read_bytes()).keyid
+    return keys.load_public_key(path.read_bytes()).keyid
 
 
 def refused(capsys: Told, code: str) -> str:
@@ -63,7 +64,7 @@ def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Tol
     private, public = tmp_path / "flamegate.key", tmp_path / "flamegate.key.pub"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == [private.name, public.name]
-    made = keys.load_private(private.read_bytes())
+    made = keys.load_private_key(private.read_bytes())
     assert made.public.pem == public.read_bytes()
     told = capsys.readouterr().out
     assert made.public.keyid in told
@@ -182,7 +183,7 @@ def test_a_second_signer(signed: Path, capsys: Told) -> None:
 
 
 def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
-    made = [keys.generate() for _ in range(5)]
+    made = [keys.generate_key() for _ in range(5)]
     for number, each in enumerate(made):
         (shelf / f"key-{number}").write_bytes(each.pem(None))
 
@@ -197,7 +198,7 @@ def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
 
     with ThreadPoolExecutor(len(made)) as threads:
         assert set(threads.map(put, range(len(made)))) == {0}
-    envelope = attestation.read((shelf / "attestation.dsse.json").read_bytes())
+    envelope = attestation.read_envelope((shelf / "attestation.dsse.json").read_bytes())
     assert isinstance(envelope, attestation.Envelope)
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
@@ -346,7 +347,7 @@ def test_a_baseline_keeps_the_signature(
     # It may be signed again there, by somebody else, and stays a baseline.
     assert ask("keygen", "-o", "second") == 0
     assert ask("sign", str(directory / "receipt.json"), "--key", "second") == 0
-    envelope = attestation.read((directory / "attestation.dsse.json").read_bytes())
+    envelope = attestation.read_envelope((directory / "attestation.dsse.json").read_bytes())
     assert isinstance(envelope, attestation.Envelope)
     assert len(envelope.signatures) == 2
     assert artifacts.read_baseline(directory.parent.name, "4tok") is not None

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.receipt import sign
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules.fitness import REASONS
@@ -54,7 +53,6 @@ BOOKS: list[tuple[Iterable[Rule[Any]], str]] = [
     (SUSPICIONS, "a suspicion"),
     (replay.CHECKS, "refused"),
     (replay.SHORTFALLS, "a notice"),
-    (sign.RULES, "refused"),
 ]
 
 

@@ -17,7 +17,7 @@ from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.receipt import keys
 from tests.made import bundle
-from tests.receipt.signed import ALICE, BOB, pem, private_pem, public_pem
+from tests.receipt.attestations import ALICE, BOB, pem, private_pem, public_pem
 
 # RFC 8032, section 7.1: seed, public key, message, signature.
 VECTORS = [
@@ -63,14 +63,14 @@ OPENSSH = forms.PrivateFormat.OpenSSH
 
 @pytest.mark.parametrize(("seed", "public", "message", "signature"), VECTORS)
 def test_the_vectors_of_rfc_8032(seed: str, public: str, message: str, signature: str) -> None:
-    private = keys.load_private(private_pem(bytes.fromhex(seed)))
+    private = keys.load_private_key(private_pem(bytes.fromhex(seed)))
     assert private.public.pem == public_pem(bytes.fromhex(public))
     said = bytes.fromhex(message)
     assert private.sign(said).hex() == signature
-    loaded = keys.load_public(private.public.pem)
+    loaded = keys.load_public_key(private.public.pem)
     assert loaded.keyid == private.public.keyid
-    assert loaded.verifies(bytes.fromhex(signature), said)
-    assert not loaded.verifies(bytes.fromhex(signature), said + b"x")
+    assert loaded.verify(bytes.fromhex(signature), said)
+    assert not loaded.verify(bytes.fromhex(signature), said + b"x")
 
 
 def test_a_signature_has_one_form() -> None:
@@ -78,28 +78,28 @@ def test_a_signature_has_one_form() -> None:
     order = 2**252 + 27742317777372353535851937790883648493
     good = ALICE.sign(b"said")
     twin = good[:32] + (int.from_bytes(good[32:], "little") + order).to_bytes(32, "little")
-    assert ALICE.public.verifies(good, b"said")
+    assert ALICE.public.verify(good, b"said")
     for bad in (twin, good[:-1], good + b"\0", b"", bytes(64), b"\xff" * 64, bytes(3000)):
-        assert not ALICE.public.verifies(bad, b"said")
-    assert not BOB.public.verifies(good, b"said")
+        assert not ALICE.public.verify(bad, b"said")
+    assert not BOB.public.verify(good, b"said")
 
 
 def test_new_keys_differ_and_are_read_back() -> None:
-    made = [keys.generate() for _ in range(3)]
+    made = [keys.generate_key() for _ in range(3)]
     assert len({each.public.keyid for each in made}) == 3
     for each in made:
-        assert keys.load_private(each.pem(None)).public.keyid == each.public.keyid
+        assert keys.load_private_key(each.pem(None)).public.keyid == each.public.keyid
 
 
 def test_an_encrypted_key() -> None:
     sealed = ALICE.pem(b"secret")
     assert keys.is_encrypted(sealed)
     assert not keys.is_encrypted(ALICE.pem(None))
-    assert keys.load_private(sealed, b"secret").public.keyid == ALICE.public.keyid
-    assert keys.load_private(ALICE.pem(None), b"not needed").public.keyid == ALICE.public.keyid
+    assert keys.load_private_key(sealed, b"secret").public.keyid == ALICE.public.keyid
+    assert keys.load_private_key(ALICE.pem(None), b"not needed").public.keyid == ALICE.public.keyid
     for wrong in (None, b"", b"Secret"):
         with pytest.raises(UsageError, match="E_KEY_PASSPHRASE"):
-            keys.load_private(sealed, wrong)
+            keys.load_private_key(sealed, wrong)
 
 
 BAD = {
@@ -128,7 +128,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_key_of_ours(name: str) -> None:
-    for load in (keys.load_public, keys.load_private):
+    for load in (keys.load_public_key, keys.load_private_key):
         with pytest.raises(UsageError, match="E_BAD_KEY") as refused:
             load(BAD[name])
         assert refused.value.remedy
@@ -138,10 +138,10 @@ def test_what_is_no_key_of_ours(name: str) -> None:
 def test_a_private_key_is_not_taken_for_a_public_one_nor_shown() -> None:
     for given in (ALICE.pem(None), ALICE.pem(b"secret")):
         with pytest.raises(UsageError, match="It is a private key") as refused:
-            keys.load_public(given)
+            keys.load_public_key(given)
         assert given.splitlines()[1].decode() not in str(refused.value)
     with pytest.raises(UsageError, match="It is a public key"):
-        keys.load_private(ALICE.public.pem)
+        keys.load_private_key(ALICE.public.pem)
 
 
 @pytest.mark.parametrize("what", ["nothing", "link", "directory", "pipe", "large"])
@@ -157,16 +157,16 @@ def test_a_key_is_a_small_regular_file(tmp_path: Path, what: str) -> None:
     elif what == "large":
         path.write_bytes(ALICE.public.pem + bytes(keys.KEY_MAX_BYTES))
     with pytest.raises(UsageError, match="E_BAD_KEY"):
-        keys.read_pem(path)
+        keys.read_key_file(path)
 
 
 def test_a_key_is_loaded_once_and_a_changed_file_again(tmp_path: Path) -> None:
     path = tmp_path / "key.pub"
     path.write_bytes(ALICE.public.pem)
-    first = keys.load_public(keys.read_pem(path))
-    assert keys.load_public(keys.read_pem(path)) is first
+    first = keys.load_public_key(keys.read_key_file(path))
+    assert keys.load_public_key(keys.read_key_file(path)) is first
     path.write_bytes(BOB.public.pem)
-    assert keys.load_public(keys.read_pem(path)).keyid == BOB.public.keyid
+    assert keys.load_public_key(keys.read_key_file(path)).keyid == BOB.public.keyid
 
 
 def test_without_cryptography(tmp_path: Path) -> None:

@@ -26,10 +26,14 @@ from securesystemslib.signer import (  # type: ignore[attr-defined]
 )
 
 from pytest_flamegate.receipt import Grade, attestation, verify_receipt
-from pytest_flamegate.receipt.keys import PrivateKey, generate, load_private, load_public
-from pytest_flamegate.receipt.sign import sign
-from tests.receipt.forged_attestations import FILES
-from tests.receipt.signed import ALICE, BOB
+from pytest_flamegate.receipt.keys import (
+    PrivateKey,
+    generate_key,
+    load_private_key,
+    load_public_key,
+)
+from pytest_flamegate.receipt.sign import sign_files
+from tests.receipt.attestations import ALICE, BOB, FILES
 from tests.receipt.test_verify import NOW
 
 
@@ -38,12 +42,12 @@ def theirs(key: PrivateKey) -> SSlibKey:
 
 
 def test_they_verify_ours() -> None:
-    envelope = Envelope.from_dict(json.loads(sign(FILES, BOB, sign(FILES, ALICE))))
+    envelope = Envelope.from_dict(json.loads(sign_files(FILES, BOB, sign_files(FILES, ALICE))))
     for key in (ALICE, BOB):
         assert set(envelope.verify([theirs(key)], 1)) == {key.public.keyid}
     assert len(envelope.verify([theirs(ALICE), theirs(BOB)], 2)) == 2
     with pytest.raises(VerificationError):
-        envelope.verify([theirs(generate())], 1)
+        envelope.verify([theirs(generate_key())], 1)
     envelope.payload += b" "
     with pytest.raises(VerificationError):
         envelope.verify([theirs(ALICE)], 1)
@@ -56,7 +60,7 @@ def test_we_verify_theirs() -> None:
         envelope.sign(signer)
     data = json.dumps(envelope.to_dict()).encode()
     for signer in signers:
-        public = load_private(signer.private_bytes).public
+        public = load_private_key(signer.private_bytes).public
         assert public.keyid == signer.public_key.keyid
         answer = verify_receipt(
             FILES["receipt.json"],
@@ -74,34 +78,36 @@ def test_we_add_a_signature_to_theirs_and_they_to_ours() -> None:
     envelope = Envelope(attestation.encode_statement(FILES), attestation.PAYLOAD_TYPE, {})
     envelope.sign(signer)
     both = Envelope.from_dict(
-        json.loads(sign(FILES, ALICE, json.dumps(envelope.to_dict()).encode()))
+        json.loads(sign_files(FILES, ALICE, json.dumps(envelope.to_dict()).encode()))
     )
     assert len(both.verify([theirs(ALICE), signer.public_key], 2)) == 2
-    ours = Envelope.from_dict(json.loads(sign(FILES, ALICE)))
+    ours = Envelope.from_dict(json.loads(sign_files(FILES, ALICE)))
     ours.sign(signer)
-    read = attestation.read(json.dumps(ours.to_dict()).encode())
-    assert isinstance(read, attestation.Envelope)
+    read = attestation.read_envelope(json.dumps(ours.to_dict()).encode())
+
     assert [each.keyid for each in read.signatures] == [ALICE.public.keyid, signer.public_key.keyid]
 
 
 def test_they_sign_with_our_key_file_and_we_with_theirs(tmp_path: Path) -> None:
-    key = generate()
+    key = generate_key()
     (tmp_path / "ours").write_bytes(key.pem(None))
     signer = Signer.from_priv_key_uri(f"file2:{tmp_path / 'ours'}", theirs(key))
     assert bytes.fromhex(signer.sign(b"said").signature) == key.sign(b"said")
     made = CryptoSigner.generate_ed25519()
-    loaded = load_private(made.private_bytes)
+    loaded = load_private_key(made.private_bytes)
     assert bytes.fromhex(made.sign(b"said").signature) == loaded.sign(b"said")
 
 
 def test_both_encode_what_is_signed_alike() -> None:
     for payload_type, payload in (("", b""), ("\xe4\u20ac", b"\0 1"), ("a b", b"x" * 1000)):
-        assert Envelope(payload, payload_type, {}).pae() == attestation.pae(payload_type, payload)
+        assert Envelope(payload, payload_type, {}).pae() == attestation.encode_message(
+            payload_type, payload
+        )
 
 
 def test_a_key_has_the_same_name_there() -> None:
-    for key in (ALICE, BOB, generate()):
-        assert theirs(key).keyid == load_public(key.public.pem).keyid
+    for key in (ALICE, BOB, generate_key()):
+        assert theirs(key).keyid == load_public_key(key.public.pem).keyid
 
 
 def test_the_statement_is_one_for_in_toto() -> None:

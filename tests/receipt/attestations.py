@@ -1,0 +1,175 @@
+"""Keys from fixed seeds, signed files, and attestations that must be rejected."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pytest_flamegate.receipt import keys
+from pytest_flamegate.receipt.attestation import (
+    PAYLOAD_TYPE,
+    PREDICATE_TYPE,
+    Envelope,
+    Signature,
+    encode_envelope,
+    encode_message,
+    encode_statement,
+    read_envelope,
+)
+from pytest_flamegate.receipt.keys import PrivateKey
+from pytest_flamegate.receipt.sign import sign_files
+from tests.made import bundle
+
+_PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
+_SPKI = bytes.fromhex("302a300506032b6570032100")
+
+
+def pem(label: str, der: bytes) -> bytes:
+    text = base64.encodebytes(der).decode("ascii")
+    return f"-----BEGIN {label}-----\n{text}-----END {label}-----\n".encode("ascii")
+
+
+def private_pem(seed: bytes) -> bytes:
+    """The PEM file of the private key that is derived from 32 bytes."""
+    return pem("PRIVATE KEY", _PKCS8 + seed)
+
+
+def public_pem(raw: bytes) -> bytes:
+    """The PEM file of the public key that has these 32 bytes."""
+    return pem("PUBLIC KEY", _SPKI + raw)
+
+
+ALICE, BOB, CAROL = (keys.load_private_key(private_pem(bytes([n]) * 32)) for n in (1, 2, 3))
+FILES = bundle(timed=1, profiled=1, blocks=1, sequences=2).files
+OTHER = bundle(timed=1, profiled=1, blocks=1, sequences=2, seed=7).files
+SIGNED = sign_files(FILES, ALICE)
+STATEMENT = encode_statement(FILES)
+RECODED = json.dumps(json.loads(STATEMENT)).encode()
+"""The same statement with other spaces."""
+
+
+def envelope_of(payload: bytes, *signers: PrivateKey, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """An envelope in which ``signers`` (by default Alice) sign ``payload``."""
+    message = encode_message(payload_type, payload)
+    signatures = (Signature(each.public.keyid, each.sign(message)) for each in signers or (ALICE,))
+    return encode_envelope(Envelope(payload, payload_type, tuple(signatures)))
+
+
+def statement_document(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The statement about ``files`` as a document that can be changed."""
+    document: dict[str, Any] = json.loads(encode_statement(files))
+    return document
+
+
+def with_signatures(*signatures: Signature, **changes: Any) -> bytes:
+    """The envelope of ``SIGNED`` with other signatures and fields."""
+    return encode_envelope(replace(read_envelope(SIGNED), signatures=signatures, **changes))
+
+
+def _with_sig(sig: bytes) -> bytes:
+    return with_signatures(Signature(ALICE.public.keyid, sig))
+
+
+def _stating(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Alice signs a changed statement about these files."""
+    document = statement_document(FILES)
+    change(document)
+    return envelope_of(json.dumps(document).encode())
+
+
+def _field(name: str, value: object) -> bytes:
+    return _stating(lambda document: document.__setitem__(name, value))
+
+
+def _subject(index: int, **changes: object) -> bytes:
+    return _stating(lambda document: document["subject"][index].update(changes))
+
+
+def _predicate(change: Callable[[dict[str, Any]], object]) -> bytes:
+    return _stating(lambda document: change(document["predicate"]))
+
+
+_BY_ALICE = read_envelope(SIGNED).signatures
+_OTHER_DIGESTS = [each["digest"] for each in statement_document(OTHER)["subject"]]
+_DEEP: object = 1
+for _ in range(100):
+    _DEEP = [_DEEP]
+
+UNTRUSTED = {
+    "signed by Bob": sign_files(FILES, BOB),
+    "Bob's signature under Alice's keyid": _with_sig(
+        read_envelope(sign_files(FILES, BOB)).signatures[0].sig
+    ),
+    "zeros": _with_sig(bytes(64)),
+    "over the payload without its type": _with_sig(ALICE.sign(STATEMENT)),
+    "over the base64": _with_sig(
+        ALICE.sign(encode_message(PAYLOAD_TYPE, base64.b64encode(STATEMENT)))
+    ),
+    "over the payload with other spaces": _with_sig(
+        ALICE.sign(encode_message(PAYLOAD_TYPE, RECODED))
+    ),
+    "payload with other spaces": with_signatures(*_BY_ALICE, payload=RECODED),
+    "of another receipt": with_signatures(*read_envelope(sign_files(OTHER, ALICE)).signatures),
+}
+MALFORMED = {
+    "no envelope": b"{}",
+    "no signature": with_signatures(),
+    "10,000 signatures": with_signatures(*_BY_ALICE * 10_000),
+    "two payloads": SIGNED.replace(b'  "payloadType"', b'  "payload": "e30=",\n  "payloadType"'),
+    "two lists of signatures": SIGNED.rstrip()[:-1] + b', "signatures": [{"sig": ""}]}',
+    "two keyids": SIGNED.replace(b'"sig"', b'"keyid": "", "sig"'),
+    "another payload type": envelope_of(STATEMENT, payload_type="application/json"),
+    "payload type with a space": envelope_of(STATEMENT, payload_type=PAYLOAD_TYPE + " "),
+    "text": envelope_of(b"hello"),
+    "nothing": envelope_of(b""),
+    "a list": envelope_of(b"[]"),
+    "the evidence alone": envelope_of(FILES["evidence.json"]),
+    "two types": envelope_of(STATEMENT[:-1] + b',"_type":"https://in-toto.io/Statement/v1"}'),
+    "two predicates": envelope_of(STATEMENT[:-1] + b',"predicate":{}}'),
+    "deep": _field("predicate", _DEEP),
+    "no subjects": _field("subject", []),
+    "many subjects": _stating(
+        lambda document: document["subject"].extend(document["subject"] * 99)
+    ),
+    "a subject is text": _field("subject", ["x"]),
+    "a name is a number": _subject(0, name=1),
+    "no digest": _stating(lambda document: document["subject"][0].pop("digest")),
+    "a digest is a number": _subject(0, digest={"sha256": 1}),
+    "the predicate is null": _field("predicate", None),
+    "statement 0.1": _field("_type", "https://in-toto.io/Statement/v0.1"),
+    "another predicate type": _field("predicateType", "https://slsa.dev/provenance/v1"),
+    "a later predicate type": _field("predicateType", PREDICATE_TYPE + ".1"),
+}
+OTHER_SUBJECTS = {
+    "another receipt": _subject(0, digest=_OTHER_DIGESTS[0]),
+    "other evidence": _subject(1, digest=_OTHER_DIGESTS[1]),
+    "another profile": _subject(2, digest={"sha256": "0" * 64}),
+    "a digest in capitals": _subject(0, digest={"sha256": "A" * 64}),
+    "another algorithm": _subject(0, digest={"sha1": "0" * 40}),
+    "no receipt": _stating(lambda document: document["subject"].pop(0)),
+    "no evidence": _stating(lambda document: document["subject"].pop(1)),
+    "no profile": _stating(lambda document: document["subject"].pop(2)),
+    "an extra subject": _stating(
+        lambda d: d["subject"].append({**d["subject"][0], "name": "model.gguf"})
+    ),
+    "one subject twice": _stating(lambda d: d["subject"].append(d["subject"][0])),
+    "one subject twice, and different": _stating(
+        lambda d: d["subject"].append({"name": "receipt.json", "digest": {"sha256": "0"}})
+    ),
+    "another name": _subject(0, name="./receipt.json"),
+    "no name": _stating(lambda document: document["subject"][0].pop("name")),
+    "another predicate": _field("predicate", statement_document(OTHER)["predicate"]),
+    "no predicate": _stating(lambda document: document.pop("predicate")),
+    "one figure changed": _predicate(lambda evidence: evidence["metrics"][0].update(value=1e9)),
+    "true for 1": _predicate(lambda evidence: evidence["runs"][0].update(threads=True)),
+    "one field more": _predicate(lambda evidence: evidence.update(approved_by="the boss")),
+    "one run less": _predicate(lambda evidence: evidence["runs"].pop()),
+}
+FORGED = {
+    **{name: (data, "E_SIGNATURE_UNTRUSTED") for name, data in UNTRUSTED.items()},
+    **{name: (data, "E_SIGNATURE_ENVELOPE") for name, data in MALFORMED.items()},
+    **{name: (data, "E_SIGNATURE_SUBJECT") for name, data in OTHER_SUBJECTS.items()},
+}

@@ -1,0 +1,305 @@
+"""Signed receipts: who signed them, which signatures count, and how signatures are added."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.attestation import (
+    MAX_SIGNATURES,
+    SUBJECTS,
+    Signature,
+    encode_envelope,
+    encode_statement,
+    read_envelope,
+)
+from pytest_flamegate.receipt.sign import sign_files
+from pytest_flamegate.receipt.sources import ATTESTATION_NAME
+from tests.made import bundle
+from tests.receipt.attestations import (
+    ALICE,
+    BOB,
+    CAROL,
+    FILES,
+    FORGED,
+    OTHER,
+    RECODED,
+    SIGNED,
+    STATEMENT,
+    envelope_of,
+    statement_document,
+    with_signatures,
+)
+
+NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
+A, B, C = (each.public.pem for each in (ALICE, BOB, CAROL))
+
+
+def verify(
+    attestation: bytes | None, *trusted: bytes, files: dict[str, bytes] = FILES, **options: Any
+) -> Verification:
+    return verify_receipt(
+        files["receipt.json"],
+        evidence=files.get("evidence.json"),
+        profile_folded=files.get("profile.folded"),
+        attestation=attestation,
+        keys=trusted,
+        now=NOW,
+        **options,
+    )
+
+
+def codes(answer: Verification) -> list[str]:
+    return [refusal.code for refusal in answer.refusals]
+
+
+def test_a_signed_and_observed_receipt_is_attested() -> None:
+    answer = verify(SIGNED, A)
+    assert answer.ok
+    assert answer.grade is Grade.ATTESTED
+    assert answer.signed_by == ALICE.public.keyid
+    assert answer.warnings == ()
+    assert "who said it, not that it happened" in answer.ceiling
+    assert "--max-age" in answer.ceiling
+
+
+def test_a_signature_does_not_replace_a_replay() -> None:
+    answer = verify(SIGNED, A, require_grade=Grade.REPLAYED)
+    assert answer.grade is Grade.ATTESTED
+    assert codes(answer) == ["E_GRADE"]
+    assert "--replay" in answer.refusals[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("attestation", "trusted", "code"),
+    [
+        (None, A, "E_SIGNATURE_MISSING"),
+        (SIGNED, B, "E_SIGNATURE_UNTRUSTED"),
+        (SIGNED, b"no key", "E_BAD_KEY"),
+    ],
+)
+def test_a_missing_signature_is_no_dishonesty(
+    attestation: bytes | None, trusted: bytes, code: str
+) -> None:
+    answer = verify(attestation, trusted)
+    assert not answer.ok
+    assert code in codes(answer)
+    assert answer.honest
+    assert answer.grade is Grade.OBSERVED
+
+
+def test_files_of_one_directory(tmp_path: Path) -> None:
+    path = bundle().write(tmp_path)
+    (tmp_path / ATTESTATION_NAME).write_bytes(sign_files(bundle().files, ALICE))
+    (tmp_path / "alice.pub").write_bytes(A)
+    trusted = [tmp_path / "alice.pub"]
+    answer = verify_receipt(path, keys=trusted, now=NOW, require_grade=Grade.ATTESTED)
+    assert (answer.ok, answer.grade) == (True, Grade.ATTESTED)
+    elsewhere = tmp_path / "elsewhere.json"
+    (tmp_path / ATTESTATION_NAME).rename(elsewhere)
+    assert codes(verify_receipt(path, keys=trusted, now=NOW)) == ["E_SIGNATURE_MISSING"]
+    assert verify_receipt(path, attestation=elsewhere, keys=trusted, now=NOW).ok
+
+
+def test_one_trusted_key_and_one_signature_are_enough() -> None:
+    both = sign_files(FILES, BOB, SIGNED)
+    signers = [each.keyid for each in read_envelope(both).signatures]
+    assert signers == [ALICE.public.keyid, BOB.public.keyid]
+    for envelope, trusted in ((SIGNED, (B, A)), (both, (A,)), (both, (B,)), (both, (C, B))):
+        assert verify(envelope, *trusted).grade is Grade.ATTESTED
+    assert verify(both, B, A).signed_by == BOB.public.keyid
+    assert codes(verify(both, C)) == ["E_SIGNATURE_UNTRUSTED"]
+
+
+@pytest.mark.parametrize("keyid", ["", "nonsense", BOB.public.keyid, "x" * 5000, "\x1b[2J"])
+def test_the_keyid_in_an_envelope_is_only_a_hint(keyid: str) -> None:
+    hinted = with_signatures(Signature(keyid, read_envelope(SIGNED).signatures[0].sig))
+    assert verify(hinted, A).signed_by == ALICE.public.keyid
+    answer = verify(hinted, B)
+    assert codes(answer) == ["E_SIGNATURE_UNTRUSTED"]
+    assert answer.refusals[0].message.isprintable()
+
+
+def test_signatures_of_unknown_kinds_are_ignored() -> None:
+    strange = (Signature("ecdsa", b"0E\x02!" + bytes(67)), Signature("", b""))
+    mixed = with_signatures(*strange, *read_envelope(SIGNED).signatures)
+    assert verify(mixed, A).grade is Grade.ATTESTED
+
+
+def test_the_same_statement_may_be_written_with_other_bytes() -> None:
+    """Another tool may order, space and round its JSON as it likes."""
+    document = statement_document(FILES)
+    document["comment"] = "not known"
+    document["subject"].reverse()
+    document["subject"][0]["digest"]["sha512"] = "00"
+    payload = json.dumps(document, indent=1, sort_keys=True).replace(": 100.0", ": 100").encode()
+    assert payload != encode_statement(FILES)
+    answer = verify(envelope_of(payload), A)
+    assert answer.grade is Grade.ATTESTED, answer.refusals
+
+
+def test_a_receipt_without_evidence_may_be_signed_but_is_not_observed() -> None:
+    alone = {"receipt.json": FILES["receipt.json"]}
+    answer = verify(sign_files(alone, ALICE), A, files=alone)
+    assert answer.ok
+    assert answer.grade is Grade.CONSISTENT
+    assert answer.signed_by == ALICE.public.keyid
+    lower = verify(sign_files(alone, ALICE), A, files=alone, require_grade=Grade.ATTESTED)
+    assert codes(lower) == ["E_GRADE"]
+    assert "flamegate sign" in lower.refusals[0].remedy
+
+
+def test_a_maximum_age_applies_to_signed_receipts() -> None:
+    assert verify(SIGNED, A, max_age_s=7200.0).ok
+    old = verify(SIGNED, A, max_age_s=60.0)
+    assert not old.ok
+    assert old.grade is Grade.ATTESTED
+
+
+def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> None:
+    for envelope in (SIGNED, b"", b"\xff{", sign_files(OTHER, BOB)):
+        answer = verify(envelope)
+        assert answer.ok
+        assert answer.grade is Grade.OBSERVED
+        assert answer.signed_by is None
+        assert [notice.code for notice in answer.warnings] == ["W_SIGNATURE_UNCHECKED"]
+    path = bundle().write(tmp_path)
+    (tmp_path / ATTESTATION_NAME).symlink_to("nowhere")
+    assert [n.code for n in verify_receipt(path, now=NOW).warnings] == ["W_SIGNATURE_UNCHECKED"]
+    assert verify(None).warnings == ()
+
+
+def test_cryptography_is_imported_only_with_a_key(tmp_path: Path) -> None:
+    path = bundle().write(tmp_path)
+    (tmp_path / ATTESTATION_NAME).write_bytes(sign_files(bundle().files, ALICE))
+    program = (
+        "import sys; from pathlib import Path; from pytest_flamegate.receipt import verify_receipt;"
+        "from pytest_flamegate import cli; cli._parser();"
+        "keys = [sys.argv[2].encode()] if len(sys.argv) > 2 else [];"
+        "answer = verify_receipt(Path(sys.argv[1]), keys=keys);"
+        "print(answer.grade.name, 'cryptography' in sys.modules)"
+    )
+    for given, expected in (((), "OBSERVED False"), ((A.decode(),), "ATTESTED True")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(path), *given],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_attestation_is_rejected(name: str) -> None:
+    envelope, code = FORGED[name]
+    answer = verify(envelope, A)
+    assert set(codes(answer)) == {code}
+    assert answer.grade is Grade.OBSERVED
+    assert answer.signed_by is None
+    assert answer.honest is (code != "E_SIGNATURE_SUBJECT")
+    assert all(refusal.message and refusal.remedy for refusal in answer.refusals)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_each_byte_of_each_file_is_signed(name: str) -> None:
+    answer = verify(SIGNED, A, files={**FILES, name: FILES[name] + b"\n"})
+    assert "E_SIGNATURE_SUBJECT" in codes(answer)
+    assert not answer.honest
+    assert answer.grade < Grade.ATTESTED
+
+
+def test_files_may_neither_be_removed_nor_added_after_signing() -> None:
+    files = {name: data for name, data in FILES.items() if name != "profile.folded"}
+    answer = verify(SIGNED, A, files=files)
+    messages = [each.message for each in answer.refusals if each.code == "E_SIGNATURE_SUBJECT"]
+    assert "profile.folded" in messages[0]
+    assert "E_SIGNATURE_SUBJECT" in codes(verify(sign_files(files, ALICE), A))
+
+
+def test_a_signature_does_not_make_a_receipt_honest() -> None:
+    files = bundle().with_receipt(tokens_per_second=9000.0).files
+    answer = verify(sign_files(files, ALICE), A, files=files)
+    assert not answer.ok
+    assert answer.grade < Grade.OBSERVED
+    assert not any(code.startswith("E_SIGNATURE") for code in codes(answer))
+
+
+@pytest.mark.parametrize("bad", [b"", ALICE.pem(None), None, 7, Path("/nonexistent"), object()])
+def test_one_bad_key_is_an_error_even_next_to_a_good_one(bad: Any) -> None:
+    assert codes(verify(SIGNED, A, bad)) == ["E_BAD_KEY"]
+    for odd in (bad, [bad]):
+        answer = verify_receipt(FILES["receipt.json"], attestation=SIGNED, keys=odd, now=NOW)
+        assert not answer.ok or not odd
+
+
+def test_a_bad_key_and_a_missing_signature_are_both_reported() -> None:
+    assert codes(verify(None, b"no key")) == ["E_BAD_KEY", "E_SIGNATURE_MISSING"]
+
+
+@pytest.mark.parametrize("bad", [7, object(), Path("/nonexistent"), [], Path("/dev/zero")])
+def test_an_unreadable_attestation_is_an_error(bad: Any) -> None:
+    answer = verify(bad, A)
+    assert not answer.ok
+    assert "E_INTERNAL" not in codes(answer)
+
+
+def test_the_cost_of_wrong_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bytes] = []
+
+    def count(_: object, signature: bytes, message: bytes) -> bool:
+        tried.append(signature)
+        return False
+
+    monkeypatch.setattr("pytest_flamegate.receipt.keys.PublicKey.verify", count)
+    assert not verify(with_signatures(*[Signature("", bytes(64))] * MAX_SIGNATURES), A, B).ok
+    assert len(tried) == 2 * MAX_SIGNATURES
+
+
+def test_equal_files_give_equal_bytes() -> None:
+    assert sign_files(FILES, ALICE) == SIGNED == sign_files(FILES, ALICE, SIGNED)
+    assert read_envelope(sign_files(FILES, BOB)).payload == read_envelope(SIGNED).payload
+
+
+def test_the_statement_contains_the_evidence_word_for_word() -> None:
+    payload = read_envelope(SIGNED).payload
+    assert FILES["evidence.json"].strip() in payload
+    assert json.loads(payload)["predicate"] == json.loads(FILES["evidence.json"])
+
+
+def test_a_wrong_signature_under_the_own_keyid_is_replaced() -> None:
+    wrong = with_signatures(Signature(ALICE.public.keyid, bytes(64)))
+    assert sign_files(FILES, ALICE, wrong) == SIGNED
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        b"",
+        b"{}",
+        sign_files(OTHER, BOB),
+        envelope_of(STATEMENT, payload_type="text/plain"),
+        envelope_of(RECODED),
+    ],
+)
+def test_another_attestation_is_never_overwritten(present: bytes) -> None:
+    with pytest.raises(ReceiptError, match="E_OTHER_ATTESTATION"):
+        sign_files(FILES, ALICE, present)
+
+
+def test_no_signature_is_added_that_would_not_be_read() -> None:
+    def strangers(count: int) -> bytes:
+        return with_signatures(*(Signature(f"{number}", bytes(64)) for number in range(count)))
+
+    full = sign_files(FILES, ALICE, strangers(MAX_SIGNATURES - 1))
+    assert verify(full, A).grade is Grade.ATTESTED
+    with pytest.raises(ReceiptError, match="E_OTHER_ATTESTATION"):
+        sign_files(FILES, ALICE, strangers(MAX_SIGNATURES))
+    assert encode_envelope(read_envelope(full)) == full
