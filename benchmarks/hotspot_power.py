@@ -19,22 +19,21 @@ from typing import TYPE_CHECKING
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.progress import NoProgress
-from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import ErrorRates, read_measurement
 from pytest_flamegate.gate.hotspots import judge_shares
 from pytest_flamegate.gate.judge import SHARE_LOOKS, last_analysis
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.observe.pairs import PairObserver
-from pytest_flamegate.run.compare import PROFILED_S, measured
 from pytest_flamegate.run.instruments import Instruments
-from pytest_flamegate.run.seal import seal
-from pytest_flamegate.run.sides import Prepared
+from pytest_flamegate.run.measure import PAIRS_PROFILED_S, Measured
+from pytest_flamegate.run.prepare import Prepared, prepare_side
+from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.seal import compose
 
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.compare import Measured
+    from pytest_flamegate.run.prepare import Role
 
 
 SLOWED = 0.10
@@ -62,9 +61,9 @@ def generate(prompt, max_tokens):
 """
 
 
-def side(directory: Path, name: str, share: float, slowed: float) -> Measured:
+def side(directory: Path, role: Role, share: float, slowed: float) -> SideProcesses:
     """Return one side; ``share`` is the part of the base's time that ``hot`` takes."""
-    place = directory / name
+    place = directory / role
     place.mkdir()
     rounds = {"hot": round(ROUNDS * share * (1 + slowed)), "rest": round(ROUNDS * (1 - share))}
     (place / "two.py").write_text(ENGINE.format(**rounds))
@@ -77,36 +76,24 @@ def side(directory: Path, name: str, share: float, slowed: float) -> Measured:
         directory=place,
         target="two:generate",
     )
-    prepared = Prepared(
-        side="base" if name == "base" else "head",
-        told=workload,
-        workload=workload,
-        plan=engine("python").plan(workload, None),
-        model={"path": "two"},
-        commit=None,
-    )
-    return measured(
-        prepared,
-        machine=identity(),
-        profiler=Instruments("auto", place).profiler(workload, place, comparing=True),
-        budget_s=60.0,
-        progress=NoProgress(),
-    )
+    profiler = Instruments("auto", place).profiler(workload, place, comparing=True)
+    return SideProcesses(prepare_side(workload, identity(), profiler, role=role), Budget(60.0))
 
 
 def measure(share: float, processes: int) -> tuple[Evidence, Evidence]:
     """Measure both sides: pairs for the time, profiled processes for the shares."""
     with tempfile.TemporaryDirectory() as name:
-        sides = [side(Path(name), each, share, by) for each, by in (("base", 0), ("head", SLOWED))]
-        observers = PairObserver(sides[0].measuring.observer, sides[1].measuring.observer)
+        sides = side(Path(name), "base", share, 0.0), side(Path(name), "head", share, SLOWED)
+        observers = PairObserver(sides[0].observer, sides[1].observer)
         for _ in range(PAIRS):
             observers.pair()
         for _ in range(processes):
             for each in sides:
-                assert each.measuring.profiler is not None
-                each.measuring.profile_once(each.measuring.profiler, PROFILED_S)
-        base, head = (seal(each.subject, each.measuring).evidence for each in sides)
-        return base, head
+                each.profile_once(PAIRS_PROFILED_S)
+        prepared = Prepared(tuple(each.side for each in sides), 60.0)
+        run = compose(Measured(prepared, tuple(each.measured() for each in sides)))
+        assert run.base is not None
+        return run.base.evidence, run.head.evidence
 
 
 def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) -> bool:
@@ -144,7 +131,7 @@ def main() -> None:
         assert base.profile is not None
         rate = f"{base.profile.profiler} {base.profile.rate_hz} Hz"
         rows.append([f"{100 * share:g} %", rate, *(f"{100 * each:.0f}" for each in found)])
-    head_row = ["share", "profiler", *(f"{count * PROFILED_S:g} s" for count in counts)]
+    head_row = ["share", "profiler", *(f"{count * PAIRS_PROFILED_S:g} s" for count in counts)]
     title = f"Named for certain, in % of {DRAWS} draws, by seconds of sampling a side"
     print(as_text(Table(title, tuple(head_row), tuple(map(tuple, rows)))))
 

@@ -260,7 +260,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "cli.py": "opens /dev/null for a stream that nobody reads",
         "commands/common.py": "points standard output at /dev/null where nobody reads it",
         "child/embedded/__main__.py": "points standard output at /dev/null where nobody reads it",
-        "run/measure.py": _TEMPORARY,
+        "run/processes.py": _TEMPORARY,
         "run/instruments.py": _TEMPORARY,
         "profile/profilers/callgrind.py": _TEMPORARY,
         "profile/profilers/instructions.py": _TEMPORARY,

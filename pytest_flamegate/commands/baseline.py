@@ -75,7 +75,7 @@ def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     from pytest_flamegate.gate import machine_id
     from pytest_flamegate.receipt.artifacts import RECEIPT
-    from pytest_flamegate.run.publish import Keeper
+    from pytest_flamegate.run.publish import RunStore
 
     parsed.update = True  # what it is, and so refused under CI
     artifacts = _artifacts(parsed)
@@ -93,7 +93,7 @@ def accept(parsed: argparse.Namespace) -> int:
         )
     for name in wanted:
         files, evidence = _honest(name, artifacts.latest_directory(name))
-        placed = Keeper(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
+        placed = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
         common.print_text("\n".join((f"accepted {name}: {placed.path}", *placed.warnings)))
     return 0
 

@@ -44,7 +44,7 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Show the graph."""
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.run.open_bricks import open_graph
+    from pytest_flamegate.run.open import open_graph
 
     if parsed.shape == "view":
         return _view(parsed)
@@ -78,7 +78,7 @@ def _text(graph: ExecutionGraph, shape: str | None) -> str:
 
 def _sums(path: Path) -> str:
     from pytest_flamegate.report.bricks import sums_text
-    from pytest_flamegate.run.open_bricks import open_sums
+    from pytest_flamegate.run.open import open_sums
 
     found = open_sums(path)
     return sums_text(
@@ -94,7 +94,7 @@ def _sums(path: Path) -> str:
 def _view(parsed: argparse.Namespace) -> int:
     """Browse the tree, until whoever looks at it has seen enough."""
     from pytest_flamegate.graph.critical_path import find_critical_path
-    from pytest_flamegate.run.open_bricks import open_graph
+    from pytest_flamegate.run.open import open_graph
 
     if parsed.output is not None:
         raise UsageError("E_VIEW_OUTPUT", "--view writes nothing.", "Leave out -o, or say --tree.")

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.progress import StreamProgress
     from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.gate.statistics import Count
     from pytest_flamegate.profile.profilers.base import Profiler
@@ -49,8 +48,8 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Calibrate the workloads; the refusal of every threshold that is too small ends it."""
-    from pytest_flamegate.commands.run import choose_workloads as chosen
-    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.commands.run import choose_workloads
+    from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.gate.calibration import MIN_POOL
     from pytest_flamegate.run.calibrate import BUDGET_S, PAIRS
     from pytest_flamegate.run.session import Session
@@ -58,14 +57,13 @@ def run(parsed: argparse.Namespace) -> int:
     pairs = round(_number("--pairs", parsed.pairs, PAIRS, MIN_POOL, 10_000, whole=True))
     budget_s = _number("--budget", parsed.seconds, BUDGET_S, *_BUDGET_S)
     settings = common.read_settings(parsed)
-    workloads = chosen(common.read_workloads(settings), parsed.workloads)
-    line = StreamProgress(sys.stderr)
-    session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
-    session.artifacts.require_writable()
+    workloads = choose_workloads(common.read_workloads(settings), parsed.workloads)
+    session = Session(settings, stream_progress(sys.stderr))
+    session.bench.store.artifacts.require_writable()
     try:
-        refusals = [_one(session, workload, pairs, budget_s, line) for workload in workloads]
+        refusals = [_one(session, workload, pairs, budget_s) for workload in workloads]
     finally:
-        line.end()
+        session.progress.stop()
         session.close()
     refused = [each for each in refusals if each is not None]
     if refused:
@@ -78,7 +76,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _one(
-    session: Session, workload: Workload, pairs: int, budget_s: float, line: StreamProgress
+    session: Session, workload: Workload, pairs: int, budget_s: float
 ) -> UndecidedError | None:
     """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
     from pytest_flamegate.gate.calibration import count_alarms as ledger_bound
@@ -87,18 +85,22 @@ def _one(
     from pytest_flamegate.run import calibration as ledger
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import keep, load_ledger
-    from pytest_flamegate.run.compare import PAIRS_SHARE
-    from pytest_flamegate.run.hint import relative
     from pytest_flamegate.run.lock import machine_lock
+    from pytest_flamegate.run.measure import PAIRS_SHARE
+    from pytest_flamegate.run.present import relative
 
-    profiler = _profiler(session, workload, line)
-    with machine_lock(line.tell):
+    profiler = _profiler(session, workload)
+    with machine_lock(session.progress.announce):
         calibration, notes = calibrate(
-            workload, profiler, session.machine, session.progress, pairs=pairs, budget_s=budget_s
+            workload,
+            profiler,
+            session.bench.machine,
+            session.progress,
+            pairs=pairs,
+            budget_s=budget_s,
         )
-    line.end()
     for note in notes:
-        line.tell(note)
+        session.progress.announce(note)
     drop_pct = workload.thresholds.tokens_per_second_pct
     found = supported(
         calibration,
@@ -106,13 +108,13 @@ def _one(
         session.settings.compare_budget_s,
         PAIRS_SHARE if profiler is not None else 1.0,
     )
-    artifacts = session.artifacts
-    placed = keep(artifacts, calibration, **document(found))
+    shelves = session.bench.store.artifacts
+    placed = keep(shelves, calibration, **document(found))
     for warning in placed.warnings:
-        line.tell(warning)
+        session.progress.announce(warning)
     gates = aa_gates(calibration.differences, drop_pct, found.plan)
-    ledger.enter(artifacts, calibration, drop_pct, gates)
-    known = load_ledger(artifacts, line.tell)
+    ledger.enter(shelves, calibration, drop_pct, gates)
+    known = load_ledger(shelves, session.progress.announce)
     bound = ledger_bound(known, calibration.machine_id, workload.name, drop_pct)
     told = [
         f"{workload.node_name} on {calibration.machine_id}",
@@ -127,16 +129,16 @@ def _one(
     return refusal(workload.name, found)
 
 
-def _profiler(session: Session, workload: Workload, line: StreamProgress) -> Profiler | None:
+def _profiler(session: Session, workload: Workload) -> Profiler | None:
     """Return the profiler, None where none works here and none was asked for."""
     from pytest_flamegate.run.instruments import COUNTER
 
     try:
-        return session.instruments.profiler(workload)
+        return session.bench.instruments.profiler(workload)
     except ToolError as error:
         if session.settings.profiler not in ("auto", COUNTER):
             raise
-        line.tell(f"hotspots are not calibrated: {error.code}: {error.problem}")
+        session.progress.announce(f"hotspots are not calibrated: {error.code}: {error.problem}")
         return None
 
 

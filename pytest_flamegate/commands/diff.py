@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.receipt.imports import ImportedMetric
-    from pytest_flamegate.run.difference import Seen
+    from pytest_flamegate.run.open import OpenedProfile
 
 
 _EVIDENCE = "evidence.json"
@@ -156,12 +156,12 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
     from pytest_flamegate.report.difference import difference_document, difference_text
-    from pytest_flamegate.run.difference import compared, other_work
+    from pytest_flamegate.run.difference import compare_opened, other_work
 
     if wanted(parsed.before, parsed.after):
         return run_diff_figures(parsed)
-    base, head = _seen(parsed.before), _seen(parsed.after)
-    found, note = compared(base, head), other_work(base, head)
+    base, head = _open(parsed.before), _open(parsed.after)
+    found, note = compare_opened(base, head), other_work(base, head)
     if found.mismatches and not parsed.anyway:
         raise UndecidedError(
             "E_PROFILES_DIFFER",
@@ -186,15 +186,12 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _seen(path: Path) -> Seen:
+def _open(path: Path) -> OpenedProfile:
     from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.run.difference import Seen
+    from pytest_flamegate.run.difference import named
     from pytest_flamegate.run.open import open_profile
 
-    opened = open_profile(path, path_prefixes(Path.cwd()))
-    if opened.evidence is None:
-        return Seen(str(path), opened.profile)
-    return Seen.of(str(path), opened.profile, opened.evidence)
+    return named(open_profile(path, path_prefixes(Path.cwd())), str(path))
 
 
 def _write(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:

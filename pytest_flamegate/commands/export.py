@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
             "Say -o FILE.",
         )
     opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
-    data = export_profile(opened.profile, parsed.format, opened.name)
+    data = export_profile(opened.profile, parsed.format, opened.title)
     if parsed.output is None:
         common.print_bytes(data)
     else:

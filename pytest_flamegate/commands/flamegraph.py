@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.report.markdown import GuideEntry
-    from pytest_flamegate.run.outcome import Outcome
+    from pytest_flamegate.run.publish import Outcome
 
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")

@@ -31,10 +31,10 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Write the page; 0 whatever the verdicts on it are."""
-    from pytest_flamegate.run.report import of_directory, require_writable, write_report
+    from pytest_flamegate.run.present import report_directory, require_writable, write_report
 
     settings = common.read_settings(parsed)
     require_writable(parsed.output)
-    write_report(parsed.output, of_directory(settings), settings)
+    write_report(parsed.output, report_directory(settings), settings)
     common.print_text(str(parsed.output))
     return 0

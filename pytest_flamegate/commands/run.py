@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.outcome import Outcome
+    from pytest_flamegate.run.publish import Outcome
 
 
 _SEVERITY = (1, 3, 2, 5, 4, 0)
@@ -48,9 +48,18 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     from pytest_flamegate.report.terminal import summary
-    from pytest_flamegate.run.hint import relative, run_command
-    from pytest_flamegate.run.present import brick_lines, show
-    from pytest_flamegate.run.report import of_results, require_writable, write_report
+    from pytest_flamegate.run.present import (
+        DrawnRuns,
+        Hints,
+        accepted_lines,
+        brick_lines,
+        relative,
+        report_results,
+        require_writable,
+        rows,
+        view_of,
+        write_report,
+    )
 
     settings = common.read_settings(parsed)
     if settings.report is not None:
@@ -59,38 +68,40 @@ def run(parsed: argparse.Namespace) -> int:
     outcomes = gate_all(
         settings, choose_workloads(common.read_workloads(settings), parsed.workloads)
     )
-    shown = [show(outcome, outcome.workload.node_name, settings) for outcome in outcomes]
+    hints, drawn = Hints(settings, as_command=True), DrawnRuns()
+    for outcome in outcomes:
+        drawn.add(outcome)
+    shown = [view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
             common.print_text(one.section + "\n")
     table = summary(
-        [one.row for one in shown],
+        rows(shown),
         directory=relative(settings.directory / "latest", settings.root),
-        accept=f"{run_command(settings)} --update" if any(map(_waits, outcomes)) else None,
+        accept=hints.accept() if any(map(_waits, outcomes)) else None,
         width=common.terminal_width(),
         colour=sys.stdout.isatty(),
     )
     if settings.bricks is not None:
         table += brick_lines(shown, width=common.terminal_width(), colour=sys.stdout.isatty())
+    table += accepted_lines(shown)
     common.print_text("\n".join(table))
     if settings.report is not None:
-        write_report(settings.report, of_results(shown, settings), settings)
+        write_report(settings.report, report_results(shown, drawn, hints), settings)
         common.print_text(f"report: {relative(settings.report, settings.root)}")
     return worst_exit_code(outcomes)
 
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
     """Gate one workload after another, showing progress where somebody looks."""
-    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.session import Session
 
-    line = StreamProgress(sys.stderr)
-    session = Session(settings, line if sys.stderr.isatty() else NoProgress(), line.tell)
+    session = Session(settings, stream_progress(sys.stderr), as_command=True)
     common.print_text(session.preamble(workloads))
     try:
         return [session.gate(workload) for workload in workloads]
     finally:
-        line.end()
         session.close()
 
 

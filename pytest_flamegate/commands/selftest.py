@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.selftest import Asked, Bench, Row
+    from pytest_flamegate.run.selftest import Asked, Bench
+    from pytest_flamegate.run.selftest_cases import Row
 
 
 _DEFAULT = "passage"
@@ -55,23 +56,23 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Try every case; return how it went as an exit code."""
-    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.instruments import Instruments
-    from pytest_flamegate.run.selftest import BUDGET_S, ask, exit_code_of, open_bench, try_all
+    from pytest_flamegate.run.selftest import BUDGET_S, ask, open_bench
+    from pytest_flamegate.run.selftest_cases import exit_code_of, try_all
 
     settings = common.read_settings(parsed)
     if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
         settings = replace(settings, compare_budget_s=BUDGET_S)
     asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
-    line = StreamProgress(sys.stderr)
-    progress = line if sys.stderr.isatty() else NoProgress()
+    progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
     try:
-        with open_bench(asked, settings, progress, line.tell, profiler) as bench:
+        with open_bench(asked, settings, progress, profiler) as bench:
             rows = tuple(try_all(bench))
     finally:
-        line.end()
+        progress.stop()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
         told = _document(bench, rows, seconds, status)

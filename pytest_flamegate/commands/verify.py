@@ -91,17 +91,16 @@ def answers(
     which is among the parts.
     """
     from pytest_flamegate.child.embedded.workloads import embedded_workloads
-    from pytest_flamegate.core.progress import NoProgress, StreamProgress
+    from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.replay import Replaying
 
     settings = common.read_settings(parsed)
-    line = StreamProgress(sys.stderr)
+    progress = stream_progress(sys.stderr)
     replaying = Replaying(
         root=settings.root,
         declared=(*common.read_workloads(settings), *embedded_workloads(settings.root)),
         budget_s=settings.budget_s,
-        progress=line if sys.stderr.isatty() else NoProgress(),
-        tell=line.tell,
+        progress=progress,
         model=parsed.model,
         untrusted=parsed.replay_untrusted,
     )
@@ -109,7 +108,7 @@ def answers(
         for path in parsed.paths:
             yield path, _answer(path, verify, replaying)
     finally:
-        line.end()
+        progress.stop()
 
 
 def worst(answers: Sequence[Answer], *, replay: bool) -> int:

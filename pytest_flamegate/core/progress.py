@@ -1,106 +1,183 @@
-"""One line that says how far a measurement is, where somebody is looking."""
+"""How far the measurement of one workload is: a moving line, or plain lines in a log."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
-
-_WIDTH = 14
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
 
 
-class NoProgress:
-    """Logs are read afterwards: nothing moves in them."""
-
-    def step(self, workload: str, told: str, spent: float) -> None:
-        """Say nothing."""
+LOG_EVERY_S = 10.0
+_BAR_WIDTH = 14
 
 
-class LineProgress:
-    """Rewrites one line of pytest's terminal, past its capturing of output.
+class Progress:
+    """Reports nothing. Subclasses show what they are told.
 
-    ``reporter`` is pytest's terminal reporter. The last state of the line stays.
+    One workload at a time: ``begin``, any number of ``update``, ``end``. ``announce`` may be
+    called at any time.
     """
 
-    def __init__(self, config: pytest.Config, reporter: Any) -> None:
-        self._config = config
-        self._reporter = reporter
-        self._told: set[str] = set()
+    def begin(self, workload: str) -> None:
+        """Start the clock of one workload."""
 
-    def step(self, workload: str, told: str, spent: float) -> None:
-        """Show the line, on a line of its own."""
-        self._write(f"\r\x1b[K{progress_line(workload, told, spent)} ")
+    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
+        """Show the phase, for example ``timing``, and ``detail``: ``5 processes``.
 
-    def tell(self, text: str) -> None:
-        """Say ``text`` on a line of its own, once."""
-        if text not in self._told:
-            self._told.add(text)
-            self._write(f"flamegate: {text}\n")
-
-    def _write(self, text: str) -> None:
-        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
-        with capture.global_and_fixture_disabled() if capture else nullcontext():
-            # Does something only where pytest has begun a line, and so once a workload.
-            self._reporter.ensure_newline()
-            self._reporter.write(text)
-            self._reporter.flush()
-
-
-class StreamProgress:
-    """Rewrites one line of a terminal for each workload."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._workload = ""
-        self._told: set[str] = set()
-
-    def step(self, workload: str, told: str, spent: float) -> None:
-        """Show the line; that of an earlier workload stays above it."""
-        if self._workload not in ("", workload):
-            self.end()
-        self._workload = workload
-        self._stream.write(f"\r\x1b[K{progress_line(workload, told, spent)}")
-        self._stream.flush()
-
-    def tell(self, text: str) -> None:
-        """Say ``text`` on a line of its own, once."""
-        if text not in self._told:
-            self._told.add(text)
-            self.end()
-            self._stream.write(f"flamegate: {text}\n")
-            self._stream.flush()
+        ``remaining_s`` is None if nothing is known about how long the phase will take.
+        """
 
     def end(self) -> None:
-        """Leave the line as it is and go to the next one."""
-        if self._workload:
-            self._stream.write("\n")
-            self._stream.flush()
+        """Stop the clock; the bar is full."""
+
+    def stop(self) -> None:
+        """Leave the bar as it is: the measurement failed. Does nothing after ``end``."""
+
+    def announce(self, text: str) -> None:
+        """Show ``text`` on a line of its own. The same text is shown once."""
+
+
+class WrittenProgress(Progress):
+    """Base of the two that write: keeps the clock, and writes each announcement once."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._announced: set[str] = set()
         self._workload = ""
+        self._began_s = time.monotonic()
+
+    def begin(self, workload: str) -> None:
+        """Start the clock of one workload."""
+        self._workload = workload
+        self._began_s = time.monotonic()
+
+    def announce(self, text: str) -> None:
+        """Write ``flamegate: TEXT`` once."""
+        if text not in self._announced:
+            self._announced.add(text)
+            self._write(f"flamegate: {text}\n")
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
 
 
-def progress_line(workload: str, told: str, spent: float) -> str:
-    """Return the line: name, a bar for the part ``spent`` (0 to 1), and what is ``told``."""
-    full = round(_WIDTH * spent)
-    bar = "━" * full + "╌" * (_WIDTH - full)
-    return f"{workload:<18} {bar} {told}"
+class TerminalProgress(WrittenProgress):
+    """Rewrites one line for each workload; its last state stays.
+
+    Example: ``decode  ━━━━━━╌╌╌╌╌╌╌╌ timing  5 processes  0:07 of about 0:12``
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__(write)
+        self._part = 0.0
+        self._shown = ""
+
+    def begin(self, workload: str) -> None:
+        """Start the clock and an empty bar."""
+        super().begin(workload)
+        self._part = 0.0
+        self._shown = ""
+
+    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
+        """Rewrite the line."""
+        elapsed_s = self._elapsed_s
+        told = clock_time(elapsed_s)
+        if remaining_s is not None:
+            whole_s = elapsed_s + max(remaining_s, 0.0)
+            # An estimate that grows must not move the bar backwards.
+            self._part = max(self._part, elapsed_s / whole_s if whole_s else 0.0)
+            told += f" of about {clock_time(whole_s)}"
+        self._shown = detail or phase
+        self._rewrite(self._part, "  ".join(filter(None, [phase, detail, told])))
+
+    def end(self) -> None:
+        """Fill the bar and go to the next line."""
+        if self._shown:
+            self._rewrite(1.0, f"{self._shown}  {clock_time(self._elapsed_s)}")
+        self.stop()
+
+    def stop(self) -> None:
+        """Go to the next line."""
+        if self._shown:
+            self._write("\n")
+        self._shown = ""
+
+    def announce(self, text: str) -> None:
+        """Write the text on a line of its own, below the bar if one is shown."""
+        if self._shown and text not in self._announced:
+            self._write("\n")
+        super().announce(text)
+
+    def _rewrite(self, part: float, told: str) -> None:
+        full = int(_BAR_WIDTH * part)
+        bar = "━" * full + "╌" * (_BAR_WIDTH - full)
+        self._write(f"\r\x1b[K{self._workload:<18} {bar} {told} ")
+
+
+class LogProgress(WrittenProgress):
+    """Writes a plain line every 10 s: for logs, and for workers of pytest-xdist.
+
+    Example: ``flamegate: decode: timing, 5 processes, 0:10 elapsed, about 0:05 left``
+    """
+
+    def __init__(self, write: Callable[[str], None], every_s: float = LOG_EVERY_S) -> None:
+        super().__init__(write)
+        self._every_s = every_s
+        self._wrote_s = self._began_s
+
+    def begin(self, workload: str) -> None:
+        """Start the clock; the first line is due after 10 s."""
+        super().begin(workload)
+        self._wrote_s = self._began_s
+
+    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
+        """Write a line if one is due, or if a phase begins that may take any time."""
+        if remaining_s is not None and time.monotonic() - self._wrote_s < self._every_s:
+            return
+        self._wrote_s = time.monotonic()
+        parts = [phase, detail]
+        if self._elapsed_s >= 1.0:
+            parts.append(f"{clock_time(self._elapsed_s)} elapsed")
+        if remaining_s is not None:
+            parts.append(f"about {clock_time(remaining_s)} left")
+        self._write(f"flamegate: {self._workload}: {', '.join(filter(None, parts))}\n")
+
+
+def stream_progress(stream: TextIO) -> WrittenProgress:
+    """Return the progress of a command that writes to ``stream``, a terminal or a log."""
+
+    def write(text: str) -> None:
+        stream.write(text)
+        stream.flush()
+
+    return TerminalProgress(write) if stream.isatty() else LogProgress(write)
+
+
+def clock_time(seconds: float) -> str:
+    """Return ``0:07``, ``12:30`` or ``1:02:03``."""
+    minutes, seconds_left = divmod(round(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds_left:02}"
+    return f"{minutes}:{seconds_left:02}"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came. Whoever cleans up on Ctrl-C cleans up."""
+    """SIGTERM came: what cleans up after Ctrl-C cleans up after it too."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise ``Terminated`` where SIGTERM comes inside, unless somebody else handles it.
+    """Raise ``Terminated`` on SIGTERM within the block, unless it is handled already.
 
-    Only the main thread can ask for signals; elsewhere nothing changes.
+    Only the main thread can handle signals; in another thread nothing changes.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -114,6 +191,6 @@ def terminable() -> Iterator[None]:
 
 
 def _terminated(*_: object) -> NoReturn:
-    # Once: a second one, sent in impatience, ends this process at once.
+    # Once: a second SIGTERM ends the process at once.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise Terminated

@@ -85,14 +85,39 @@ class LastingProcess(Protocol):
         """End it and all it started; it has ``leave_s`` to leave by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """How long a fresh process takes: ``start_s`` until it is ready, ``sequence_s`` a sequence.
+
+    ``repeats`` is False for a program, which ends after one sequence; its start is part of it.
+    """
+
+    start_s: float
+    sequence_s: float
+    repeats: bool
+
+    def process_s(self, seconds: float) -> float:
+        """Return how long a process takes that is to generate for ``seconds``.
+
+        At least one whole sequence is generated, after two of at most 32 tokens to warm up.
+        """
+        if not self.repeats:
+            return self.sequence_s
+        return self.start_s + max(seconds, self.sequence_s)
+
+
 def warm(process: LastingProcess, workload: Workload, block_s: float) -> int:
     """Warm the process up; return how many sequences fill about ``block_s``."""
+    return max(1, math.floor(block_s / warm_sequence_s(process, workload)))
+
+
+def warm_sequence_s(process: LastingProcess, workload: Workload) -> float:
+    """Warm the process up; return how long a whole sequence takes, by one of 32 tokens."""
     process.warm_up(WARM_TOKENS)
     began = time.monotonic()
     process.warm_up(WARM_TOKENS)
     took_s = max(time.monotonic() - began, 1e-6)
-    part = max(1.0, workload.max_tokens / WARM_TOKENS)
-    return max(1, math.floor(block_s / (took_s * part)))
+    return took_s * max(1.0, workload.max_tokens / WARM_TOKENS)
 
 
 def check_count(workload: Workload, count: int) -> None:

@@ -17,7 +17,14 @@ from pytest_flamegate.engines.base import Endpoint, Lasting
 from pytest_flamegate.engines.tokens import Sameness, token_digest
 from pytest_flamegate.observe import environment, streamed
 from pytest_flamegate.observe.gpu_watch import Watch
-from pytest_flamegate.observe.lasting import ALONE, WARM_TOKENS, Place, changed, warm
+from pytest_flamegate.observe.lasting import (
+    ALONE,
+    Place,
+    ProcessTime,
+    changed,
+    warm,
+    warm_sequence_s,
+)
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.observe.served import ServedProcess
 
@@ -336,18 +343,23 @@ class Observer:
         self._runs.append(run)
         return answer
 
-    def warm_up(self, *, reference: bool = True) -> None:
+    def warm_up(self, *, reference: bool = True) -> ProcessTime:
         """Run once, unrecorded: the first process finds cold caches and a slow clock.
 
-        ``reference`` warms the reference kernel up too; pairs do without one.
+        ``reference`` warms the reference kernel up too; pairs do without one. Returns how long
+        such a process takes.
         """
-        if isinstance(self.plan, Lasting):
-            with self.serve() as served:
-                served.warm_up(WARM_TOKENS)
-                if reference and isinstance(served, ServedProcess):
-                    served.reference(1)
-        else:
+        began_s = time.monotonic()
+        if not isinstance(self.plan, Lasting):
             self._answer("timed", self.plan)
+            return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
+        with self.serve() as served:
+            sequence_s = warm_sequence_s(served, self.workload)
+            # Every process starts, loads and warms up like this one.
+            start_s = time.monotonic() - began_s
+            if reference and isinstance(served, ServedProcess):
+                served.reference(1)
+        return ProcessTime(start_s, sequence_s, repeats=True)
 
     def observation(self) -> Observation:
         """Return all that was seen so far."""

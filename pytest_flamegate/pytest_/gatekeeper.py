@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,30 +23,35 @@ from pytest_flamegate.config.marker_options import check_marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.paths import is_file, real_path
-from pytest_flamegate.core.progress import LineProgress, NoProgress
+from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
 from pytest_flamegate.engines.declare import FILE_NAME, find_file, read_file
 from pytest_flamegate.pytest_.fixture import Gate
 from pytest_flamegate.pytest_.items import EmbeddedWorkloads, WorkloadFile
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
-from pytest_flamegate.run.hint import pytest_command, relative
 from pytest_flamegate.run.present import (
-    Shown,
+    DrawnRuns,
+    ResultView,
+    accepted_lines,
     append_step_summary,
     brick_lines,
-    show,
+    relative,
+    report_results,
+    require_writable,
+    rows,
+    view_of,
     workflow_commands,
+    write_report,
 )
-from pytest_flamegate.run.report import of_results, require_writable, write_report
 from pytest_flamegate.run.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.outcome import Outcome
+    from pytest_flamegate.run.publish import Outcome
 
 
-_SHOWN = pytest.StashKey[list[Shown]]()
+_RESULTS = pytest.StashKey[list[ResultView]]()
 _GATED = pytest.StashKey[bool]()
 _REFUSED = pytest.StashKey[str]()
 _FAILED = "Failed: "
@@ -56,13 +62,14 @@ class Gatekeeper:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.results: list[Shown] = []
+        self.results: list[ResultView] = []
+        self.drawn = DrawnRuns()
         try:
             self.settings = Settings.from_pytest(config)
             self.file = self.settings.config or _named(config) or find_file(config.rootpath)
             below = self.settings.thresholds
             self.declared = read_file(self.file, below) if self.file is not None else ()
-            if self.settings.report is not None and not self._travels:
+            if self.settings.report is not None and not self._is_worker:
                 require_writable(self.settings.report)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
@@ -76,14 +83,33 @@ class Gatekeeper:
     @cached_property
     def session(self) -> Session:
         """The session that gates; made when the first workload runs."""
+        return Session(self.settings, self._progress())
+
+    def _progress(self) -> Progress:
+        """Return a moving line on a terminal, else lines in a log or on a worker's stderr."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self._travels:
-            return Session(self.settings, NoProgress())
-        line = LineProgress(self.config, reporter)
-        return Session(self.settings, line if reporter.isatty else NoProgress(), line.tell)
+        capture = self.config.pluginmanager.get_plugin("capturemanager")
+
+        def write(text: str) -> None:
+            with capture.global_and_fixture_disabled() if capture else nullcontext():
+                if reporter is None:
+                    sys.stderr.write(text)
+                    sys.stderr.flush()
+                    return
+                # Does something only if pytest has begun a line, and so once a workload.
+                reporter.ensure_newline()
+                reporter.write(text)
+                reporter.flush()
+
+        if self._is_worker:
+            reporter = None  # a worker's reporter writes nowhere
+            return LogProgress(write)
+        if reporter is None:
+            return Progress()
+        return TerminalProgress(write) if reporter.isatty else LogProgress(write)
 
     @property
-    def _travels(self) -> bool:
+    def _is_worker(self) -> bool:
         """Whether this is an xdist worker, whose results travel to the controller."""
         return hasattr(self.config, "workerinput")
 
@@ -117,7 +143,7 @@ class Gatekeeper:
             try:
                 check_marker(item)
             except pytest.UsageError as error:
-                if not self._travels:
+                if not self._is_worker:
                     raise
                 # A worker that leaves here brings xdist down with a traceback.
                 item.stash[_REFUSED] = str(error)
@@ -168,8 +194,9 @@ class Gatekeeper:
         __tracebackhide__ = True
         item.stash[_GATED] = True
         outcome = self.session.gate(workload, call)
-        shown = show(outcome, item.nodeid, self.settings)
-        item.stash.setdefault(_SHOWN, []).append(shown)
+        self.drawn.add(outcome)
+        shown = view_of(outcome, item.nodeid, self.session.hints)
+        item.stash.setdefault(_RESULTS, []).append(shown)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
         if outcome.fails:
             pytest.fail(shown.section, pytrace=False)
@@ -187,19 +214,19 @@ class Gatekeeper:
         if crash is not None and crash.message.startswith(_FAILED) and is_marked(item):
             # The summary line begins with the verdict, not with the kind of exception.
             crash.message = crash.message.removeprefix(_FAILED)
-        if shown := item.stash.get(_SHOWN, None):
+        if shown := item.stash.get(_RESULTS, None):
             # Each phase hands on what it gated: a fixture of the user's may gate in setup.
-            results = [one.as_data() if self._travels else one for one in shown]
+            results = [one.as_data() if self._is_worker else one for one in shown]
             report.flamegate = results  # type: ignore[attr-defined]
-            del item.stash[_SHOWN]
+            del item.stash[_RESULTS]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what was gated, from this process or from a worker."""
-        if self._travels:
+        if self._is_worker:
             return
         for one in getattr(report, "flamegate", ()):
-            self.results.append(one if isinstance(one, Shown) else Shown.from_data(one))
+            self.results.append(one if isinstance(one, ResultView) else ResultView.from_data(one))
 
     def pytest_report_header(self) -> list[str]:
         """Say what measures, and where."""
@@ -210,10 +237,11 @@ class Gatekeeper:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the report; where it cannot be written the run fails."""
         path = self.settings.report
-        if path is None or self._travels or self.config.getoption("collectonly"):
+        if path is None or self._is_worker or self.config.getoption("collectonly"):
             return
         try:
-            write_report(path, of_results(self.results, self.settings), self.settings)
+            reported = report_results(self.results, self.drawn, self.session.hints)
+            write_report(path, reported, self.settings)
         except FlamegateError as error:
             self.report_error = error
             if session.exitstatus == pytest.ExitCode.OK:
@@ -230,7 +258,7 @@ class Gatekeeper:
         writer = self.config.get_terminal_writer()
         terminalreporter.section("flamegate")
         table = summary(
-            [one.row for one in self.results],
+            rows(self.results),
             directory=relative(self.settings.directory / "latest", self.settings.root),
             accept=self._accept_command(),
             width=writer.fullwidth,
@@ -238,6 +266,7 @@ class Gatekeeper:
         )
         if self.settings.bricks is not None:
             table += brick_lines(self.results, width=writer.fullwidth, colour=writer.hasmarkup)
+        table += accepted_lines(self.results)
         terminalreporter.write_line("\n".join(table))
         if self.settings.report is not None and self.report_error is None:
             report = relative(self.settings.report, self.settings.root)
@@ -254,7 +283,7 @@ class Gatekeeper:
         """Return how to accept these runs, where any of them waits for it."""
         waits = (one for one in self.results if one.verdict.verdict == "no_baseline")
         if self.settings.against is None and any(not one.accepted for one in waits):
-            return f"{pytest_command(self.settings, *self.arguments)} --flamegate-update"
+            return self.session.hints.accept(*self.arguments)
         return None
 
     def pytest_unconfigure(self) -> None:

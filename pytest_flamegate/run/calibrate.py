@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
-from pytest_flamegate.core.json import to_plain
+from pytest_flamegate.core.json_old import to_plain
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
@@ -27,119 +27,109 @@ from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.run.calibration import Calibration, recipe_sha256
-from pytest_flamegate.run.compare import PAIRS_SHARE, PROFILED_S, looks_for
-from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.run.measure import PAIRS_PROFILED_S, PAIRS_SHARE, planned_pair_counts
+from pytest_flamegate.run.prepare import prepare_side
+from pytest_flamegate.run.processes import Budget, SideProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
+    from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.measure import Progress
+    from pytest_flamegate.run.prepare import PreparedSide
 
 
 PAIRS = 40
 BUDGET_S = 180.0
-MIN_PROFILED, PROFILED = 3, 6
+MIN_PROFILED_PAIRS, PROFILED_PAIRS = 3, 6
 """Pairs of profiled processes: at least, and where there is time."""
 
 
 @dataclass(slots=True)
-class Calibrating:
-    """One workload being measured against itself, both sides by the same plan.
+class _SelfComparison:
+    """One workload being measured against itself: both sides run by the same plan."""
 
-    ``profiler`` is None where nothing can be profiled: then only the pairs are measured.
-    """
-
-    workload: Workload
-    plan: Plan
-    profiler: Profiler | None
+    side: PreparedSide
     pairs: int
-    budget_s: float
+    budget: Budget
     progress: Progress
     pair_s: float = 0.0
     notes: list[str] = field(default_factory=list)
-    _sides: tuple[Measuring, Measuring] = field(init=False)
-    _began_s: float = field(default_factory=time.monotonic)
+    _sides: tuple[SideProcesses, SideProcesses] = field(init=False)
 
     def __post_init__(self) -> None:
-        first, second = (
-            Measuring(self.workload, self.plan, self.profiler, self.budget_s, self.progress)
-            for _ in range(2)
-        )
-        self._sides = first, second
+        self._sides = SideProcesses(self.side, self.budget), SideProcesses(self.side, self.budget)
 
     def differences(self) -> tuple[float, ...]:
         """Measure the pairs and return by how much each differed, as log time per token.
 
-        UndecidedError ``E_BUDGET_TOO_SMALL`` where the first pair shows that there is no time
-        for enough of them, ``E_NOT_DETERMINISTIC`` where the same code answered differently.
+        Raises:
+            UndecidedError: ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time
+                for enough of them, ``E_NOT_DETERMINISTIC`` if the same code gave other tokens.
         """
+        self.progress.update("warming up")
         for side in self._sides:
             side.observer.warm_up()
         base, head = (side.observer for side in self._sides)
         observers = PairObserver(base, head)
-        end = PAIRS_SHARE if self.profiler else 1.0
+        end = PAIRS_SHARE if self.side.profiler else 1.0
         began_s = time.monotonic()
         while observers.pairs < self.pairs:
             # One pair at least: it tells how long they take, whatever the warming up took.
             enough = end if observers.pairs >= MIN_POOL else 1.0
-            if observers.pairs and self._spent >= enough:
+            if observers.pairs and self.budget.spent >= enough:
                 break
             observers.pair()
             self.pair_s = (time.monotonic() - began_s) / observers.pairs
             self._check(observers.pairs)
-            self._tell(f"pair {observers.pairs} of ≤ {self.pairs}")
+            self._update("pairs", f"pair {observers.pairs} of ≤ {self.pairs}")
         found = pair_differences(base.observation(), head.observation())
         return Pool.of([pair.quiet for pair in found]).differences
 
     def spreads(self) -> tuple[ShareSpread, ...]:
         """Profile processes of both sides and return how unlike the shares of functions are.
 
-        What goes wrong here is noted: the pairs still stand.
+        An error here is a note: the pairs still count.
         """
-        if self.profiler is None:
+        if self.side.profiler is None:
             return ()
         try:
             done = 0
-            while done < MIN_PROFILED or (done < PROFILED and self._spent < 1.0):
+            while done < MIN_PROFILED_PAIRS or (done < PROFILED_PAIRS and self.budget.spent < 1.0):
                 for side in self._sides:
-                    side.profile_once(self.profiler, PROFILED_S)
+                    side.profile_once(PAIRS_PROFILED_S)
                 done += 1
-                self._tell(f"profiled pair {done} of ≤ {PROFILED}")
+                self._update("profiling", f"profiled pair {done} of ≤ {PROFILED_PAIRS}")
         except FlamegateError as error:
             self.notes.append(f"The spread of hotspots was not measured. {error}")
             return ()
-        profiles = [profile for side in self._sides for profile in side.pool]
-        return share_spreads([process_profile(profile) for profile in profiles])
-
-    @property
-    def _spent(self) -> float:
-        return (time.monotonic() - self._began_s) / self.budget_s
+        return share_spreads(
+            [process_profile(profile) for side in self._sides for profile in side.poolable()]
+        )
 
     def _check(self, pairs: int) -> None:
-        """Stop at the first pair where what follows would be in vain."""
+        """Stop at the first pair if what follows would be in vain."""
         base, head = (side.observer.observation() for side in self._sides)
+        name = self.side.workload.name
         if base.differs_at is not None or base.tokens != head.tokens:
             raise UndecidedError(
                 "E_NOT_DETERMINISTIC",
-                f"{self.workload.name} answered the same prompt differently, and what generates "
-                "other tokens cannot be compared.",
+                f"{name} answered the same prompt differently, and runs that generate other "
+                "tokens cannot be compared.",
                 "Make it deterministic: fix its seed, and sample greedily.",
             )
         least_s = self.pair_s * MIN_POOL
-        if pairs == 1 and least_s > self.budget_s:
+        if pairs == 1 and least_s > self.budget.total_s:
             raise UndecidedError(
                 "E_BUDGET_TOO_SMALL",
-                f"A pair of {self.workload.name} takes {self.pair_s:.1f} s, and a calibration "
-                f"needs {MIN_POOL}.",
+                f"A pair of {name} takes {self.pair_s:.1f} s, and a calibration needs {MIN_POOL}.",
                 f"Give it at least {1.5 * least_s:.0f} s (--budget), or take a shorter workload.",
             )
 
-    def _tell(self, told: str) -> None:
-        self.progress.step(self.workload.name, told, min(self._spent, 1.0))
+    def _update(self, phase: str, detail: str) -> None:
+        self.progress.update(phase, detail, self.budget.left_s)
 
 
 def calibrate(
@@ -151,17 +141,18 @@ def calibrate(
     pairs: int = PAIRS,
     budget_s: float = BUDGET_S,
 ) -> tuple[Calibration, tuple[str, ...]]:
-    """Build and measure ``workload``; return its calibration, and what there is to note.
+    """Build and measure ``workload``; return its calibration, and notes.
 
     The caller holds the machine's lock. Nothing is written.
     """
-    chosen = engine(workload.engine)
-    chosen.validate(workload)
+    engine(workload.engine).validate(workload)
     build(workload)
-    plan = chosen.plan(workload, chosen.model(workload))
-    calibrating = Calibrating(workload, plan, profiler, pairs, budget_s, progress)
-    differences = calibrating.differences()
-    spreads = calibrating.spreads()
+    side = prepare_side(workload, machine, profiler)
+    progress.begin(workload.name)
+    comparison = _SelfComparison(side, pairs, Budget(budget_s), progress)
+    differences = comparison.differences()
+    spreads = comparison.spreads()
+    progress.end()
     calibration = Calibration(
         created=clocks.utc_now(),
         machine_id=machine_id(machine),
@@ -171,10 +162,10 @@ def calibrate(
         recipe_sha256=recipe_sha256(workload),
         engine=workload.engine,
         differences=differences,
-        pair_s=calibrating.pair_s,
+        pair_s=comparison.pair_s,
         spreads=spreads,
     )
-    return calibration, tuple(calibrating.notes)
+    return calibration, tuple(comparison.notes)
 
 
 BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
@@ -216,7 +207,7 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan
     ``pairs_share`` is the part of the budget that pairs may take. The first look waits for
     its pairs, whatever they take.
     """
-    looks = looks_for(budget_s)
+    looks = planned_pair_counts(budget_s)
     in_time = math.floor(pairs_share * budget_s / pair_s)
     return AnalysisPlan(looks, min(looks[-1], max(looks[0], in_time)))
 

@@ -1,18 +1,19 @@
-"""A profile of decode alone, where it was asked for: sequences of one token beside the others.
+"""A profile of decode alone, if it was asked for: sequences of one token are subtracted.
 
-Samples of the long sequences are there already. What is measured here are samples of the
-short ones, and the CPU time of both in turns, so that a machine that changes its speed
-changes it for both.
+The samples of the long sequences are there already. Measured here are samples of the short
+ones, and the CPU time of both in turns, so that a change of the machine's speed is in both.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, system_errors
-from pytest_flamegate.core.json import dumps, to_plain
+from pytest_flamegate.core.json_old import dumps, to_plain
+from pytest_flamegate.gate import Reason
 from pytest_flamegate.observe.one_token import retell
 from pytest_flamegate.profile.decode import (
     FORMULA,
@@ -20,86 +21,84 @@ from pytest_flamegate.profile.decode import (
     SequenceProfile,
     subtract_prefill,
 )
+from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.receipt.metrics import spread_of
-from pytest_flamegate.run.measure import MIN_PROFILED, MOST_FOR_SAMPLES, Measuring
+from pytest_flamegate.run.processes import MAX_FOR_SAMPLES, MIN_PROFILED, Budget, SideProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.run.measure import Measured
+    from pytest_flamegate.run.processes import MeasuredSide
 
 
 FEW = 1
+"""Tokens of a short sequence."""
 BUDGET_SHARE = 0.25
 """Of the workload's budget, on top of it: once for the clocks, once for the samples."""
 MIN_TURNS, MAX_TURNS = 4, 20
-GIVE_UP = 6.0
-"""What samples may take at most in shares of the budget, where they are few."""
-_SECONDS = (0.2, 3.0)
+MAX_SPENT = 3.0
+"""Samples may take this many times their share of the budget if they are few."""
 _PART = 1 / 10
+NOT_IN_PAIRS = "decode_profile has no effect here: in pairs, decode is not profiled alone."
 
 
-NOT_IN_PAIRS = (
-    "Decode was not profiled alone, which decode_profile asks for: the run was compared in pairs."
-)
+def decode_of(measured: Measured, progress: Progress) -> Measured:
+    """Return ``measured`` with its profile of decode alone, if the workload asks for one.
 
-
-def decoded(
-    measuring: Measuring, evidence: Evidence
-) -> tuple[DecodeProfile | None, tuple[str, ...]]:
-    """Return the profile of decode alone where it was asked for, or a sentence on why not.
-
-    It is shown and never gated, so whatever goes wrong with it is told and nothing more.
+    The profile is shown and never gated, so an error is a note.
     """
-    if not measuring.workload.decode_profile:
-        return None, ()
+    side = measured.sides[-1]
+    if not side.side.workload.decode_profile:
+        return measured
     try:
         with system_errors():
-            return decode_alone(measuring, evidence), ()
+            decode = profile_decode(side, measured.prepared.budget_s * BUDGET_SHARE, progress)
     except FlamegateError as error:
-        few = error.code in ("E_FEW_SAMPLES", "E_NO_SAMPLES")
-        why = "too few samples for a profile of decode alone" if few else "no profile of decode"
-        return None, (f"{why}: {error}",)
+        note = Reason("W_NO_DECODE_PROFILE", f"There is no profile of decode alone: {error}")
+        return replace(measured, notes=(*measured.notes, note))
+    return replace(measured, decode=decode)
 
 
-def decode_alone(measuring: Measuring, evidence: Evidence) -> DecodeProfile:
-    """Measure what is missing, and return the profile of decode alone.
+def profile_decode(side: MeasuredSide, budget_s: float, progress: Progress) -> DecodeProfile:
+    """Measure the short sequences, and return the profile of decode alone.
 
-    ``evidence`` is that of ``measuring``. Raises ``UndecidedError``: ``E_NO_DECODE`` where
-    there is nothing to subtract or to subtract from, ``E_NO_SAMPLES`` and
-    ``E_FEW_SAMPLES``; ``ToolError``: ``E_TOKENS_DIFFER`` where the sequences do not begin
-    alike, ``E_OTHER_TOKENS``; and whatever an engine and a profiler refuse.
+    Raises:
+        UndecidedError: ``E_NO_DECODE`` if there is nothing to subtract, ``E_NO_SAMPLES`` and
+            ``E_FEW_SAMPLES``.
+        ToolError: ``E_TOKENS_DIFFER`` if the sequences do not begin alike, ``E_OTHER_TOKENS``,
+            and the errors of an engine or a profiler.
     """
-    profile, profiler = measuring.profile, measuring.profiler
-    if profile is None or profiler is None or evidence.profile is None:
-        raise _nothing("profiling is off", "Choose a profiler.")
+    profile = side.pooled
+    if profile is None:
+        raise _nothing_to_subtract("Profiling is off.", "Choose a profiler.")
     if profile.covers == "decode":
-        raise _nothing(
-            "the profile is of decode alone already, so nothing is taken away",
-            "Leave decode_profile out.",
+        raise _nothing_to_subtract(
+            "The profile covers decode alone already.", "Leave decode_profile out."
         )
-    told = retell(measuring.plan, measuring.workload, FEW)
-    if told is None:
-        raise _nothing(
-            "the command does not say {max_tokens}, so it cannot be told to make one token",
-            "Write {max_tokens} where the command takes the number of tokens.",
+    fewer = retell(side.side.plan, side.side.workload, FEW)
+    if fewer is None:
+        raise _nothing_to_subtract(
+            "The command does not contain {max_tokens}, so it cannot be asked for one token.",
+            "Write {max_tokens} in the place of the number of tokens.",
         )
-    budget_s = measuring.budget_s * BUDGET_SHARE
-    long, short = (
-        Measuring(workload, plan, profiler, budget_s, measuring.progress)
-        for plan, workload in ((measuring.plan, measuring.workload), told)
+    long = SideProcesses(side.side, Budget(budget_s))
+    short_side = replace(side.side, plan=fewer[0], workload=fewer[1])
+    short = SideProcesses(short_side, Budget(budget_s))
+    _time_in_turns(long, short, progress)
+    many = _require_same_beginning(
+        side.observation, long.observer.observation(), short.observer.observation()
     )
-    _take_turns(long, short)
-    many = _same_beginning(evidence, long.observation, short.observation)
-    taken = _sampled(short, profiler)
-    long_s, short_s = _each_s(long.observation), _each_s(short.observation)
+    sampled = _sample_short(short, budget_s, progress)
+    long_s, short_s = (_sequence_s(each.observer.observation()) for each in (long, short))
     return subtract_prefill(
         _sequences(profile, many, long_s),
-        _sequences(taken, FEW, short_s),
-        phi=spread_of(evidence.profile.processes) ** 2,
+        _sequences(sampled, FEW, short_s),
+        phi=spread_of([process_profile(each) for each in side.profiles]) ** 2,
         covariance_s2=statistics.covariance(long_s, short_s) / len(long_s),
     )
 
@@ -131,67 +130,62 @@ def document(decode: DecodeProfile, evidence: Evidence) -> bytes:
     )
 
 
-def _nothing(why: str, remedy: str) -> UndecidedError:
-    return UndecidedError("E_NO_DECODE", f"{why[0].upper()}{why[1:]}.", remedy)
+def _nothing_to_subtract(problem: str, remedy: str) -> UndecidedError:
+    return UndecidedError("E_NO_DECODE", problem, remedy)
 
 
-def _take_turns(long: Measuring, short: Measuring) -> None:
+def _time_in_turns(long: SideProcesses, short: SideProcesses, progress: Progress) -> None:
     """Time both in fresh processes, one after the other."""
-    seconds = _seconds(long)
+    seconds = long.budget.process_s(_PART)
     for side in (long, short):
         side.observer.warm_up()
     turns = 0
-    while turns < MIN_TURNS or (turns < MAX_TURNS and short.spent < 1.0):
+    while turns < MIN_TURNS or (turns < MAX_TURNS and short.budget.spent < 1.0):
         for side in (long, short):
             side.observer.timed(seconds)
         turns += 1
-        told = f"decode alone: {turns} turns"
-        long.progress.step(long.workload.name, told, min(short.spent, 1.0))
+        progress.update("decode alone", f"{turns} turns", short.budget.left_s)
 
 
-def _sampled(short: Measuring, profiler: Profiler) -> Profile:
-    """Sample the short sequences anew, in as many processes as it takes; return them pooled."""
-    taking = Measuring(short.workload, short.plan, profiler, short.budget_s, short.progress)
+def _sample_short(short: SideProcesses, budget_s: float, progress: Progress) -> Profile:
+    """Sample the short sequences in as many processes as it takes; return them pooled."""
+    taken = SideProcesses(short.side, Budget(budget_s))
     processes = 0
     while (
         processes < MIN_PROFILED
-        or taking.spent < 1.0
-        or (taking.few_samples and taking.spent < GIVE_UP and processes < MOST_FOR_SAMPLES)
-    ):
-        taking.profile_once(profiler, _seconds(short))
+        or taken.budget.spent < 1.0
+        or (taken.has_few_samples and taken.budget.spent < MAX_SPENT)
+    ) and processes < MAX_FOR_SAMPLES:
+        taken.profile_once(taken.budget.process_s(_PART))
         processes += 1
-        told = f"decode alone: {taking.samples:,} samples"
-        taking.progress.step(taking.workload.name, told, min(taking.spent, 1.0))
-    pooled = taking.profile
-    assert pooled is not None  # it has a profiler, and raises where that saw nothing
-    if taking.observer.observation().tokens != short.observation.tokens:
-        raise _differ(FEW, FEW)
+        progress.update("decode alone", f"{taken.samples:,} samples", taken.budget.left_s)
+    pooled = taken.pooled_profile()
+    assert pooled is not None  # the side has a profiler
+    if taken.observer.observation().tokens != short.observer.observation().tokens:
+        raise _other_beginning(FEW, FEW)
     return pooled
 
 
-def _seconds(measuring: Measuring) -> float:
-    """Return how long a served process generates."""
-    return min(max(measuring.budget_s * _PART, _SECONDS[0]), _SECONDS[1])
-
-
-def _same_beginning(evidence: Evidence, long: Observation, short: Observation) -> int:
-    """Return the tokens of a long sequence, of which the short ones are the beginning."""
+def _require_same_beginning(first: Observation, long: Observation, short: Observation) -> int:
+    """Return the tokens of a long sequence; an error unless the short ones begin like it."""
     many = len(long.tokens)
     if many <= FEW:
-        raise _nothing(f"a sequence is {many} token long", "Choose a prompt with a longer answer.")
+        raise _nothing_to_subtract(
+            f"A sequence is {many} token long.", "Choose a prompt with a longer answer."
+        )
     if len(short.tokens) != FEW:
         raise ToolError(
             "E_OTHER_TOKENS",
-            f"The engine was asked for {FEW} token and made {len(short.tokens)}.",
+            f"The engine was asked for {FEW} token and generated {len(short.tokens)}.",
             "Check that max_tokens reaches the engine, and that token_unit suits its output.",
         )
-    alike = evidence.tokens == long.tokens and long.tokens[:FEW] == short.tokens
-    if not alike or any(each.differs_at is not None for each in (evidence, long, short)):
-        raise _differ(many, FEW)
+    alike = first.tokens == long.tokens and long.tokens[:FEW] == short.tokens
+    if not alike or any(each.differs_at is not None for each in (first, long, short)):
+        raise _other_beginning(many, FEW)
     return many
 
 
-def _differ(many: int, few: int) -> ToolError:
+def _other_beginning(many: int, few: int) -> ToolError:
     return ToolError(
         "E_TOKENS_DIFFER",
         f"Sequences of {many} tokens and of {few} do not begin with the same token every time.",
@@ -199,13 +193,13 @@ def _differ(many: int, few: int) -> ToolError:
     )
 
 
-def _each_s(seen: Observation) -> list[float]:
+def _sequence_s(observation: Observation) -> list[float]:
     """Return the CPU seconds of one sequence, for each timed process."""
     return [
         sum(block.interval.cpu_ns for block in run.blocks)
         / sum(len(block.sequences_ns) for block in run.blocks)
         / 1e9
-        for run in seen.timed
+        for run in observation.timed
     ]
 
 

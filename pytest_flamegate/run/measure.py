@@ -1,280 +1,422 @@
-"""Spend one workload's budget: timed processes, then profiled ones, then more where it helps."""
+"""Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
 from __future__ import annotations
 
-import tempfile
+import math
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pytest_flamegate.config import thresholds
-from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.observe.observer import NOTHING_CLOCKED, Observer, not_served
-from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
-from pytest_flamegate.profile.model import merge_profiles
-from pytest_flamegate.profile.profilers import jitdump
-from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
-from pytest_flamegate.receipt.metrics import overhead_pct
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.thresholds import SAMPLE_FLOOR
+from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
+from pytest_flamegate.gate import (
+    FIRST_ANALYSES,
+    MoreProcesses,
+    Reason,
+    last_analysis,
+    plan_analyses,
+)
+from pytest_flamegate.graph.roofline import measure_bandwidth
+from pytest_flamegate.observe.pairs import PAIR_S, PairObserver
+from pytest_flamegate.run.decode import decode_of
+from pytest_flamegate.run.instruments import trace_kernels
+from pytest_flamegate.run.processes import (
+    BRICKS_PART,
+    GATED_BRICK_RUNS,
+    GATED_BRICKS_PART,
+    MAX_FOR_SAMPLES,
+    MIN_PROFILED,
+    SHOWN_BRICK_RUNS,
+    Budget,
+    MeasuredSide,
+    SideProcesses,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
-    from pytest_flamegate.bricks.record import BrickRun, Recorded
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.gate import MoreProcesses
-    from pytest_flamegate.observe.observation import Observation, Role
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Profiler
+    from pytest_flamegate.core.progress import Progress
+    from pytest_flamegate.graph.roofline import Bandwidth
+    from pytest_flamegate.observe.lasting import ProcessTime
+    from pytest_flamegate.profile.decode import DecodeProfile
+    from pytest_flamegate.run.prepare import Prepared, PreparedSide
 
 
-SAMPLE_FLOOR = thresholds.SAMPLE_FLOOR
+INTERIM_ANALYSES = 2
+"""How often one side is judged at most; the error rates are spent over them."""
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40
-MIN_PROFILED, MAX_PROFILED = 3, 24
-SHOWN_BRICKS, GATED_BRICKS, MOST_BRICKS = 3, thresholds.MIN_BRICK_PASSES, 15
-"""Processes whose bricks are clocked: only to be shown, to be judged, and where that is open."""
-MOST_FOR_SAMPLES = 200
-"""Processes at most where each is over so soon that their samples are few even together."""
-_TIMED_PART, _PROFILED_PART, _BRICKS_PART = 1 / 40, 1 / 20, 1 / 40
-_SECONDS = (0.2, 3.0)
-_GATED_BRICKS_PART = 3 / 40
-"""Passes of 1.5 s differ by 8 % and of 0.5 s by 20 %: the machine is fast in part of each."""
-_ENOUGH = 1.25
+MAX_PROFILED = 24
+TIMED_PART, PROFILED_PART = 1 / 40, 1 / 20
+PAIRS_SHARE = 0.7
+"""The part of a comparison's budget that pairs may take if both sides are profiled too."""
+PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
+"""Profiled processes of each side of a comparison: if there is time, and at most."""
+PAIRS_PROFILED_S = 1.5
+_ATTACH_S = 0.4
+_MAX_PROFILER_WAIT = 2.0
+"""How much longer than planned samples are waited for if the machine gives them slowly."""
 
 
-class Progress(Protocol):
-    """Told about every process that is measured."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A workload as it was measured: one side, or base and head.
 
-    def step(self, workload: str, told: str, spent: float) -> None:
-        """``told`` says what was done; ``spent`` is the part of the budget used, 0 to 1."""
+    ``decode`` is the profile of decode alone, if it was asked for. ``bandwidth`` is the
+    machine's memory bandwidth, measured only if bricks were. ``notes`` say what could not be
+    measured.
+    """
+
+    prepared: Prepared
+    sides: tuple[MeasuredSide, ...]
+    decode: DecodeProfile | None = None
+    bandwidth: Bandwidth | None = None
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is going to run: ``steps`` in words, and for how many seconds.
+
+    ``least_s`` is how long the fewest processes take that a verdict needs.
+    """
+
+    steps: tuple[str, ...]
+    seconds: float
+    least_s: float
+    budget_s: float
+
+    @property
+    def sentence(self) -> str:
+        """``5 processes × 3.1 s, profile 20 s: about 35 s``; says if the budget is too small."""
+        about = f"{', '.join(self.steps)}: about {self.seconds:.0f} s"
+        if self.least_s <= self.budget_s:
+            return about
+        return (
+            f"{about}, more than its budget of {self.budget_s:g} s: fewer processes would give no "
+            "verdict"
+        )
+
+
+def measure(
+    prepared: Prepared, until: Callable[[Measured], MoreProcesses], progress: Progress
+) -> Measured:
+    """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
+
+    Args:
+        prepared: What to run, and for how long. One process at most runs past the budget,
+            unless the fewest processes that a verdict needs take longer; that is announced
+            after the first process.
+        until: Judges what was measured so far. MoreProcesses is measured if that could settle an
+            undecided verdict.
+        progress: Is told after every process.
+
+    Raises:
+        UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES``.
+        ToolError: For an engine or a profiler that fails.
+    """
+    if len(prepared.sides) == 1:
+        return _OneSide(prepared, until, progress).measure()
+    return _Pairs(prepared, until, progress).measure()
+
+
+def planned_pair_counts(budget_s: float) -> tuple[int, ...]:
+    """Return the numbers of pairs at which a comparison is judged; more for a longer budget."""
+    return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
 @dataclass(slots=True)
-class Measuring:
-    """One workload being measured. ``profiler`` is None where profiling is turned off."""
+class _Measurement:
+    """What both strategies share: the budget, the processes of each side, the progress."""
 
-    workload: Workload
-    plan: Plan
-    profiler: Profiler | None
-    budget_s: float
+    prepared: Prepared
+    until: Callable[[Measured], MoreProcesses]
     progress: Progress
-    told_paths: tuple[Path, Path] | None = None
-    """Paths below the first are written down as below the second: a checkout's as the project's."""
-    profiles: list[Profile] = field(default_factory=list)
-    show_bricks: bool = False
-    """Whether bricks are clocked though no budget asks for it."""
-    bricks: list[BrickRun] = field(default_factory=list)
-    recorded: Recorded | None = None
-    """What the last of those passes recorded, with its calls."""
-    observer: Observer = field(init=False)
-    bricks_open: bool = False
-    """Whether the least number of them left a budget open."""
-    bricks_s: float = 0.0
-    """What clocking them took; it is not of the budget, but may take as long once more."""
-    _no_bricks: bool = False
-    _began_s: float = field(default_factory=time.monotonic)
+    budget: Budget = field(init=False)
+    sides: tuple[SideProcesses, ...] = field(init=False)
+    schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:
-        flags = self.profiler.python_flags if self.profiler and self._served else ()
-        self.observer = Observer(self.workload, self.plan, flags)
-
-    @property
-    def observation(self) -> Observation:
-        """All runs so far."""
-        seen = self.observer.observation()
-        if self.told_paths is None:
-            return seen
-        return replace(
-            seen,
-            requested_environment=self._told(seen.requested_environment),
-            effective_environment=self._told(seen.effective_environment),
+        self.budget = Budget(self.prepared.budget_s)
+        self.schedule = Schedule((), self.budget.total_s, 0.0, self.budget.total_s)
+        self.sides = tuple(
+            SideProcesses(side, self.budget, self.prepared.show_bricks)
+            for side in self.prepared.sides
         )
 
-    @property
-    def samples(self) -> int:
-        """Samples taken so far."""
-        return sum(profile.samples for profile in self.profiles)
+    def measured(self) -> Measured:
+        return Measured(self.prepared, tuple(side.measured() for side in self.sides))
+
+    def announce(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        name = self.prepared.head.workload.name
+        self.progress.announce(f"{name}: {schedule.sentence}")
 
     @property
-    def pool(self) -> list[Profile]:
-        """The profiles that can be pooled: decode alone where any run told it apart."""
-        decode = [profile for profile in self.profiles if profile.covers == "decode"]
-        return decode or self.profiles
+    def limit(self) -> float:
+        """The part of the budget that may be spent: above 1 only if the least takes longer."""
+        return max(1.0, _MAX_PROFILER_WAIT * self.schedule.least_s / self.budget.total_s)
 
-    @property
-    def profile(self) -> Profile | None:
-        """All profiled processes pooled; None where profiling is off.
+    def clock_bricks(self) -> None:
+        """Clock the bricks of all sides in turn, each in processes of their own."""
+        head = self.sides[-1]
+        while any(side.wants_bricks for side in self.sides):
+            for side in self.sides:
+                if side.wants_bricks:
+                    # The change may be what adds the marks: those of the base are not needed.
+                    side.clock_bricks_once(needed=side is head)
+            self.update("bricks", _count(len(head.bricks), "process", "processes"))
 
-        Raises ``UndecidedError`` ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` where they hold too
-        few samples together.
-        """
-        if self.profiler is None:
-            return None
-        if not self.pool:
-            raise no_samples_error(self.profiler.name, 0, 0)
-        pooled = merge_profiles(self.pool)
-        require_samples(pooled, SAMPLE_FLOOR)
-        return pooled
+    def update(self, phase: str, detail: str) -> None:
+        planned_s = self.schedule.seconds - (time.monotonic() - self.budget.began_s)
+        self.progress.update(phase, detail, max(planned_s, 0.0))
 
-    @property
-    def spent(self) -> float:
-        """The part of the budget that is used up; may pass 1."""
-        return (time.monotonic() - self._began_s - self.bricks_s) / self.budget_s
-
-    def first(self) -> None:
-        """Measure what every verdict needs."""
-        self.observer.warm_up()
-        self._timed_until(TIMED_SHARE if self.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
-        if self.profiler is not None:
-            self._profiled_until(self.spent + PROFILED_SHARE, self.profiler, MIN_PROFILED)
-        self._bricks()
-
-    def affordable(self, wanted: MoreProcesses) -> MoreProcesses:
-        """Return what of ``wanted`` there is time for."""
-        return wanted if self.spent < 1.0 else replace(wanted, timed=False, profiled=False)
-
-    def more(self, wanted: MoreProcesses) -> None:
-        """Spend the rest of the budget where it can settle something."""
-        if wanted.timed:
-            self._timed_until(1.0 if not wanted.profiled else (1.0 + self.spent) / 2, at_least=1)
-        if wanted.profiled and self.profiler is not None:
-            self._profiled_until(1.0, self.profiler, at_least=1)
-        if wanted.bricks:
-            self.bricks_open = True
-            self._bricks()
-
-    def _bricks(self) -> None:
-        while self.wants_bricks:
-            self.brick_once()
-            self._tell()
-
-    @property
-    def wants_bricks(self) -> bool:
-        """Whether one more process is to have its bricks clocked."""
-        if self._no_bricks:
-            return False
-        wanted = SHOWN_BRICKS if self.show_bricks else 0
-        if self._gates_bricks:
-            more = self.bricks_open and self.bricks_s < self.budget_s
-            wanted = MOST_BRICKS if more else GATED_BRICKS
-        return len(self.bricks) < wanted
-
-    def brick_once(self, *, needed: bool = True) -> None:
-        """Clock the bricks of one more process.
-
-        Where there are none, and no budget is declared or it is not ``needed``, that is a note.
-        Raises else, see ``Observer.bricked``; ``ToolError`` ``E_BRICKS_NOT_SERVED`` for an engine
-        that generates in no process of this tool.
-        """
-        began_s = time.monotonic()
+    def complete(self, measured: Measured) -> Measured:
+        """Add what is only shown: the memory bandwidth, if bricks are compared with it."""
+        if not any(side.bricks for side in measured.sides):
+            return measured
+        self.update("memory bandwidth", "")
         try:
-            if not self._served:
-                raise not_served(self.workload.name, self.workload.engine)
-            part = _GATED_BRICKS_PART if self._gates_bricks else _BRICKS_PART
-            _, clocked, self.recorded = self.observer.bricked(self._seconds(part))
+            with system_errors():
+                bandwidth = measure_bandwidth(max(self.prepared.head.workload.threads, 1))
         except FlamegateError as error:
-            if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
-                raise
-            self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
-            self._no_bricks = True
-        else:
-            self.bricks.append(clocked)
-        finally:
-            self.bricks_s += time.monotonic() - began_s
+            note = Reason("I_NO_BANDWIDTH", f"The memory bandwidth was not measured: {error}")
+            return replace(measured, notes=(*measured.notes, note))
+        return replace(measured, bandwidth=bandwidth)
 
-    @property
-    def _gates_bricks(self) -> bool:
-        return bool(self.workload.thresholds.bricks)
 
-    def overhead_pct(self) -> float | None:
-        """Return the extra CPU time per token that profiling costs, in percent, if it is known."""
-        observed = self.observer.observation()
-        return overhead_pct(observed.runs, observed.clock_scope)
+class _OneSide(_Measurement):
+    """Timed processes, then profiled ones, then more of either if that could settle something."""
 
-    def count(self, role: Role) -> int:
-        """Return how many processes have run in that role."""
-        return sum(run.role == role for run in self.observer.runs)
+    def measure(self) -> Measured:
+        (side,) = self.sides
+        self.progress.update("warming up")
+        self.announce(_schedule_alone(self.prepared, side.observer.warm_up()))
+        self._time(TIMED_SHARE if side.side.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
+        self._profile(self.budget.spent + PROFILED_SHARE, MIN_PROFILED)
+        self.clock_bricks()
+        trace_kernels(side.observer)
+        measured = self.measured()
+        for _ in range(INTERIM_ANALYSES - 1):
+            wanted = self._affordable(self.until(measured))
+            if not wanted:
+                break
+            self._measure_more(wanted)
+            measured = self.measured()
+        return self.complete(decode_of(measured, self.progress))
 
-    @property
-    def _served(self) -> bool:
-        return isinstance(self.plan, Served)
+    def _affordable(self, wanted: MoreProcesses) -> MoreProcesses:
+        """Return the part of ``wanted`` that there is time for; bricks have time of their own."""
+        return wanted if self.budget.spent < 1.0 else replace(wanted, timed=False, profiled=False)
 
-    def _timed_until(self, spent: float, at_least: int) -> None:
-        done = self.count("timed")
+    def _measure_more(self, wanted: MoreProcesses) -> None:
+        if wanted.timed:
+            self._time(1.0 if not wanted.profiled else (1.0 + self.budget.spent) / 2, 1)
+        if wanted.profiled:
+            self._profile(1.0, 1)
+        if wanted.bricks:
+            self.sides[0].bricks_undecided = True
+            self.clock_bricks()
+
+    def _time(self, share: float, at_least: int) -> None:
+        """Time processes until that share of the budget is spent."""
+        (side,) = self.sides
+        done = side.count("timed")
         wanted = done + at_least
-        while done < MAX_TIMED and (done < wanted or self.spent < spent):
-            self.observer.timed(self._seconds(_TIMED_PART))
+        while done < MAX_TIMED and (done < wanted or self.budget.spent < share):
+            side.observer.timed(self.budget.process_s(TIMED_PART))
             done += 1
-            self._tell()
+            self._update("timing")
 
-    def _profiled_until(self, spent: float, profiler: Profiler, at_least: int) -> None:
-        wanted = self.count("profiled") + at_least
+    def _profile(self, share: float, at_least: int) -> None:
+        """Profile processes until that share of the budget is spent and samples are enough."""
+        (side,) = self.sides
+        if side.side.profiler is None:
+            return
+        wanted = side.count("profiled") + at_least
         while True:
-            done, few = self.count("profiled"), self.few_samples
-            if done >= (MOST_FOR_SAMPLES if few else MAX_PROFILED):
+            done, few = side.count("profiled"), side.has_few_samples
+            if done >= (MAX_FOR_SAMPLES if few else MAX_PROFILED):
                 break
-            if done >= wanted and self.spent > (2 * max(spent, 1.0) if few else spent):
+            if done >= wanted and self.budget.spent >= (max(share, self.limit) if few else share):
                 break
-            self.profile_once(profiler, self._seconds(_PROFILED_PART))
-            self._tell()
+            side.profile_once(self.budget.process_s(PROFILED_PART))
+            self._update("profiling")
 
-    def profile_once(self, profiler: Profiler, seconds: float) -> None:
-        """Sample one more process: a served one for about ``seconds``, a program once."""
-        profile = self._profiled(profiler, seconds)
-        # The whole life of a short process may pass between two samples.
-        if profile.samples:
-            self.profiles.append(profile)
+    def _update(self, phase: str) -> None:
+        (side,) = self.sides
+        processes = _count(side.count("timed"), "process", "processes")
+        self.update(phase, f"{processes}, {side.samples:,} samples")
 
-    def _told(self, environment: Mapping[str, str]) -> Mapping[str, str]:
-        assert self.told_paths is not None
-        seen, told = map(str, self.told_paths)
-        return {name: value.replace(seen, told) for name, value in environment.items()}
+
+class _Pairs(_Measurement):
+    """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
+
+    def measure(self) -> Measured:
+        self.progress.update("warming up")
+        times = [_warm_up(side) for side in self.sides]
+        self.announce(_schedule_pairs(self.prepared, times))
+        self._run_pairs()
+        self._profile(MIN_PROFILED, until_done=PAIRS_PROFILED)
+        self.clock_bricks()
+        while True:
+            measured = self.measured()
+            wanted = self.until(measured)
+            if wanted.bricks and self._clock_more_bricks():
+                continue
+            if not wanted.profiled or self._has_all_profiles or self.budget.spent >= 1.0:
+                return self.complete(measured)
+            before = self.head.samples
+            self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
+            if self.head.samples == before:
+                return self.complete(measured)
 
     @property
-    def _root(self) -> str | None:
-        """The function that every profile begins with; none is known of somebody's server."""
-        return None if isinstance(self.plan, Endpoint) else WORKLOAD_ROOT
+    def base(self) -> SideProcesses:
+        return self.sides[0]
 
     @property
-    def few_samples(self) -> bool:
-        """Whether the samples so far name no hotspot."""
-        return sum(profile.samples for profile in self.pool) < SAMPLE_FLOOR
+    def head(self) -> SideProcesses:
+        return self.sides[1]
 
-    def _profiled(self, profiler: Profiler, seconds: float) -> Profile:
-        with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
-            directory = Path(name)
-            if isinstance(self.plan, Streamed):
-                return self._profiled_program(self.plan, profiler, directory)
-            # However small the budget, the least number of processes should do.
-            enough_s = _ENOUGH * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
-            try:
-                _, raw = self.observer.profiled(
-                    max(seconds, enough_s),
-                    lambda pid: profiler.attach(pid, directory),
-                )
-                return trim_stacks(profiler.parse(raw), self._root)
-            finally:
-                # However it ended, even killed: what CPython told perf lies in /tmp.
-                if profiler.python_flags and self.observer.served_pid is not None:
-                    jitdump.remove_jit_files(self.observer.served_pid)
+    def _run_pairs(self) -> None:
+        """Run pairs until one of the planned analyses decides, or their time is over."""
+        observers = PairObserver(self.base.observer, self.head.observer)
+        thresholds = self.prepared.head.workload.thresholds
+        planned = self.prepared.pair_counts
+        end = PAIRS_SHARE if self.head.side.profiler else 1.0
+        while observers.pairs < planned[-1]:
+            if observers.pairs >= planned[0] and self.budget.spent >= end:
+                return
+            observers.pair()
+            self.update("pairs", f"pair {observers.pairs} of ≤ {planned[-1]}")
+            base, head = (side.observer.observation() for side in self.sides)
+            if base.tokens != head.tokens:
+                return  # nothing that takes longer could make them comparable
+            if observers.pairs in planned:
+                drop_pct = thresholds.tokens_per_second_pct
+                look = last_analysis(base, head, drop_pct, planned, ended=False)
+                if look is not None and look.verdict.decision != "inconclusive":
+                    return
 
-    def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
-        wrapped = profiler.wrap(plan.argv, directory)
-        seen = self.observer.wrapped(wrapped.argv, wrapped.clean)
-        profile = trim_stacks(profiler.parse(wrapped.raw, seen.stderr, seen.window_ns), None)
-        covers = "process" if profile.covers == "sequence" else profile.covers
-        return replace(
-            profile, covers=covers, pids=(seen.pid,), started_ticks=(seen.started_ticks,)
-        )
+    def _profile(self, at_least: int, *, until_done: int = 0, until_spent: float = 0.0) -> None:
+        """Profile processes of both sides in turn."""
+        if self.head.side.profiler is None:
+            return
+        done = 0
+        while self.head.count("profiled") < MAX_PAIRS_PROFILED and (
+            done < at_least
+            or (done < until_done and self.budget.spent < 1.0)
+            or self.budget.spent < until_spent
+            or (self._has_few_samples and self.budget.spent < self.limit)
+        ):
+            for side in self.sides:
+                side.profile_once(PAIRS_PROFILED_S)
+            done += 1
+            samples = sum(side.samples for side in self.sides)
+            pairs = _count(self.head.count("timed"), "pair", "pairs")
+            self.update("profiling", f"{pairs}, {samples:,} samples")
 
-    def _seconds(self, part: float) -> float:
-        return min(max(self.budget_s * part, _SECONDS[0]), _SECONDS[1])
+    def _clock_more_bricks(self) -> bool:
+        """Clock more of them, once; False if that was done before."""
+        if self.head.bricks_undecided:
+            return False
+        for side in self.sides:
+            side.bricks_undecided = True
+        self.clock_bricks()
+        return True
 
-    def _tell(self) -> None:
-        timed = self.count("timed")
-        processes = "1 process" if timed == 1 else f"{timed} processes"
-        told = f"{processes}, {self.samples:,} samples"
-        self.progress.step(self.workload.name, told, min(self.spent, 1.0))
+    @property
+    def _has_few_samples(self) -> bool:
+        return any(side.has_few_samples for side in self.sides)
+
+    @property
+    def _has_all_profiles(self) -> bool:
+        done = self.head.count("profiled")
+        return self.head.side.profiler is None or done >= MAX_PAIRS_PROFILED
+
+
+def _warm_up(side: SideProcesses) -> ProcessTime:
+    """Run once, unrecorded; an error of the base names its commit."""
+    try:
+        return side.observer.warm_up(reference=False)
+    except FlamegateError as error:
+        if side.side.role == "head":
+            raise
+        found = side.side.subject.commit
+        commit = found.revision[:12] if found else "the base"
+        if error.code == "E_BENCHMARK_NOT_FOUND":
+            raise NoBaselineError(
+                "E_NOT_AT_REVISION",
+                f"At {commit}: {error.problem}",
+                "Compare with a revision that has it; the next comparison will.",
+            ) from None
+        raise type(error)(error.code, f"At {commit}: {error.problem}", error.remedy) from None
+
+
+def _schedule_alone(prepared: Prepared, time_: ProcessTime) -> Schedule:
+    """Plan the processes of one side by the time that the first one took."""
+    side, budget = prepared.head, Budget(prepared.budget_s)
+    timed_s = time_.process_s(budget.process_s(TIMED_PART))
+    share = TIMED_SHARE if side.profiler else 1 - PROFILED_SHARE
+    timed = min(max(MIN_TIMED, math.ceil(share * budget.total_s / timed_s)), MAX_TIMED)
+    steps = [f"{timed} processes × {timed_s:.1f} s"]
+    seconds, least_s = timed * timed_s, MIN_TIMED * timed_s
+    if side.profiler is not None:
+        profiled_s = _ATTACH_S + time_.process_s(budget.process_s(PROFILED_PART))
+        enough = _enough_profiled(time_, side.profiler.rate_hz)
+        wanted = math.ceil(PROFILED_SHARE * budget.total_s / profiled_s)
+        profiled = max(enough, min(wanted, MAX_PROFILED))
+        steps.append(f"profile {profiled * profiled_s:.0f} s")
+        seconds += profiled * profiled_s
+        least_s += enough * profiled_s
+    bricks_s = _bricks_s(prepared, side, time_)
+    if bricks_s:
+        steps.append(f"bricks {bricks_s:.0f} s")
+    return Schedule(tuple(steps), seconds + bricks_s, least_s, budget.total_s)
+
+
+def _schedule_pairs(prepared: Prepared, times: list[ProcessTime]) -> Schedule:
+    """Plan a comparison. It ends at the first analysis that decides: ``seconds`` is the most."""
+    budget_s, planned = prepared.budget_s, prepared.pair_counts
+    pair_s = sum(time_.process_s(PAIR_S) for time_ in times)
+    profiled_s = 0.0
+    if prepared.head.profiler is not None:
+        each_s = sum(_ATTACH_S + time_.process_s(PAIRS_PROFILED_S) for time_ in times)
+        rate_hz = prepared.head.profiler.rate_hz
+        profiled_s = each_s * max(_enough_profiled(time_, rate_hz) for time_ in times)
+    share = PAIRS_SHARE if profiled_s else 1.0
+    pairs = min(max(planned[0], math.ceil(share * budget_s / pair_s)), planned[-1])
+    steps = [f"{planned[0]} to {pairs} pairs × {pair_s:.1f} s"]
+    if profiled_s:
+        steps.append(f"profiles {profiled_s:.0f} s")
+    bricks_s = sum(
+        _bricks_s(prepared, side, time_) for side, time_ in zip(prepared.sides, times, strict=True)
+    )
+    if bricks_s:
+        steps.append(f"bricks {bricks_s:.0f} s")
+    seconds = pairs * pair_s + profiled_s + bricks_s
+    least_s = planned[0] * pair_s + profiled_s
+    return Schedule(tuple(steps), seconds, least_s, budget_s)
+
+
+def _enough_profiled(time_: ProcessTime, rate_hz: int) -> int:
+    """Return how many profiled processes give enough samples: more if each ends soon."""
+    if time_.repeats:
+        return MIN_PROFILED
+    samples = max(rate_hz * time_.sequence_s, 1e-3)
+    return min(max(MIN_PROFILED, math.ceil(SAMPLE_FLOOR / samples)), MAX_FOR_SAMPLES)
+
+
+def _bricks_s(prepared: Prepared, side: PreparedSide, time_: ProcessTime) -> float:
+    """Return how long clocking the bricks of a side takes, 0 if that is not asked for."""
+    gated = bool(side.workload.thresholds.bricks)
+    if not time_.repeats or not (gated or prepared.show_bricks):
+        return 0.0
+    part, runs = (GATED_BRICKS_PART, GATED_BRICK_RUNS) if gated else (BRICKS_PART, SHOWN_BRICK_RUNS)
+    return runs * time_.process_s(Budget(prepared.budget_s).process_s(part))
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,7 +1,6 @@
-"""A profile by any of its names: a run's directory, one of its files, or a profile alone.
+"""Load a run's profile, execution graph or table of bricks by any of its names.
 
-Evidence beside a folded profile says how it was taken, but only if it names the very
-bytes that stand there.
+A name is the directory of a run, one of its files, or a file of another tool.
 """
 
 from __future__ import annotations
@@ -9,20 +8,27 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json import EVIDENCE_MAX_BYTES
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain, loads
 from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.document import from_document, is_document
+from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
-from pytest_flamegate.profile.formats.registry import parse_profile, read_file
+from pytest_flamegate.profile.formats.registry import parse_profile, read_file, unpack
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.artifacts import (
     BASE_EVIDENCE,
     BASE_FOLDED,
     BASE_INSTRUCTIONS,
+    BRICKS,
     DECODE_FOLDED,
     DESCRIBED,
     EVIDENCE,
@@ -34,62 +40,76 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pytest_flamegate.graph.graph import ExecutionGraph
+    from pytest_flamegate.graph.ingested import IngestedTrace
+    from pytest_flamegate.graph.table import BrickTable
     from pytest_flamegate.profile.model import Unit
     from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 
 
-_PAIRS = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
+_EVIDENCE_OF = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
 _UNITS: dict[str, Unit] = {
     INSTRUCTIONS: "instructions",
     BASE_INSTRUCTIONS: "instructions",
     DECODE_FOLDED: "nanoseconds",
 }
-"""What counts stand for in a run's other profiles: folded stacks themselves do not say."""
+"""The unit of the counts in a run's other profiles: folded stacks do not name it."""
 _DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})
-_OURS = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
+_OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
+_ALL = 1 << 30
+"""MoreProcesses rows than any table has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A profile, what to call it, and what is known of the run that it was taken in.
+class OpenedProfile:
+    """A profile, its title, and the evidence of the run in which it was taken.
 
     ``cpu_s_per_token`` is the CPU time of one token in seconds, of the phase that the
-    profile covers; it and ``evidence`` are None where no evidence stands beside.
+    profile covers; it and ``evidence`` are None if there is no evidence.
     """
 
     profile: Profile
-    name: str
+    title: str
     cpu_s_per_token: float | None
     evidence: Evidence | None
 
 
-def open_profile(path: Path, roots: Sequence[str] = ()) -> Opened:
-    """Open the profile that ``path`` leads to.
+def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
+    """Open the profile of a run or of a file.
 
-    A run's directory, its receipt, evidence or folded profile, or any file that
-    ``read_profile`` reads; ``roots`` are for foreign paths, as there. Raises ``UsageError``
-    ``E_NO_RUN`` for a directory without a profile, ``ReceiptError`` ``E_NO_PROFILE`` for a
-    run that was not profiled, ``E_PROFILE_CHANGED`` or ``E_RECEIPT_CHANGED`` where evidence
-    names other bytes than stand beside it, and what reading raises.
+    Args:
+        path: A run's directory, its receipt, evidence or folded profile, or any file that
+            ``parse_profile`` reads. Evidence beside a folded profile counts only if it names
+            the profile's sha256.
+        roots: Directories that are cut off the paths of a foreign profile.
+
+    Raises:
+        UsageError: ``E_NO_RUN`` for a directory without a profile.
+        ReceiptError: ``E_NO_PROFILE`` for a run that was not profiled; ``E_PROFILE_CHANGED`` or
+            ``E_RECEIPT_CHANGED`` if evidence names other bytes than stand beside it.
     """
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
-        return _directory(path)
+    if _is_directory(path):
+        return _open_directory(path)
     data = read_file(path)
-    if path.name in _DOCUMENTS or _OURS.match(data):
-        return _beside(path, data)
-    if evidence := _evidence_of(path, data):
-        return _run(evidence, data, path)
-    profile = _described(path, data) or parse_profile(data, roots)
+    if path.name in _DOCUMENTS or _OWN_DOCUMENT.match(data):
+        return _open_document(path, data)
+    if evidence := _evidence_beside(path, data):
+        return _profile_of_run(evidence, data, path)
+    profile = _imported_profile(path, data) or parse_profile(data, roots)
     if path.name in _UNITS and is_file(path.with_name(EVIDENCE)):
         profile = replace(profile, unit=_UNITS[path.name])
-    return Opened(profile, path.stem, None, None)
+    return OpenedProfile(profile, path.stem, None, None)
 
 
-def _directory(path: Path) -> Opened:
+def _is_directory(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+
+
+def _open_directory(path: Path) -> OpenedProfile:
     folded = path / FOLDED
     if not is_file(folded):
         raise UsageError(
@@ -98,20 +118,19 @@ def _directory(path: Path) -> Opened:
             "Give the directory of a run, a receipt, or a profile.",
         )
     opened = open_profile(folded)
-    if opened.evidence is not None:
-        return opened
-    return Opened(opened.profile, path.resolve().name, None, None)
+    return opened if opened.evidence is not None else replace(opened, title=path.resolve().name)
 
 
-def _beside(path: Path, data: bytes) -> Opened:
+def _open_document(path: Path, data: bytes) -> OpenedProfile:
     """Open the profile of a receipt or of evidence, whose own bytes are ``data``."""
-    if path.name in _PAIRS.values() or b'"receipt_sha256"' in data:
+    if path.name in _EVIDENCE_OF.values() or b'"receipt_sha256"' in data:
         evidence = decode_evidence(data)
-        folded = next((ours for ours, its in _PAIRS.items() if its == path.name), FOLDED)
+        names = (folded for folded, name in _EVIDENCE_OF.items() if name == path.name)
+        folded = next(names, FOLDED)
     else:
         decode_receipt(data)
         evidence = decode_evidence(read_bounded(path.with_name(EVIDENCE), EVIDENCE_MAX_BYTES))
-        _same("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
+        _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
         folded = FOLDED
     if evidence.profile is None:
         raise ReceiptError(
@@ -120,22 +139,22 @@ def _beside(path: Path, data: bytes) -> Opened:
             "Measure with a profiler (--flamegate-profiler=auto).",
         )
     beside = path.with_name(folded)
-    return _run(evidence, read_file(beside), beside)
+    return _profile_of_run(evidence, read_file(beside), beside)
 
 
-def _evidence_of(path: Path, data: bytes) -> Evidence | None:
+def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     """Return the evidence beside a folded profile; a file of another name need not have any."""
-    beside = path.with_name(_PAIRS.get(path.name, EVIDENCE))
+    beside = path.with_name(_EVIDENCE_OF.get(path.name, EVIDENCE))
     if not is_file(beside):
         return None
     evidence = decode_evidence(read_bounded(beside, EVIDENCE_MAX_BYTES))
-    if path.name in _PAIRS or _sha256(data) == _recorded(evidence):
+    if path.name in _EVIDENCE_OF or _sha256(data) == _recorded_digest(evidence):
         return evidence
     return None
 
 
-def _described(path: Path, data: bytes) -> Profile | None:
-    """Return an imported profile with what was known of it, None where it was not imported."""
+def _imported_profile(path: Path, data: bytes) -> Profile | None:
+    """Return an imported profile with what was known about it; None if it was not imported."""
     beside = path.with_name(DESCRIBED)
     if path.name != FOLDED or not is_file(beside):
         return None
@@ -149,22 +168,22 @@ def _described(path: Path, data: bytes) -> Profile | None:
     return described
 
 
-def _run(evidence: Evidence, data: bytes, path: Path) -> Opened:
+def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfile:
     record = evidence.profile
-    _same("E_PROFILE_CHANGED", "profile", _recorded(evidence), data)
-    assert record is not None  # without one no digest would have been the same
+    _require_digest("E_PROFILE_CHANGED", "profile", _recorded_digest(evidence), data)
+    assert record is not None  # without one no digest would be the same
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise ReceiptError("E_FOLDED", f"{str(path)!a} is not UTF-8.", _AGAIN) from None
-    profile = _profile(record, text)
+    profile = recorded_profile(record, text)
     name = str(evidence.workload.get("name") or path.resolve().parent.name)
-    return Opened(profile, name, cost_of(profile.covers, evidence.metrics), evidence)
+    return OpenedProfile(profile, name, cost_of(profile.covers, evidence.metrics), evidence)
 
 
-def _profile(record: ProfileRecord, text: str) -> Profile:
-    """Return the profile as it was pooled; how long it took is not recorded, and so 0."""
-    stacks = parse_folded(text)
+def recorded_profile(record: ProfileRecord, folded: str) -> Profile:
+    """Return the profile as it was pooled; its duration is not recorded, and so 0."""
+    stacks = parse_folded(folded)
     known = {each.name for each in fields(record)} & {each.name for each in fields(Profile)}
     return Profile(
         **{name: getattr(record, name) for name in known},
@@ -176,11 +195,11 @@ def _profile(record: ProfileRecord, text: str) -> Profile:
     )
 
 
-def _recorded(evidence: Evidence) -> str:
+def _recorded_digest(evidence: Evidence) -> str:
     return "" if evidence.profile is None else evidence.profile.folded_sha256
 
 
-def _same(code: str, what: str, recorded: str, data: bytes) -> None:
+def _require_digest(code: str, what: str, recorded: str, data: bytes) -> None:
     if (found := _sha256(data)) != recorded:
         raise ReceiptError(
             code,
@@ -192,3 +211,106 @@ def _same(code: str, what: str, recorded: str, data: bytes) -> None:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def open_graph(path: Path) -> ExecutionGraph:
+    """Open the execution graph of a run, of a graph document or of a trace.
+
+    Raises:
+        UsageError: ``E_NO_RUN`` for a directory without recorded bricks.
+        ReceiptError: ``E_UNKNOWN_FORMAT`` for JSON of another kind, and whatever is malformed.
+        UndecidedError: ``E_NO_CALLS`` for a trace without single calls.
+        ToolError: ``E_CANNOT_READ``.
+    """
+    if path.name == EVIDENCE:
+        path = path.parent  # it holds the sums; the calls stand beside it
+    if _is_directory(path):
+        if not is_file(path / BRICKS):
+            raise UsageError(
+                "E_NO_RUN",
+                f"{str(path)!a} holds no {BRICKS}.",
+                "Measure with --flamegate-bricks, and give the directory of that run.",
+            )
+        path = path / BRICKS
+    data = read_file(path)
+    if is_trace(unpack(data)):
+        return _graph_of_trace(data, path)
+    document = loads(data, max_bytes=EVIDENCE_MAX_BYTES)
+    if is_document(document):
+        return from_document(document)
+    if isinstance(document, dict) and "calls" in document:
+        return build_graph(from_plain(tuple[BrickCall, ...], document["calls"], ".calls"))
+    raise ReceiptError(
+        "E_UNKNOWN_FORMAT",
+        f"{str(path)!a} is JSON and no execution graph.",
+        f"Give a run's {BRICKS}, what flamegate bricks PATH --json wrote, or a trace of "
+        "torch.profiler, Chrome or onnxruntime.",
+    )
+
+
+def _graph_of_trace(data: bytes, path: Path) -> ExecutionGraph:
+    found = read_trace(data, str(path))
+    if not found.calls:
+        raise UndecidedError(
+            "E_NO_CALLS",
+            f"{str(path)!a} ({found.source}) holds sums, or more calls than a graph can show.",
+            "Say --table for its sums, or give a trace with single calls, of a shorter time.",
+        )
+    return build_graph(found.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class BrickSums:
+    """The whole table of bricks of a run or a trace, and the other figures of a trace.
+
+    ``table`` is None only if a trace holds dispatches of ``kernels`` and no times.
+    ``medians_us`` are of phases that the engine reported line by line.
+    """
+
+    name: str
+    table: BrickTable | None
+    notes: tuple[str, ...] = ()
+    kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    medians_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def open_sums(path: Path) -> BrickSums:
+    """Open the sums of a run's bricks, or of a trace.
+
+    Raises:
+        UsageError: ``E_NO_RUN`` for a directory without evidence.
+        UndecidedError: ``E_NO_BRICKS`` if the evidence holds no brick.
+        ToolError: ``E_CANNOT_READ``.
+    """
+    if _is_directory(path):
+        return _sums_of_run(path)
+    if path.name in (BRICKS, EVIDENCE):
+        return _sums_of_run(path.parent)
+    return _sums_of_trace(read_trace(read_file(path), str(path)), path.name)
+
+
+def _sums_of_run(directory: Path) -> BrickSums:
+    path = directory / EVIDENCE
+    if not is_file(path):
+        raise UsageError(
+            "E_NO_RUN",
+            f"{str(directory)!a} holds no {EVIDENCE}.",
+            "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
+        )
+    evidence = decode_evidence(read_bounded(path, EVIDENCE_MAX_BYTES))
+    return BrickSums(
+        str(evidence.workload.get("name", "")), tabulate_runs(evidence.bricks, top=_ALL)
+    )
+
+
+def _sums_of_trace(found: IngestedTrace, name: str) -> BrickSums:
+    if not found.totals:  # a trace without any figure is an error when it is read
+        return BrickSums(name, None, found.notes, found.kernels)
+    table = tabulate_totals(
+        found.totals,
+        wall_ns=found.wall_ns or 0,
+        top=_ALL,
+        tokens=found.tokens or 0,
+        lanes=len(found.lanes),
+    )
+    return BrickSums(name, table, found.notes, found.kernels, found.medians_us)

@@ -1,41 +1,116 @@
-"""An outcome as it is shown: in the failed test, the summary, and the CI service's own words.
+"""The outcome as users see it: failed test, summary, report page, annotations, hints.
 
-Everything in here is plain data at heart, so that it travels from an xdist worker.
+A ``ResultView`` is plain data, so that it travels from a worker of pytest-xdist.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.core.json_old import from_plain, to_plain
+from pytest_flamegate.core import files
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
+from pytest_flamegate.core.json_old import (
+    EVIDENCE_MAX_BYTES,
+    RECEIPT_MAX_BYTES,
+    from_plain,
+    loads,
+    to_plain,
+)
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
-from pytest_flamegate.gate import Verdict, headline
-from pytest_flamegate.receipt.artifacts import DIFFERENCE, PICTURE, RECEIPT, VERDICT
-from pytest_flamegate.receipt.types import (
-    Evidence,  # noqa: TC001 - from_plain reads the annotations
-    Receipt,  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.gate import Reason, Verdict, headline, refused
+from pytest_flamegate.gate.document import Told, read_verdict
+from pytest_flamegate.graph.table import DEFAULT_ROWS
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import (
+    DIFFERENCE,
+    EVIDENCE,
+    FOLDED,
+    PICTURE,
+    RECEIPT,
+    VERDICT,
+    ArtifactStore,
 )
-from pytest_flamegate.report import ci
+from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.types import Evidence, Receipt  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.report import ci, text
 from pytest_flamegate.report.bricks import BricksShown, bricks_lines
+from pytest_flamegate.report.flame_html import Drawn
+from pytest_flamegate.report.run_page import Reported, run_page
 from pytest_flamegate.report.terminal import Outcome as Row
 from pytest_flamegate.report.terminal import failure_section
-from pytest_flamegate.run.bricks import bricks_in
-from pytest_flamegate.run.hint import pytest_command, relative
+from pytest_flamegate.run.difference import read_difference
+from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.pictures import bricks_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.run.outcome import Outcome
+    from pytest_flamegate.run.publish import Outcome
+
+
+_NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One gated workload. ``file`` and ``line`` are where it was declared, for annotations."""
+class Hints:
+    """Commands to copy. They repeat the options that say where to look and how to measure.
+
+    ``as_command`` makes them ``flamegate run`` instead of ``pytest``.
+    """
+
+    settings: Settings
+    as_command: bool = False
+
+    def again(self, *nodes: str, against: str | None = None) -> str:
+        """Return the command that measures ``nodes`` again, or everything.
+
+        ``against`` is the commit that it was compared with: a branch moves, a commit does not.
+        """
+        against = against[:12] if against else self.settings.against
+        return self._command(nodes, against)
+
+    def accept(self, *nodes: str) -> str:
+        """Return the command that measures ``nodes`` and accepts them as the baseline."""
+        return f"{self._command(nodes, None)} --{'' if self.as_command else 'flamegate-'}update"
+
+    def _command(self, nodes: tuple[str, ...], against: str | None) -> str:
+        settings = self.settings
+        options = {}
+        if settings.config is not None:
+            options["config"] = relative(settings.config, settings.root)
+        if settings.directory != settings.root / ".flamegate":
+            options["dir"] = relative(settings.directory, settings.root)
+        if against is not None:
+            options["against"] = against
+        if settings.profiler != "auto":
+            options["profiler"] = settings.profiler
+        if self.as_command:
+            words = ["flamegate", "run", *(node.rpartition("::")[2] for node in nodes)]
+            return shlex.join([*words, *(f"--{name}={value}" for name, value in options.items())])
+        words = ["pytest", *nodes, "--flamegate"]
+        words += [f"--flamegate-{name}={value}" for name, value in options.items()]
+        return shlex.join(words)
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return ``path`` as seen from ``root``, whole if it lies elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """One gated workload. ``file`` and ``line`` are its declaration, for annotations.
+
+    ``section`` is the text of the failed test, empty if it passes. ``accepted`` is the
+    directory of the baseline that the run became.
+    """
 
     node: str
     workload: str
@@ -44,7 +119,7 @@ class Shown:
     file: str
     line: int | None
     fails: bool
-    accepted: bool
+    accepted: str | None
     receipt: Receipt | None
     evidence: Evidence | None
     warnings: tuple[str, ...] = ()
@@ -54,7 +129,7 @@ class Shown:
 
     @property
     def row(self) -> Row:
-        """What the summary table needs."""
+        """The data of its row in the summary table."""
         return Row(
             self.workload,
             self.verdict,
@@ -72,58 +147,77 @@ class Shown:
         return plain
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Shown:
+    def from_data(cls, data: Mapping[str, Any]) -> ResultView:
         """Read what ``as_data`` returned."""
         return from_plain(cls, data)
 
 
-def show(outcome: Outcome, node: str, settings: Settings) -> Shown:
-    """Return what is shown of ``outcome``, gated as the test ``node``."""
-    workload = outcome.workload
+def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
+    """Return ``outcome`` as it is shown, gated as the test ``node``."""
+    settings, workload, verdict = hints.settings, outcome.workload, outcome.verdict
     file = workload.directory / workload.source
     declared = file if is_file(file) else None
-    again = pytest_command(settings, node)
-    if outcome.verdict.against is not None and settings.against is None:
-        again += f" --flamegate-against={outcome.verdict.against[:12]}"
-    accept = None
-    if outcome.verdict.verdict not in ("dishonest", "error"):
-        accept = f"{pytest_command(replace(settings, against=None), node)} --flamegate-update"
-    slim = bricks = None
-    warnings = outcome.warnings
+    section = ""
+    if outcome.fails:
+        section = failure_section(
+            verdict,
+            outcome.evidence,
+            outcome.baseline,
+            paths=_paths(outcome, settings.root),
+            again=hints.again(node, against=verdict.against),
+            accept=None if verdict.verdict in _NOT_ACCEPTABLE else hints.accept(node),
+        )
+    slim = None
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.
         slim = replace(outcome.evidence, runs=(), tokens=(), bricks=())
-        if outcome.verdict.verdict != "dishonest":
-            bricks, told = bricks_in(outcome.directory, outcome.evidence, settings, measure=True)
-            warnings += told
-    section = failure_section(
-        outcome.verdict,
-        outcome.evidence,
-        outcome.baseline,
-        paths=_paths(outcome, settings.root),
-        again=again,
-        accept=accept,
-    )
-    return Shown(
+    return ResultView(
         node=node,
         workload=workload.name,
-        verdict=outcome.verdict,
+        verdict=verdict,
         section=section,
         file=relative(declared, settings.root) if declared else node.partition("::")[0],
         line=find_line(declared, workload.name) if declared else None,
         fails=outcome.fails,
-        accepted=outcome.accepted is not None,
+        accepted=relative(outcome.accepted, settings.root) if outcome.accepted else None,
         receipt=outcome.receipt,
         evidence=slim,
-        warnings=warnings,
+        warnings=outcome.warnings,
         family=workload.family,
         variant=workload.variant,
-        bricks=bricks,
+        bricks=outcome.pictures.bricks,
     )
 
 
-def brick_lines(results: Sequence[Shown], *, width: int, colour: bool) -> list[str]:
-    """Return what stands under the summary: the bricks of each workload, where it has any."""
+def rows(results: Sequence[ResultView]) -> list[Row]:
+    """Return the rows of the summary table.
+
+    A workload that several tests ask for has a row for each, labelled with the test.
+    """
+    count = Counter(one.workload for one in results)
+    return [
+        replace(one.row, workload=one.node) if count[one.workload] > 1 else one.row
+        for one in results
+    ]
+
+
+def accepted_lines(results: Sequence[ResultView]) -> list[str]:
+    """Return which baselines were accepted, where they lie, and that they are to be committed."""
+    found: dict[str, list[str]] = {}
+    for one in results:
+        if one.accepted is not None:
+            directory, _, name = one.accepted.rpartition("/")
+            found.setdefault(directory, []).append(name)
+    return [
+        f"accepted {text.plural(len(set(names)), 'baseline')} in {directory}: "
+        f"{', '.join(dict.fromkeys(names))}. Commit {'it' if len(set(names)) == 1 else 'them'}: "
+        f"git add {shlex.quote(directory)}"
+        for directory, names in found.items()
+    ]
+
+
+def brick_lines(results: Sequence[ResultView], *, width: int, colour: bool) -> list[str]:
+    """Return the bricks of each workload that has any, as lines under the summary."""
     return [
         line
         for one in results
@@ -132,7 +226,7 @@ def brick_lines(results: Sequence[Shown], *, width: int, colour: bool) -> list[s
     ]
 
 
-def workflow_commands(results: Sequence[Shown]) -> list[str]:
+def workflow_commands(results: Sequence[ResultView]) -> list[str]:
     """Return one GitHub workflow command for each result that failed its test."""
     return [
         ci.error_annotation(one.file, one.line, f"flamegate: {one.workload}", headline(one.verdict))
@@ -141,12 +235,12 @@ def workflow_commands(results: Sequence[Shown]) -> list[str]:
     ]
 
 
-def append_step_summary(results: Sequence[Shown]) -> None:
-    """Append the table to the job's summary page, where the service names one."""
+def append_step_summary(results: Sequence[ResultView]) -> None:
+    """Append the table to the job's summary page, if the CI service names one."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(ci.step_summary([one.row for one in results]) + "\n")
+            file.write(ci.step_summary(rows(results)) + "\n")
 
 
 def _paths(outcome: Outcome, root: Path) -> list[str]:
@@ -155,3 +249,169 @@ def _paths(outcome: Outcome, root: Path) -> list[str]:
         names.insert(0, DIFFERENCE)
     found = [outcome.directory / name for name in names]
     return [relative(path, root) for path in found if is_file(path)][:2]
+
+
+# The report of a whole run
+
+
+def require_writable(path: Path) -> None:
+    """Make sure that a report can be written to ``path``, before anything is measured.
+
+    Raises:
+        UsageError: ``E_BAD_OPTION`` if it is a directory.
+        ToolError: ``E_CANNOT_WRITE`` if it is a link, or the system does not allow it.
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"The report is to be written to {str(path)!a}, which is a directory.",
+            "Name a file in it: report.html.",
+        )
+    if os.path.islink(path):  # noqa: PTH114 - as above
+        raise ToolError(
+            "E_CANNOT_WRITE",
+            f"The report is to be written to {str(path)!a}, which is a symbolic link.",
+            "Name the file itself.",
+        )
+    store.require_writable(path.parent)
+
+
+def write_report(path: Path, reported: Sequence[Reported], settings: Settings) -> None:
+    """Write the page, all or nothing; ``ToolError`` if the system does not allow it."""
+    title = f"flamegate: {settings.root.name}"
+    with system_errors():
+        store.write_atomic(path, run_page(reported, title=title).encode())
+
+
+@dataclass
+class DrawnRuns:
+    """The flame graphs of the runs of this process: a report need not read them again."""
+
+    _drawn: dict[str, tuple[str, Drawn]] = field(default_factory=dict)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the flame graph of an outcome, if it has one."""
+        if outcome.evidence is not None and outcome.pictures.drawn is not None:
+            self._drawn[outcome.workload.name] = outcome.evidence.nonce, outcome.pictures.drawn
+
+    def find(self, workload: str, nonce: str) -> Drawn | None:
+        """Return the flame graph of that very run; None if it was made in another process."""
+        known, drawn = self._drawn.get(workload, ("", None))
+        return drawn if known == nonce else None
+
+
+def report_results(results: Sequence[ResultView], drawn: DrawnRuns, hints: Hints) -> list[Reported]:
+    """Return what was gated in this session; of one workload gated twice, the last."""
+    last = {one.workload: one for one in results}
+    return [_report_result(one, drawn, hints) for one in last.values()]
+
+
+def report_directory(settings: Settings) -> list[Reported]:
+    """Return the latest run of every workload.
+
+    Raises:
+        UsageError: ``E_NO_RUN`` if there is none.
+    """
+    latest = settings.directory / "latest"
+    try:
+        names = sorted(path.name for path in latest.iterdir() if is_file(path / VERDICT))
+    except OSError:
+        names = []
+    if not names:
+        raise UsageError(
+            "E_NO_RUN",
+            f"There is no run in {str(latest)!a}.",
+            "Measure first: pytest --flamegate, or flamegate run.",
+        )
+    hints = Hints(settings, as_command=True)
+    return [
+        _read_run(ArtifactStore(settings.directory).latest_directory(name), hints) for name in names
+    ]
+
+
+def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> Reported:
+    drawn, warnings = None, one.warnings
+    if one.receipt is not None and one.evidence is not None:
+        drawn = drawn_runs.find(one.workload, one.evidence.nonce)
+        if drawn is None:
+            directory = ArtifactStore(hints.settings.directory).latest_directory(one.workload)
+            paired = one.verdict.pairs is not None
+            drawn, warnings = _read_drawn(directory, one.evidence.nonce, warnings, paired=paired)
+    return Reported(
+        name=one.workload,
+        told=Told.of(one.verdict),
+        receipt=one.receipt,
+        evidence=one.evidence,
+        drawn=drawn,
+        again=hints.again(one.node, against=one.verdict.against),
+        accept=_accept_command(one.verdict, hints.accept(one.node), hints.settings),
+        warnings=warnings,
+        bricks=one.bricks,
+    )
+
+
+def _read_run(directory: Path, hints: Hints) -> Reported:
+    """Return the run in a directory; an error in place of its verdict if it cannot be read."""
+    try:
+        return _read_files(directory, hints)
+    except FlamegateError as error:
+        problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
+        verdict = refused("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
+        return Reported(name=directory.name, told=Told.of(verdict))
+
+
+def _read_files(directory: Path, hints: Hints) -> Reported:
+    told = read_verdict(loads(files.read_bounded(directory / VERDICT, RECEIPT_MAX_BYTES)))
+    evidence = receipt = drawn = bricks = None
+    warnings: tuple[str, ...] = ()
+    if is_file(directory / EVIDENCE):
+        evidence = decode_evidence(files.read_bounded(directory / EVIDENCE, EVIDENCE_MAX_BYTES))
+        paired = told.verdict.pairs is not None
+        drawn, warnings = _read_drawn(directory, evidence.nonce, (), paired=paired)
+        if told.verdict.verdict != "dishonest":
+            settings = hints.settings
+            bricks, more = bricks_in(
+                directory,
+                evidence,
+                shown_directory=relative(directory, settings.root),
+                top=settings.bricks or DEFAULT_ROWS,
+                peak_gflops=settings.peak_gflops,
+            )
+            warnings += more
+    if is_file(directory / RECEIPT):
+        receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_MAX_BYTES))
+    return Reported(
+        name=directory.name,
+        told=told,
+        receipt=receipt,
+        evidence=evidence,
+        drawn=drawn,
+        again=hints.again(directory.name, against=told.verdict.against),
+        accept=_accept_command(told.verdict, "flamegate baseline accept", hints.settings),
+        warnings=warnings,
+        bricks=bricks,
+    )
+
+
+def _accept_command(verdict: Verdict, command: str, settings: Settings) -> str | None:
+    acceptable = verdict.verdict not in _NOT_ACCEPTABLE and settings.against is None
+    return command if acceptable else None
+
+
+def _read_drawn(
+    directory: Path, nonce: str, warnings: tuple[str, ...], *, paired: bool
+) -> tuple[Drawn | None, tuple[str, ...]]:
+    """Return the flame graph of the run ``nonce``; an error that prevents it is a warning."""
+    if not is_file(directory / FOLDED):
+        return None, warnings
+    try:
+        opened = open_profile(directory / FOLDED)
+    except FlamegateError as error:
+        return None, (*warnings, f"There is no flame graph. {error}")
+    if opened.evidence is None or opened.evidence.nonce != nonce:
+        return None, (*warnings, "There is no flame graph: another run has taken its place.")
+    try:
+        difference = read_difference(directory, paired=paired)
+    except FlamegateError as error:
+        difference, warnings = None, (*warnings, f"There is no difference. {error}")
+    return Drawn(opened.title, opened.profile, opened.cpu_s_per_token, difference), warnings

@@ -1,16 +1,30 @@
-"""What a baseline rests on: this run alone, or the same code measured on several occasions."""
+"""Write a run, accept it as the baseline if asked to, and record it."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.clocks import utc_now
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, system_errors
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    NoBaselineError,
+    ReceiptError,
+    UndecidedError,
+    system_errors,
+)
 from pytest_flamegate.core.json_old import dumps
-from pytest_flamegate.gate import compare, read_measurement, verdict_document
+from pytest_flamegate.gate import (
+    Reason,
+    compare,
+    exit_code,
+    read_measurement,
+    refused,
+    verdict_document,
+)
 from pytest_flamegate.gate.statistics import mean
+from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import (
     BASELINE_FILES,
@@ -22,144 +36,100 @@ from pytest_flamegate.receipt.artifacts import (
 )
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch
+from pytest_flamegate.run.pictures import Pictures
+from pytest_flamegate.run.seal import require_no_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.run.seal import Run, Sealed
 
 
-MOST = 24
-"""The oldest batches leave: a machine changes over the years."""
-
-
-def batch_of(evidence: Evidence) -> Batch:
-    """Return the means of one measurement. Raises UndecidedError where it cannot be judged."""
-    timed = read_measurement(evidence).timed
-    return Batch(
-        nonce=evidence.nonce,
-        created=evidence.created,
-        processes=len(timed),
-        log_time=mean([process.log_time for process in timed]),
-        log_time_ratio=mean([process.log_time_ratio for process in timed]),
-    )
-
-
-def joined(
-    accepted: Evidence | None, batches: Sequence[Batch], fresh: Evidence
-) -> tuple[Batch, ...]:
-    """Return the batches of the baseline once ``fresh`` is accepted too.
-
-    What was accepted before stays where it was the very same code, clean on both
-    occasions, and comparable in all else; then ``fresh`` is one more batch of it. Any other
-    baseline begins anew. There are none where ``fresh`` cannot be judged.
-    """
-    try:
-        new = batch_of(fresh)
-    except UndecidedError:
-        return ()
-    if accepted is None or not _same_code(accepted, fresh):
-        return (new,)
-    kept = [batch for batch in batches if batch.nonce != new.nonce]
-    return (*kept, new)[-MOST:]
-
-
-def _same_code(one: Evidence, other: Evidence) -> bool:
-    if one.commit is None or other.commit is None:
-        return False
-    return one.commit.same_code(other.commit) and compare(one, other).comparable
+MAX_BATCHES = 24
+"""Older batches leave the baseline: a machine changes over the years."""
+_NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Where a run's files stand, and as what it was accepted.
+class Outcome:
+    """The result for one workload. ``directory`` holds the files named in the contract.
 
-    ``error`` says why it was not accepted though it should have been; ``warnings`` what
-    else could not be done, one sentence each.
+    ``fails`` says whether a test on it fails. ``baseline`` is the evidence of the other side:
+    the base's, or the accepted baseline's.
+    ``accepted`` is the directory of the baseline that this run became. ``error`` is set if
+    something failed, ``warnings`` are one sentence each.
     """
 
+    workload: Workload
+    verdict: Verdict
     directory: Path
+    fails: bool = False
+    receipt: Receipt | None = None
+    evidence: Evidence | None = None
+    baseline: Evidence | None = None
     accepted: Path | None = None
     error: FlamegateError | None = None
     warnings: tuple[str, ...] = ()
+    pictures: Pictures = field(default_factory=Pictures)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command line: an error's own, else the verdict's."""
+        return self.error.exit_code if self.error is not None else exit_code(self.verdict)
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """Keeps runs made on the machine class ``machine_id`` in one artifact directory."""
+class RunStore:
+    """Runs and baselines of the machine class ``machine_id`` in one artifact directory."""
 
     artifacts: ArtifactStore
     machine_id: str
 
     def baseline(self, workload: str) -> Baseline | None:
-        """Read what was accepted and verify it; None where nothing was."""
+        """Read the accepted baseline and verify it; None if nothing was accepted.
+
+        Raises:
+            ReceiptError: ``E_BASELINE_CORRUPT``.
+        """
         baseline = self.artifacts.read_baseline(self.machine_id, workload)
         if baseline is not None:
             _verify(baseline)
         return baseline
 
-    def keep(
-        self,
-        workload: str,
-        files: Mapping[str, bytes],
-        verdict: Verdict,
-        evidence: Evidence,
-        *,
-        accept: bool,
-    ) -> Kept:
-        """Publish a run, accept it if asked to, and record it; each all or nothing.
-
-        Raises where the run cannot be published; what comes after that only adds to it.
-        """
-        directory = self.artifacts.publish_run(workload, files)
-        accepted, error = None, None
-        warnings: tuple[str, ...] = ()
-        if accept:
-            try:
-                with system_errors():
-                    placed = self.accept(workload, files, evidence)
-                accepted, warnings = placed.path, placed.warnings
-            except FlamegateError as failed:
-                error = failed
-        line = self._line(workload, verdict, evidence)
-        if error is not None:
-            line |= {"verdict": "error", "reasons": [error.code]}
-        try:
-            with system_errors():
-                self.artifacts.append_run({**line, "accepted": accepted is not None})
-        except FlamegateError as failed:
-            warnings = (*warnings, f"The history does not have this run. {failed}")
-        return Kept(directory, accepted, error, warnings)
-
     def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> StoredPath:
         """Make a run the baseline; a run of the same code is one more batch of it.
 
-        What it was compared with stays behind: a baseline speaks for itself. What stands
-        there and cannot be used as a baseline is set aside, and nothing removes it.
+        The files of the other side stay behind. A baseline that cannot be used is set aside,
+        and never removed.
         """
-        old, spoilt = None, False
+        old, is_spoilt = None, False
         try:
             old = self.baseline(workload)
         except ReceiptError:
-            spoilt = True
+            is_spoilt = True
         if old is not None and old.machine_id != self.machine_id:
             old = None
-        batches = joined(old.evidence if old else None, old.batches if old else (), evidence)
-        kept = {name: data for name, data in files.items() if name in BASELINE_FILES}
+        batches = joined_batches(
+            old.evidence if old else None, old.batches if old else (), evidence
+        )
+        accepted = {name: data for name, data in files.items() if name in BASELINE_FILES}
         return self.artifacts.accept_baseline(
-            self.machine_id, workload, kept, batches, set_aside=spoilt
+            self.machine_id, workload, accepted, batches, set_aside=is_spoilt
         )
 
-    def refusal(self, workload: str, verdict: Verdict) -> None:
-        """Leave the reason where the result would have stood; raises where it cannot."""
-        self.artifacts.publish_run(workload, {VERDICT: dumps(verdict_document(verdict))})
-        self.artifacts.append_run({**self._line(workload, verdict, None), "accepted": False})
-
-    def _line(
-        self, workload: str, verdict: Verdict, evidence: Evidence | None
-    ) -> dict[str, object]:
+    def record(
+        self,
+        workload: str,
+        verdict: Verdict,
+        evidence: Evidence | None,
+        accepted: bool = False,
+        error: FlamegateError | None = None,
+    ) -> None:
+        """Append the run to the history."""
         line: dict[str, object] = {
             "workload": workload,
             "verdict": verdict.verdict,
@@ -173,19 +143,148 @@ class Keeper:
                 "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
                 "nonce": evidence.nonce,
             }
-        return {**line, "reasons": [reason.code for reason in verdict.reasons]}
+        line["reasons"] = [reason.code for reason in verdict.reasons]
+        if error is not None:
+            line |= {"verdict": "error", "reasons": [error.code]}
+        self.artifacts.append_run({**line, "accepted": accepted})
+
+
+def publish(
+    sealed: Sealed, verdict: Verdict, pictures: Pictures, store: RunStore, *, accept: bool
+) -> Outcome:
+    """Write a run's files, accept it if asked to, and record it; each all or nothing.
+
+    Raises:
+        ToolError: ``E_SECRET``, ``E_CANNOT_WRITE``: nothing was written. If the run cannot be
+            accepted the outcome holds the error; if it cannot be recorded, a warning.
+    """
+    run = sealed.run
+    prepared = run.measured.prepared
+    workload = prepared.head.subject.workload
+    files = {
+        **sealed.head.files,
+        **pictures.files,
+        VERDICT: dumps(verdict_document(verdict)),
+    }
+    is_honest = verdict.verdict != "dishonest"
+    if not is_honest:
+        del files[RECEIPT]  # a claim that does not hold is not left as if it did
+    require_no_secret(files, run.head.redactor)
+    directory = store.artifacts.publish_run(workload.name, files)
+    accepted, error = None, None
+    warnings = [*pictures.warnings, *run.head.redactor.warnings, *_warnings(run, verdict)]
+    if accept and verdict.verdict not in _NOT_ACCEPTABLE:
+        try:
+            with system_errors():
+                placed = store.accept(workload.name, files, run.head.evidence)
+            accepted = placed.path
+            warnings += placed.warnings
+        except FlamegateError as failed:
+            error, verdict = failed, verdict_of_error(failed, workload)
+    try:
+        with system_errors():
+            store.record(
+                workload.name,
+                verdict,
+                run.head.evidence,
+                accepted=accepted is not None,
+                error=error,
+            )
+    except FlamegateError as failed:
+        warnings.append(f"The history does not have this run. {failed}")
+    other = run.base or prepared.baseline
+    return Outcome(
+        workload=workload,
+        verdict=verdict,
+        directory=directory,
+        receipt=run.head.receipt if is_honest else None,
+        evidence=run.head.evidence,
+        baseline=other.evidence if other else None,
+        accepted=accepted,
+        error=error,
+        warnings=tuple(warnings),
+        pictures=pictures,
+    )
+
+
+def publish_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
+    """Write and record why a workload has no result; raises if that cannot be written."""
+    outcome = outcome_of_error(workload, error, store)
+    files = {VERDICT: dumps(verdict_document(outcome.verdict))}
+    store.artifacts.publish_run(workload.name, files)
+    store.record(workload.name, outcome.verdict, None)
+    return outcome
+
+
+def outcome_of_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
+    """Return the outcome of a workload that could not be measured; nothing is written."""
+    verdict = verdict_of_error(error, workload)
+    return Outcome(workload, verdict, store.artifacts.latest_directory(workload.name), error=error)
+
+
+def verdict_of_error(error: FlamegateError, workload: Workload) -> Verdict:
+    """Return the verdict of a run that failed, without the secrets that a program may print."""
+    redactor = Redactor.of(os.environ, workload.env)
+    name: Literal["no_baseline", "inconclusive", "error"] = "error"
+    if isinstance(error, UndecidedError):
+        name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
+    message = redactor.text(f"{error.problem} {error.remedy}", "verdict")
+    return refused(name, [Reason(error.code, message)], grade="SELF_REPORTED")
+
+
+def batch_of(evidence: Evidence) -> Batch:
+    """Return the means of one measurement. Raises UndecidedError if it cannot be judged."""
+    timed = read_measurement(evidence).timed
+    return Batch(
+        nonce=evidence.nonce,
+        created=evidence.created,
+        processes=len(timed),
+        log_time=mean([process.log_time for process in timed]),
+        log_time_ratio=mean([process.log_time_ratio for process in timed]),
+    )
+
+
+def joined_batches(
+    accepted: Evidence | None, batches: Sequence[Batch], fresh: Evidence
+) -> tuple[Batch, ...]:
+    """Return the batches of the baseline once ``fresh`` is accepted too.
+
+    Earlier batches stay if they are of the very same code, clean on both occasions, and
+    comparable in all else. There are none if ``fresh`` cannot be judged.
+    """
+    try:
+        new = batch_of(fresh)
+    except UndecidedError:
+        return ()
+    if accepted is None or not _is_same_code(accepted, fresh):
+        return (new,)
+    earlier = [batch for batch in batches if batch.nonce != new.nonce]
+    return (*earlier, new)[-MAX_BATCHES:]
+
+
+def _is_same_code(one: Evidence, other: Evidence) -> bool:
+    if one.commit is None or other.commit is None:
+        return False
+    return one.commit.same_code(other.commit) and compare(one, other).comparable
+
+
+def _warnings(run: Run, verdict: Verdict) -> list[str]:
+    """Return the notes that are more than information, and the warnings of the verdict."""
+    notes = [each for each in run.notes if not each.code.startswith("I_")]
+    notes += [each for each in verdict.reasons if each.code.startswith("W_")]
+    return list(dict.fromkeys(f"{each.code}: {each.message}" for each in notes))
 
 
 def _verify(baseline: Baseline) -> None:
     path = baseline.directory / RECEIPT
-    unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
-    if unprofiled and not os.path.lexists(path):
+    was_unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
+    if was_unprofiled and not os.path.lexists(path):
         return
     verification = verify_receipt(path)
     if not verification.ok:
         first = verification.refusals[0]
         raise ReceiptError(
             "E_BASELINE_CORRUPT",
-            f"The baseline {path} is refused: {first.code}: {first.message}",
+            f"The baseline {path} is not honest: {first.code}: {first.message}",
             "Restore it from version control, or accept a new one with --flamegate-update.",
         )

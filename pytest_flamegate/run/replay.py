@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
-from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
@@ -23,23 +22,25 @@ from pytest_flamegate.gate.comparability import machine_differences
 from pytest_flamegate.gate.verdict import MoreProcesses
 from pytest_flamegate.models.discover import find_model
 from pytest_flamegate.models.facts import read_model_facts
-from pytest_flamegate.models.files import read_stamps, require_unchanged
+from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.machine import identity
-from pytest_flamegate.receipt.compose import Subject, compose
+from pytest_flamegate.receipt.compose import compose
 from pytest_flamegate.receipt.replayed import Replayed
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
 from pytest_flamegate.run.lock import machine_lock
-from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.run.measure import measure
+from pytest_flamegate.run.prepare import Prepared, prepare_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
+    from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.measure import Progress
+    from pytest_flamegate.run.measure import Measured
 
 
 ALLOW = "--replay-untrusted"
@@ -61,7 +62,6 @@ class Replaying:
     declared: Sequence[Workload]
     budget_s: float
     progress: Progress
-    tell: Callable[[str], None]
     model: Path | None = None
     untrusted: bool = False
 
@@ -75,7 +75,7 @@ class Replaying:
         """
         with system_errors():
             workload, model = self._workload(evidence)
-            with machine_lock(self.tell):
+            with machine_lock(self.progress.announce):
                 return self._replay(workload, model, receipt_sha256, tokens_per_second, evidence)
 
     def _replay(
@@ -87,24 +87,20 @@ class Replaying:
         evidence: Evidence,
     ) -> Replayed:
         build(workload)
-        chosen = engine(workload.engine)
-        subject = Subject(
-            workload=workload,
-            stamps=read_stamps(model),
-            model=_same_model(workload, model, evidence),
-            machine=identity(),
-            commit=read_commit(workload.directory),
-            flamegate_version=__version__,
-            prompt_tokens=chosen.prompt_tokens(workload),
-        )
-        plan = chosen.plan(workload, model)
-        measuring = Measuring(workload, plan, None, self.budget_s, self.progress)
-        measuring.first()
-        found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
-        if found.rate.here is not None and found.rate.answer != "inside" and measuring.spent < 1.0:
-            # Noise comes in bursts: what is not inside is looked at for longer.
-            measuring.more(MoreProcesses(timed=True))
-            found = _compared(subject, measuring, receipt_sha256, tokens_per_second, evidence)
+        _require_same_model(workload, model, evidence)
+        side = prepare_side(workload, identity(), None)
+        self.progress.begin(workload.name)
+
+        def compare(measured: Measured) -> Replayed:
+            return _compare(measured, receipt_sha256, tokens_per_second, evidence)
+
+        def until(measured: Measured) -> MoreProcesses:
+            rate = compare(measured).rate
+            # Noise comes in bursts: what is outside is measured for longer.
+            return MoreProcesses(timed=rate.here is not None and rate.answer != "inside")
+
+        found = compare(measure(Prepared((side,), self.budget_s), until, self.progress))
+        self.progress.end()
         return found
 
     def _workload(self, evidence: Evidence) -> tuple[Workload, Path | None]:
@@ -185,8 +181,8 @@ class Replaying:
         return replace(workload, model=str(find_model(None, self.root)))
 
 
-def _same_model(workload: Workload, model: Path | None, evidence: Evidence) -> dict[str, str | int]:
-    """Return what is known of the model here; refuse one that is not the evidence's."""
+def _require_same_model(workload: Workload, model: Path | None, evidence: Evidence) -> None:
+    """Raise if the model here is not the one that the evidence names."""
     if model is None and evidence.model_sha256 is not None:
         raise UndecidedError(
             "E_REPLAY_NO_MODEL",
@@ -203,24 +199,20 @@ def _same_model(workload: Workload, model: Path | None, evidence: Evidence) -> d
             f"({quote(evidence.model.get('path'))}).",
             "Give the very file: --model PATH.",
         )
-    return facts
 
 
-def _compared(
-    subject: Subject,
-    measuring: Measuring,
-    receipt_sha256: str,
-    tokens_per_second: float,
-    evidence: Evidence,
+def _compare(
+    measured: Measured, receipt_sha256: str, tokens_per_second: float, evidence: Evidence
 ) -> Replayed:
+    (side,) = measured.sides
+    subject, observation = side.side.subject, side.observation
     require_unchanged(subject.stamps)
-    seen = measuring.observation
-    _, here = compose(subject, seen, (), None, None)
+    _, here = compose(subject, observation, (), None, None)
     return Replayed(
         receipt_sha256=receipt_sha256,
-        processes=measuring.count("timed"),
-        tokens=seen.tokens,
-        differs_at=seen.differs_at,
+        processes=len(observation.timed),
+        tokens=observation.tokens,
+        differs_at=observation.differs_at,
         rate=compare_claimed_rate(evidence, here, tokens_per_second),
         version=_version(evidence.flamegate_version),
         commit=_commit(evidence.commit, subject.commit),

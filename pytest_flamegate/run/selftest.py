@@ -11,125 +11,30 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.config.workload import Injection, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
-from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import Reason, exit_code, fails_test, headline, machine_id, refused
-from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.gate import MoreProcesses, Reason, machine_id, refused
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.run.compare import Comparison, Measured, measured
 from pytest_flamegate.run.lock import machine_lock
-from pytest_flamegate.run.publish import Keeper
-from pytest_flamegate.run.sides import Prepared
+from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
+from pytest_flamegate.run.prepare import Prepared, PreparedSide, Role, prepare_side
+from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.publish import RunStore
+from pytest_flamegate.run.seal import compose, seal
+from pytest_flamegate.run.session import judge_run, wanted_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.gate import Verdict, VerdictName
+    from pytest_flamegate.core.progress import Progress
+    from pytest_flamegate.gate import Verdict
     from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.measure import Progress
-    from pytest_flamegate.run.seal import Sealed
+    from pytest_flamegate.run.seal import SealedSide
 
-
-Result = Literal["ok", "differs", "undecided", "left out"]
-"""``undecided``: noise or too little work, said so; ``left out``: not possible here."""
 Need = Literal["injection", "other", "profile"]
-_DIFFERS, _UNDECIDED = 1, UndecidedError.exit_code
-
-
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """What came of a case: a few words for the table, and in ``detail`` all of it."""
-
-    words: str
-    result: Result
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One way to try the gate. Its words may name ``{frame}``, ``{extra}`` and ``{another}``."""
-
-    name: str
-    done: str
-    expected: str
-    needs: tuple[Need, ...]
-    check: Callable[[Bench], Happened]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    name: str
-    done: str
-    expected: str
-    happened: str
-    result: Result
-    detail: str = ""
-
-
-CASES: list[Case] = []
-"""Every case, in the order in which they are tried."""
-
-
-def case(
-    name: str, done: str, expected: str, needs: tuple[Need, ...] = ()
-) -> Callable[[Callable[[Bench], Happened]], Callable[[Bench], Happened]]:
-    """Register the function below as a case."""
-
-    def register(check: Callable[[Bench], Happened]) -> Callable[[Bench], Happened]:
-        CASES.append(Case(name, done, expected, needs, check))
-        return check
-
-    return register
-
-
-def try_all(bench: Bench, cases: Sequence[Case] | None = None) -> Iterator[Row]:
-    """Try one case after another; what raises anything but ``UndecidedError`` ends them all."""
-    for each in CASES if cases is None else cases:
-        happened = _happened(each, bench)
-        # Afterwards: how much the other function gets follows from what was measured.
-        done, expected = (text.format(**bench.words) for text in (each.done, each.expected))
-        yield Row(each.name, done, expected, happened.words, happened.result, happened.detail)
-
-
-def _happened(each: Case, bench: Bench) -> Happened:
-    for need in each.needs:
-        if (why := bench.lacking(need)) is not None:
-            return Happened("–", "left out", why)
-    try:
-        return each.check(bench)
-    except UndecidedError as error:
-        return Happened(error.code, "undecided", str(error))
-
-
-def exit_code_of(rows: Sequence[Row]) -> int:
-    """Return 0 where all is as expected, 1 where anything differs, else 4: less was shown."""
-    results = {row.result for row in rows}
-    if "differs" in results:
-        return _DIFFERS
-    return 0 if results == {"ok"} else _UNDECIDED
-
-
-def is_open(verdict: Verdict) -> bool:
-    """Whether a build goes on with this verdict, by any of the words that say so."""
-    return (
-        verdict.verdict in ("pass", "improved")
-        or exit_code(verdict) == 0
-        or not fails_test(verdict, ci=True, strict=False)
-    )
-
-
-def closed(verdict: Verdict, name: VerdictName, code: str) -> Happened:
-    """Return ok where the verdict is ``name``, for the reason ``code``, and stops a build."""
-    codes = [reason.code for reason in verdict.reasons]
-    fits = verdict.verdict == name and code in codes and not is_open(verdict)
-    shown = code if code in codes else next(iter(codes), "no reason")
-    return Happened(f"{verdict.verdict}, {shown}", "ok" if fits else "differs", headline(verdict))
 
 
 _MOST = 0.5
@@ -141,27 +46,28 @@ def means(given: str, shown: str) -> bool:
     return dotted.endswith(f".{shown}") or f".{shown}".endswith(dotted)
 
 
-def share_of(given: str, sealed: Sealed | None) -> float | None:
+def share_of(given: str, sealed: SealedSide | None) -> float | None:
     """Return the part of the time, 0 to 1, in that function and all it calls; None if unseen."""
-    if sealed is None or sealed.profile is None:
+    if sealed is None or sealed.side.profile is None:
         return None
-    stacks = sealed.profile.stacks
+    stacks = sealed.side.profile.stacks
     within = sum(
         samples
         for stack, samples in stacks.items()
         if any(means(given, frame.name) for frame in stack)
     )
-    return within / sealed.profile.samples if within else None
+    return within / sealed.side.profile.samples if within else None
 
 
-def below(given: str, shown: str, sealed: Sealed | None) -> bool:
+def below(given: str, shown: str, sealed: SealedSide | None) -> bool:
     """Whether most samples of the function ``shown`` were taken in calls by the one ``given``.
 
     A profiler that sees native code shows the extra work where it was done: there.
     """
-    if sealed is None or sealed.profile is None:
+    if sealed is None or sealed.side.profile is None:
         return False
-    own = {stack: n for stack, n in sealed.profile.stacks.items() if stack[-1].name == shown}
+    stacks = sealed.side.profile.stacks
+    own = {stack: n for stack, n in stacks.items() if stack[-1].name == shown}
     called = sum(n for stack, n in own.items() if any(means(given, f.name) for f in stack))
     return called > _MOST * sum(own.values())
 
@@ -199,8 +105,8 @@ class Compared:
     """Two sides that were really measured; both None where too little was seen of them."""
 
     verdict: Verdict
-    base: Sealed | None = None
-    head: Sealed | None = None
+    base: SealedSide | None = None
+    head: SealedSide | None = None
 
 
 def ask(
@@ -274,7 +180,7 @@ class Bench:
         return Injection(self.asked.other, float(round(extra_pct)))
 
     @property
-    def pair(self) -> tuple[Sealed, Sealed]:
+    def pair(self) -> tuple[SealedSide, SealedSide]:
         """Two sides, honestly measured, to be spoiled.
 
         ``UndecidedError`` ``E_NOTHING_MEASURED`` where too little was seen for that.
@@ -288,9 +194,9 @@ class Bench:
             )
         return found.base, found.head
 
-    def keeper(self, name: str) -> Keeper:
-        """Return a keeper of runs that begins with nothing, in a place of its own."""
-        return Keeper(ArtifactStore(self.directory / name), machine_id(self.machine))
+    def store(self, name: str) -> RunStore:
+        """Return an empty store of runs, in a directory of its own."""
+        return RunStore(ArtifactStore(self.directory / name), machine_id(self.machine))
 
     def lacking(self, need: Need) -> str | None:
         """Return why ``need`` is not there; None where it is."""
@@ -318,31 +224,13 @@ class Bench:
             else "another function",
         }
 
-    def side(
-        self, name: Literal["base", "head"], injection: Injection | None, budget_s: float
-    ) -> Measured:
+    def side(self, role: Role, injection: Injection | None) -> PreparedSide:
         """Return one side of a comparison, not yet measured."""
         workload = replace(self.asked.workload, injection=injection)
-        chosen = engine(workload.engine)
-        model = chosen.model(workload)
-        prepared = Prepared(
-            side=name,
-            told=workload,
-            workload=workload,
-            plan=chosen.plan(workload, model),
-            model=read_model_facts(model, workload),
-            commit=read_commit(workload.directory),
-        )
-        return measured(
-            prepared,
-            machine=self.machine,
-            profiler=self.profiler,
-            budget_s=budget_s,
-            progress=self.progress,
-        )
+        return prepare_side(workload, self.machine, self.profiler, role=role)
 
     def warm_up(self) -> None:
-        """Start the workload with each injection once: what is misspelt is said before the rest."""
+        """Start the workload with each injection once: a misspelt name is reported at once."""
         slowed = self.asked.slowed
         if slowed is None:
             return
@@ -350,7 +238,7 @@ class Bench:
         if self.asked.other is not None:
             tried.append(Injection(self.asked.other, slowed.extra_pct))
         for injection in tried:
-            self.side("head", injection, 1.0).measuring.observer.warm_up()
+            SideProcesses(self.side("head", injection), Budget(1.0)).observer.warm_up()
 
     def _compared(
         self,
@@ -369,29 +257,20 @@ class Bench:
     def _once(
         self, label: str, base: Injection | None, head: Injection | None, budget_s: float
     ) -> Compared:
-        sides = self.side("base", base, budget_s), self.side("head", head, budget_s)
+        thresholds, share_drift = self.asked.workload.thresholds, self.settings.share_drift
+        sides = self.side("base", base), self.side("head", head)
+        prepared = Prepared(sides, budget_s, pair_counts=planned_pair_counts(budget_s))
+
+        def until(measured: Measured) -> MoreProcesses:
+            return wanted_processes(judge_run(compose(measured), thresholds, share_drift))
+
+        self.progress.begin(label)
         try:
-            old, new, verdict = Comparison(
-                *sides,
-                self.asked.workload.thresholds,
-                self.settings.share_drift,
-                budget_s,
-                _Labelled(self.progress, label),
-            ).run()
+            sealed = seal(compose(measure(prepared, until, self.progress)))
         except UndecidedError as error:
             return Compared(refused("inconclusive", [Reason.of(error)], grade="SELF_REPORTED"))
-        return Compared(verdict, old, new)
-
-
-@dataclass(frozen=True, slots=True)
-class _Labelled:
-    """Tells which comparison is on: they are all of one workload."""
-
-    progress: Progress
-    label: str
-
-    def step(self, workload: str, told: str, spent: float) -> None:  # noqa: ARG002
-        self.progress.step(self.label, told, spent)
+        self.progress.end()
+        return Compared(judge_run(sealed, thresholds, share_drift), sealed.base, sealed.head)
 
 
 @contextmanager
@@ -399,7 +278,6 @@ def open_bench(
     asked: Asked,
     settings: Settings,
     progress: Progress,
-    tell: Callable[[str], None],
     profiler: Callable[[Workload], Profiler | None],
 ) -> Iterator[Bench]:
     """Hold the machine and a temporary directory, build the workload, and try whether it starts.
@@ -407,7 +285,10 @@ def open_bench(
     ``profiler`` chooses one. Where the machine has none that can be used, what needs none is
     tried; one that was asked for by name has to be there.
     """
-    with machine_lock(tell), tempfile.TemporaryDirectory(prefix="flamegate-selftest-") as name:
+    with (
+        machine_lock(progress.announce),
+        tempfile.TemporaryDirectory(prefix="flamegate-selftest-") as name,
+    ):
         engine(asked.workload.engine).validate(asked.workload)
         build(asked.workload)
         unprofiled = "Profiling is off, so nothing says where time went."

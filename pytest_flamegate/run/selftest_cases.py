@@ -4,25 +4,130 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.gate import FIRST_ANALYSES, exit_code, headline, judge, judge_pairs
+from pytest_flamegate.gate import (
+    FIRST_ANALYSES,
+    exit_code,
+    fails_test,
+    headline,
+    judge,
+    judge_pairs,
+)
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import FOLDED
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
-from pytest_flamegate.run.seal import seal
-from pytest_flamegate.run.selftest import Happened, below, case, closed, is_open, means, share_of
+from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.selftest import Bench, Need, below, means, share_of
 
 if TYPE_CHECKING:
-    from pytest_flamegate.gate import Verdict
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_flamegate.gate import Verdict, VerdictName
     from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.run.seal import Sealed
-    from pytest_flamegate.run.selftest import Bench
+    from pytest_flamegate.run.seal import SealedSide
+
+
+Result = Literal["ok", "differs", "undecided", "left out"]
+"""``undecided``: noise or too little work, said so; ``left out``: not possible here."""
+_DIFFERS, _UNDECIDED = 1, UndecidedError.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What came of a case: a few words for the table, and in ``detail`` all of it."""
+
+    words: str
+    result: Result
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to try the gate. Its words may name ``{frame}``, ``{extra}`` and ``{another}``."""
+
+    name: str
+    done: str
+    expected: str
+    needs: tuple[Need, ...]
+    check: Callable[[Bench], Happened]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    done: str
+    expected: str
+    happened: str
+    result: Result
+    detail: str = ""
+
+
+CASES: list[Case] = []
+"""Every case, in the order in which they are tried."""
+
+
+def case(
+    name: str, done: str, expected: str, needs: tuple[Need, ...] = ()
+) -> Callable[[Callable[[Bench], Happened]], Callable[[Bench], Happened]]:
+    """Register the function below as a case."""
+
+    def register(check: Callable[[Bench], Happened]) -> Callable[[Bench], Happened]:
+        CASES.append(Case(name, done, expected, needs, check))
+        return check
+
+    return register
+
+
+def try_all(bench: Bench, cases: Sequence[Case] | None = None) -> Iterator[Row]:
+    """Try one case after another; what raises anything but ``UndecidedError`` ends them all."""
+    for each in CASES if cases is None else cases:
+        happened = _happened(each, bench)
+        # Afterwards: how much the other function gets follows from what was measured.
+        done, expected = (text.format(**bench.words) for text in (each.done, each.expected))
+        yield Row(each.name, done, expected, happened.words, happened.result, happened.detail)
+
+
+def _happened(each: Case, bench: Bench) -> Happened:
+    for need in each.needs:
+        if (why := bench.lacking(need)) is not None:
+            return Happened("–", "left out", why)
+    try:
+        return each.check(bench)
+    except UndecidedError as error:
+        return Happened(error.code, "undecided", str(error))
+
+
+def exit_code_of(rows: Sequence[Row]) -> int:
+    """Return 0 where all is as expected, 1 where anything differs, else 4: less was shown."""
+    results = {row.result for row in rows}
+    if "differs" in results:
+        return _DIFFERS
+    return 0 if results == {"ok"} else _UNDECIDED
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Whether a build goes on with this verdict, by any of the words that say so."""
+    return (
+        verdict.verdict in ("pass", "improved")
+        or exit_code(verdict) == 0
+        or not fails_test(verdict, ci=True, strict=False)
+    )
+
+
+def closed(verdict: Verdict, name: VerdictName, code: str) -> Happened:
+    """Return ok where the verdict is ``name``, for the reason ``code``, and stops a build."""
+    codes = [reason.code for reason in verdict.reasons]
+    fits = verdict.verdict == name and code in codes and not is_open(verdict)
+    shown = code if code in codes else next(iter(codes), "no reason")
+    return Happened(f"{verdict.verdict}, {shown}", "ok" if fits else "differs", headline(verdict))
 
 
 CLEAR = 1.3
@@ -140,7 +245,9 @@ FASTER = 1.5
 def swapped_sides(bench: Bench) -> Happened:
     """Hand in head as the base: slower work would look like an improvement."""
     base, head = bench.pair
-    return closed(_paired(bench, head.evidence, base.evidence), "dishonest", "E_SIDES_SWAPPED")
+    return closed(
+        _paired(bench, head.side.evidence, base.side.evidence), "dishonest", "E_SIDES_SWAPPED"
+    )
 
 
 @case("swapped baseline", "baseline and run exchanged", "not_comparable, E_SIDES_SWAPPED")
@@ -148,47 +255,49 @@ def swapped_baseline(bench: Bench) -> Happened:
     """Hand in a run as the baseline that is younger than what it is held to."""
     older, newer = bench.pair
     return closed(
-        _stored(bench, newer.evidence, older.evidence), "not_comparable", "E_SIDES_SWAPPED"
+        _stored(bench, newer.side.evidence, older.side.evidence),
+        "not_comparable",
+        "E_SIDES_SWAPPED",
     )
 
 
 @case("no samples", "a profiler that saw nothing", "refused, E_NO_SAMPLES", ("profile",))
 def no_samples(bench: Bench) -> Happened:
-    """Seal what a profiler took no sample of."""
-    unmeasured = bench.side("head", None, bench.settings.compare_budget_s)
+    """Hand in a measurement in which the profiler took no sample."""
+    unmeasured = SideProcesses(bench.side("head", None), Budget(1.0))
     try:
-        seal(unmeasured.subject, unmeasured.measuring)
+        unmeasured.pooled_profile()
     except UndecidedError as error:
         fits = error.code == "E_NO_SAMPLES" and error.exit_code != 0
         return Happened(f"refused, {error.code}", "ok" if fits else "differs", str(error))
-    return Happened("sealed", "differs", "A profile without a sample was sealed.")
+    return Happened("accepted", "differs", "A profile without a sample was accepted.")
 
 
 @case("empty profile", "all samples removed", "inconclusive, E_NO_SAMPLES", ("profile",))
 def empty_profile(bench: Bench) -> Happened:
     """Take all samples away: in an empty profile no share can drift."""
     base, head = bench.pair
-    profile = head.evidence.profile
+    profile = head.side.evidence.profile
     assert profile is not None
     emptied = tuple(
         replace(process, samples=0, self_samples=MappingProxyType({}))
         for process in profile.processes
     )
-    spoiled = replace(head.evidence, profile=replace(profile, samples=0, processes=emptied))
-    return closed(_paired(bench, base.evidence, spoiled), "inconclusive", "E_NO_SAMPLES")
+    spoiled = replace(head.side.evidence, profile=replace(profile, samples=0, processes=emptied))
+    return closed(_paired(bench, base.side.evidence, spoiled), "inconclusive", "E_NO_SAMPLES")
 
 
 @case("copied run", "the run accepted as its own baseline", "dishonest, E_COPIED_BASELINE")
 def copied_run(bench: Bench) -> Happened:
     """Hold a run to itself: it can only pass."""
     _, head = bench.pair
-    keeper = bench.keeper("copied")
+    store = bench.store("copied")
     name = bench.asked.workload.name
-    keeper.artifacts.accept_baseline(keeper.machine_id, name, head.files)
-    baseline = keeper.baseline(name)
+    store.artifacts.accept_baseline(store.machine_id, name, head.files)
+    baseline = store.baseline(name)
     assert baseline is not None
     return closed(
-        _stored(bench, baseline.evidence, head.evidence), "dishonest", "E_COPIED_BASELINE"
+        _stored(bench, baseline.evidence, head.side.evidence), "dishonest", "E_COPIED_BASELINE"
     )
 
 
@@ -196,10 +305,10 @@ def copied_run(bench: Bench) -> Happened:
 def copied_process(bench: Bench) -> Happened:
     """Count a copy under another process id, as if it were independent."""
     base, head = bench.pair
-    first = next(run for run in head.evidence.runs if run.role == "timed")
+    first = next(run for run in head.side.evidence.runs if run.role == "timed")
     copy = replace(first, pid=first.pid + 1, started_ticks=(first.started_ticks or 0) + 1)
-    spoiled = replace(head.evidence, runs=(*head.evidence.runs, copy))
-    return closed(_paired(bench, base.evidence, spoiled), "inconclusive", "E_CONSTANT_SAMPLES")
+    spoiled = replace(head.side.evidence, runs=(*head.side.evidence.runs, copy))
+    return closed(_paired(bench, base.side.evidence, spoiled), "inconclusive", "E_CONSTANT_SAMPLES")
 
 
 @case("wrong direction", "the metric's direction flipped", "not_comparable, E_DIRECTION_DIFFERS")
@@ -210,18 +319,20 @@ def wrong_direction(bench: Bench) -> Happened:
         replace(metric, direction="lower_is_better")
         if metric.name == "tokens_per_second"
         else metric
-        for metric in head.evidence.metrics
+        for metric in head.side.evidence.metrics
     )
-    spoiled = replace(head.evidence, metrics=flipped)
-    return closed(_paired(bench, base.evidence, spoiled), "not_comparable", "E_DIRECTION_DIFFERS")
+    spoiled = replace(head.side.evidence, metrics=flipped)
+    return closed(
+        _paired(bench, base.side.evidence, spoiled), "not_comparable", "E_DIRECTION_DIFFERS"
+    )
 
 
 @case("no baseline", "no baseline accepted", "no_baseline, E_NO_BASELINE")
 def no_baseline(bench: Bench) -> Happened:
     """Hold a run to nothing: that is no pass."""
     _, head = bench.pair
-    found = bench.keeper("empty").baseline(bench.asked.workload.name)
-    verdict = _stored(bench, found.evidence if found else None, head.evidence)
+    found = bench.store("empty").baseline(bench.asked.workload.name)
+    verdict = _stored(bench, found.evidence if found else None, head.side.evidence)
     return closed(verdict, "no_baseline", "E_NO_BASELINE")
 
 
@@ -229,7 +340,7 @@ def no_baseline(bench: Bench) -> Happened:
 def edited_receipt(bench: Bench) -> Happened:
     """Edit a figure by hand: the evidence names other bytes."""
     _, head = bench.pair
-    return _refused(head, _edited(head), head.evidence, "E_RECEIPT_CHANGED")
+    return _refused(head, _edited(head), head.side.evidence, "E_RECEIPT_CHANGED")
 
 
 @case("forged receipt", "the same, its hash made to fit", "refused, E_TPS_MISMATCH", ("profile",))
@@ -238,14 +349,14 @@ def forged_receipt(bench: Bench) -> Happened:
     _, head = bench.pair
     receipt = _edited(head)
     digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
-    fitting = replace(head.evidence, receipt_sha256=digest)
+    fitting = replace(head.side.evidence, receipt_sha256=digest)
     return _refused(head, receipt, fitting, "E_TPS_MISMATCH")
 
 
 @case("few pairs", f"all but {FIRST_ANALYSES[0] - 1} pairs removed", "inconclusive, E_FEW_PAIRS")
 def few_pairs(bench: Bench) -> Happened:
     """Leave fewer pairs than the first look needs, whatever they say."""
-    base, head = (_first_pairs(side.evidence, FIRST_ANALYSES[0] - 1) for side in bench.pair)
+    base, head = (_first_pairs(side.side.evidence, FIRST_ANALYSES[0] - 1) for side in bench.pair)
     return closed(_paired(bench, base, head), "inconclusive", "E_FEW_PAIRS")
 
 
@@ -253,9 +364,9 @@ def few_pairs(bench: Bench) -> Happened:
 def other_tokens(bench: Bench) -> Happened:
     """Change a token of one side: it did other work."""
     base, head = bench.pair
-    tokens = (f"not {head.evidence.tokens[0]}", *head.evidence.tokens[1:])
-    spoiled = replace(head.evidence, tokens=tokens, token_digest=token_digest(tokens))
-    return closed(_paired(bench, base.evidence, spoiled), "not_comparable", "E_TOKENS_DIFFER")
+    tokens = (f"not {head.side.evidence.tokens[0]}", *head.side.evidence.tokens[1:])
+    spoiled = replace(head.side.evidence, tokens=tokens, token_digest=token_digest(tokens))
+    return closed(_paired(bench, base.side.evidence, spoiled), "not_comparable", "E_TOKENS_DIFFER")
 
 
 def _paired(bench: Bench, base: Evidence, head: Evidence) -> Verdict:
@@ -287,16 +398,18 @@ def _first_pairs(evidence: Evidence, count: int) -> Evidence:
     return replace(evidence, runs=kept)
 
 
-def _edited(sealed: Sealed) -> Receipt:
+def _edited(sealed: SealedSide) -> Receipt:
     """Return the receipt with a better figure; ``UndecidedError`` where none was written."""
-    if sealed.receipt is None:
+    if sealed.side.receipt is None:
         raise UndecidedError(
             "E_NO_RECEIPT", "No receipt was written.", "Give it more time (--budget)."
         )
-    return replace(sealed.receipt, tokens_per_second=FASTER * sealed.receipt.tokens_per_second)
+    return replace(
+        sealed.side.receipt, tokens_per_second=FASTER * sealed.side.receipt.tokens_per_second
+    )
 
 
-def _refused(sealed: Sealed, receipt: Receipt, evidence: Evidence, code: str) -> Happened:
+def _refused(sealed: SealedSide, receipt: Receipt, evidence: Evidence, code: str) -> Happened:
     """Verify a spoiled receipt, after the honest one: a refusal of both would show nothing."""
     found = verify_receipt(
         encode_receipt(receipt),

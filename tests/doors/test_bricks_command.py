@@ -14,7 +14,7 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.core import json_old
 from pytest_flamegate.core.json_old import to_plain
-from pytest_flamegate.run.open_bricks import open_graph
+from pytest_flamegate.run.open import open_graph
 from tests.graph.graphs import call
 
 Told = pytest.CaptureFixture[str]

@@ -7,22 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.gate import Verdict, verdict_document
-from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt.artifacts import ArtifactStore, Baseline
-from pytest_flamegate.receipt.metrics import cost_of
-from pytest_flamegate.run.difference import Seen, beside_base, beside_baseline, compared, other_work
-from pytest_flamegate.run.open import open_profile
-from pytest_flamegate.run.publish import Keeper
-from pytest_flamegate.run.seal import Sealed
+from pytest_flamegate.gate import verdict_document
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.made import Bundle, bundle
 from tests.report import verdicts
 
@@ -132,108 +123,24 @@ def test_what_is_not_there_is_said(capsys: Told) -> None:
     assert "nowhere" in capsys.readouterr().err
 
 
-def profile_of(triple: Bundle) -> Profile:
-    with TemporaryDirectory() as directory:
-        triple.write(Path(directory))
-        return open_profile(Path(directory)).profile
-
-
-def test_a_comparison_of_one_process_a_side_knows_no_cost() -> None:
-    def seen(seed: int, timed: int) -> Seen:
-        triple = bundle(timed=timed, seed=seed)
-        return Seen("x", profile_of(triple), triple.evidence)
-
-    assert compared(seen(1, timed=1), seen(2, timed=1)).measure == "share"
-    assert compared(seen(1, timed=3), seen(2, timed=3)).measure == "cost"
-
-
-def test_runs_of_other_work_are_compared_by_what_each_measured() -> None:
-    base, head = bundle(timed=3, seed=1), bundle(timed=3, seed=2)
-    other = replace(head.evidence, tokens=("another", *head.evidence.tokens))
-    before = Seen("a", profile_of(base), base.evidence)
-    after = Seen("b", profile_of(head), other)
-    assert other_work(before, Seen("b", profile_of(head), head.evidence)) is None
-    assert "same tokens" in (other_work(before, after) or "")
-    assert compared(before, after).head.cpu_s_per_token == cost_of(
-        after.profile.covers, other.metrics
-    )
-
-
-# Beside a run
-
-
-def sealed(triple: Bundle) -> Sealed:
-    return Sealed(triple.receipt, triple.evidence, profile_of(triple), triple.files, None)
-
-
-def toy(directory: Path) -> Workload:
-    return Workload(
-        name="4tok", engine="embedded", prompt="x", max_tokens=4, source="embedded",
-        directory=directory,
-    )  # fmt: skip
-
-
-def test_a_stored_baseline_leaves_the_difference_and_both_profiles_beside_the_run(
-    runs: tuple[Bundle, Bundle], tmp_path: Path
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_the_report_of_a_run_has_the_difference_too(
+    is_compared: bool, runs: tuple[Bundle, Bundle], tmp_path: Path
 ) -> None:
-    baseline = Baseline(tmp_path / "before", runs[0].evidence, "machine")
-    files = beside_baseline(toy(tmp_path), baseline, sealed(runs[1]), verdicts.regressed()).files
-    assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
-    assert files["base-profile.folded"] == runs[0].folded
-    svg = files["diff.svg"].decode()
-    assert "rms_norm costs" in svg
-    assert "baseline 4f2c91a" in svg
-
-
-def test_a_comparison_in_pairs_leaves_the_same(runs: tuple[Bundle, Bundle], tmp_path: Path) -> None:
-    base, head = map(sealed, runs)
-    files = beside_base(toy(tmp_path), base, head, verdicts.regressed()).files
-    assert files.keys() == {"diff.svg", "base-profile.folded", "base-evidence.json"}
-
-
-@pytest.mark.parametrize("compared_with_it", [True, False])
-def test_the_report_of_the_run_has_the_difference_too(
-    compared_with_it: bool, runs: tuple[Bundle, Bundle], tmp_path: Path
-) -> None:
-    base, head = map(sealed, runs)
-    beside = dict(beside_base(toy(tmp_path), base, head, verdicts.regressed()).files)
-    if not compared_with_it:
-        del beside["diff.svg"]
-    document = json.dumps(verdict_document(verdicts.regressed())).encode()
-    files = {**runs[1].files, **beside, "verdict.json": document}
+    base, head = runs
+    files = {
+        **head.files,
+        "base-profile.folded": base.folded,
+        "base-evidence.json": base.files["evidence.json"],
+        "verdict.json": json.dumps(verdict_document(verdicts.regressed())).encode(),
+    }
+    if is_compared:
+        files["diff.svg"] = b"<svg/>"
     ArtifactStore(tmp_path / ".flamegate").publish_run("4tok", files)
     assert main(["report", "-o", "page.html"]) == 0
     page = Path("page.html").read_text("utf-8")
-    assert ('"difference":{' in page) is compared_with_it
-    assert ("rms_norm costs" in page) is compared_with_it
-
-
-@pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])
-def test_what_may_not_be_compared_is_not_drawn(
-    name: str, runs: tuple[Bundle, Bundle], tmp_path: Path
-) -> None:
-    base, head = map(sealed, runs)
-    verdict: Verdict = replace(verdicts.regressed(), verdict=name)  # type: ignore[arg-type]
-    assert "diff.svg" not in beside_base(toy(tmp_path), base, head, verdict).files
-    baseline = Baseline(tmp_path / "before", runs[0].evidence, "machine")
-    assert beside_baseline(toy(tmp_path), baseline, head, verdict).files == {}
-
-
-def test_without_a_profile_there_is_nothing_to_draw(
-    runs: tuple[Bundle, Bundle], tmp_path: Path
-) -> None:
-    base, head = map(sealed, runs)
-    bare = replace(head, profile=None)
-    assert beside_baseline(toy(tmp_path), None, head, verdicts.no_baseline()).files == {}
-    assert "diff.svg" not in beside_base(toy(tmp_path), base, bare, verdicts.regressed()).files
-
-
-def test_what_a_run_was_compared_with_is_no_part_of_a_baseline(tmp_path: Path) -> None:
-    keeper = Keeper(ArtifactStore(tmp_path), "machine")
-    triple = bundle()
-    files = {**triple.files, "diff.svg": b"x", "base-profile.folded": b"y"}
-    accepted = keeper.accept("4tok", files, triple.evidence).path
-    assert {path.name for path in accepted.iterdir()} == {*triple.files, "baseline.json"}
+    assert ('"difference":{' in page) is is_compared
+    assert ("rms_norm costs" in page) is is_compared
 
 
 def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.json import dumps
-from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.core.json_old import dumps
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.observe import lasting, observer
 from pytest_flamegate.profile.profilers import instructions, trial
-from pytest_flamegate.run import measure
+from pytest_flamegate.run import measure, processes
 from pytest_flamegate.run.lock import DIRECTORY
-from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from tests.doors.faults import CELLS, FAULTS, GOOD_PERF, GOOD_SPY, KINDS, MIDWAY, WISHES, Fault
 from tests.doors.project import write_toy
@@ -37,13 +36,12 @@ _GOOD = {"perf": GOOD_PERF, "py-spy": GOOD_SPY}
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     """No other program is found, and few samples and little time are enough."""
     monkeypatch.setattr(trial, "TRIAL_S", 0.01)
-    monkeypatch.setattr(measure, "SAMPLE_FLOOR", 20)
-    monkeypatch.setattr(measure, "_SECONDS", (0.02, 0.05))
+    monkeypatch.setattr(processes, "SAMPLE_FLOOR", 20)
+    monkeypatch.setattr(processes, "PROCESS_S", (0.02, 0.05))
     monkeypatch.setattr(measure, "MIN_TIMED", 3)
     monkeypatch.setattr(measure, "MIN_PROFILED", 2)
     monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
     monkeypatch.setattr(lasting, "WARM_TOKENS", 4)
-    monkeypatch.setattr(observer, "WARM_TOKENS", 4)
     monkeypatch.setenv(DIRECTORY, str(tmp_path))
     return Tools(tmp_path / "bin", monkeypatch)
 
@@ -58,7 +56,7 @@ def gated(root: Path, profiler: str, *, native: bool = False, counts: bool = Fal
     if native:
         command = (sys.executable, "-c", "print('ab')")
         workload = Workload("toy", "command", "2+2=", 2, "x", root, command=command)
-    return Session(settings, NoProgress()).gate(workload)
+    return Session(settings).gate(workload)
 
 
 def break_(tools: Tools, profiler: str, fault: Fault) -> None:

@@ -92,7 +92,7 @@ def test_what_the_file_told_survives_in_the_directory(here: Path, capsys: Told) 
         assert opened.profile.unit == "nanoseconds"
         assert opened.profile.samples == 250_000_000
         assert opened.evidence is None
-    assert open_profile(directory).name == "mine"
+    assert open_profile(directory).title == "mine"
     (directory / "profile.folded").write_text("f (a.py) 3\n")
     capsys.readouterr()
     assert main(["export", str(directory), "--format=folded"]) == 3

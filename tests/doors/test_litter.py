@@ -13,11 +13,12 @@ import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import jitdump
-from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.receipt.compose import Subject
+from pytest_flamegate.run.prepare import PreparedSide
+from pytest_flamegate.run.processes import Budget, SideProcesses
 from tests.profile.profiles import profile, python
 
 # Stands in for CPython's -X perf_jit, which names its files by the process, too.
@@ -83,11 +84,12 @@ def test_nothing_is_left(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "leaves_litter.py").write_text(source)
     workload = Workload("w", "python", "p", 4, "test", tmp_path, target="leaves_litter:generate")
     plan = engine("python").plan(workload, None)
-    measuring = Measuring(workload, plan, Faulty(at), 1.0, NoProgress())
+    subject = Subject(workload, {"path": "m"}, {}, None, "0", None)
+    processes = SideProcesses(PreparedSide(None, subject, workload, plan, Faulty(at)), Budget(1.0))
     if at:
         with pytest.raises(FlamegateError):
-            measuring.profile_once(Faulty(at), 0.01)
+            processes.profile_once(0.01)
     else:
-        measuring.profile_once(Faulty(at), 0.01)
-        assert measuring.samples == 9
+        processes.profile_once(0.01)
+        assert processes.samples == 9
     assert list(tmp_path.glob("jit*")) == [another]

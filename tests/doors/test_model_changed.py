@@ -11,10 +11,9 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.progress import NoProgress
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model_facts
-from pytest_flamegate.run.outcome import Outcome
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from tests.workload.gguf_files import GgufFile, write_large_model
 
@@ -38,7 +37,7 @@ def gated(root: Path, program: str) -> Outcome:
         token_unit="word",
     )
     settings = Settings(root, root / ".flamegate", profiler="none", budget_s=0.1)
-    return Session(settings, NoProgress()).gate(workload)
+    return Session(settings).gate(workload)
 
 
 def test_the_same_bytes_in_another_file_are_a_change(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile.hotspots import rank_hotspots
@@ -14,7 +15,6 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
-from pytest_flamegate.run.seal import STACK_FLOOR
 from tests.tools import require
 
 pytestmark = pytest.mark.measures

@@ -8,15 +8,15 @@ from typing import Any
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
-from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
-from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.run.seal import Sealed
+from pytest_flamegate.run.seal import SealedSide
 from pytest_flamegate.run.selftest import Asked, Bench, Compared
-from tests.made import Bundle, bundle
+from tests.made import bundle
 from tests.report.verdicts import rate
+from tests.run.fakes import sealed_side
 
 WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
 SLOWED = Injection("ternary_gemv", 25.0)
@@ -29,18 +29,7 @@ def verdict(name: str, change_pct: float = -6.2, **more: Any) -> Verdict:
     return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
 
 
-def sealed(made: Bundle) -> Sealed:
-    files = made.files
-    verification = verify_receipt(
-        files["receipt.json"],
-        evidence=files["evidence.json"],
-        profile_folded=files["profile.folded"],
-    )
-    assert verification.ok, verification.refusals
-    return Sealed(made.receipt, made.evidence, None, files, verification)
-
-
-def side(name: str, seed: int, pairs: int = 6) -> Sealed:
+def side(name: str, seed: int, pairs: int = 6) -> SealedSide:
     """One side of a comparison: its timed processes ran in pairs, in the order of their number."""
     created = f"2025-10-13T12:00:0{seed}Z"
     made = bundle(seed=seed, timed=pairs, profiled=3, created=created)
@@ -48,7 +37,10 @@ def side(name: str, seed: int, pairs: int = 6) -> Sealed:
         replace(run, pair=index if run.role == "timed" else None)
         for index, run in enumerate(made.evidence.runs)
     )
-    return sealed(made.with_evidence(runs=runs, side=name))
+    sealed = sealed_side(made.with_evidence(runs=runs, side=name))
+    assert sealed.verification is not None
+    assert sealed.verification.ok, sealed.verification.refusals
+    return sealed
 
 
 def bench(directory: Path, asked: Asked | None = None, **measured: Compared) -> Bench:
@@ -56,7 +48,7 @@ def bench(directory: Path, asked: Asked | None = None, **measured: Compared) -> 
     made = Bench(
         asked or Asked(WORKLOAD, SLOWED, "attention"),
         Settings(directory, directory / ".flamegate"),
-        NoProgress(),
+        Progress(),
         directory,
         make_pyspy(Setup()),
         "Profiling is off.",

@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.run.lock import DIRECTORY, machine_lock
 from pytest_flamegate.run.selftest import ask, open_bench
 
@@ -32,10 +32,10 @@ def absent(_: Workload) -> NoReturn:
 
 def test_what_needs_no_profiler_is_tried_where_there_is_none(tmp_path: Path) -> None:
     given = settings(tmp_path, "auto")
-    with open_bench(ask(PROGRAM, "25%"), given, NoProgress(), print, absent) as bench:
+    with open_bench(ask(PROGRAM, "25%"), given, Progress(), absent) as bench:
         assert bench.profiler is None
         assert "E_NO_PROFILER" in (bench.lacking("profile") or "")
-    with open_bench(ask(PROGRAM, "25%"), given, NoProgress(), print, lambda _: None) as bench:
+    with open_bench(ask(PROGRAM, "25%"), given, Progress(), lambda _: None) as bench:
         assert "Profiling is off" in (bench.lacking("profile") or "")
 
 
@@ -43,7 +43,7 @@ def test_a_profiler_asked_for_by_name_has_to_be_there(tmp_path: Path) -> None:
     given = settings(tmp_path, "perf")
     with (
         pytest.raises(ToolError) as caught,
-        open_bench(ask(PROGRAM, "25%"), given, NoProgress(), print, absent),
+        open_bench(ask(PROGRAM, "25%"), given, Progress(), absent),
     ):
         pass
     assert caught.value.code == "E_NO_PROFILER"
@@ -54,7 +54,7 @@ def test_a_workload_that_lacks_something_is_refused(tmp_path: Path) -> None:
     nothing = Workload("toy", "python", "p", 4, "flamegate.toml")
     with (
         pytest.raises(UsageError) as caught,
-        open_bench(ask(nothing, "25%", "f"), given, NoProgress(), print, lambda _: None),
+        open_bench(ask(nothing, "25%", "f"), given, Progress(), lambda _: None),
     ):
         pass
     assert caught.value.code == "E_NO_TARGET"
@@ -65,7 +65,7 @@ def test_the_machine_is_held_and_the_directory_removed(tmp_path: Path) -> None:
     held: list[Path] = []
 
     def work() -> NoReturn:
-        with open_bench(ask(PROGRAM, "25%"), given, NoProgress(), print, lambda _: None) as bench:
+        with open_bench(ask(PROGRAM, "25%"), given, Progress(), lambda _: None) as bench:
             assert bench.directory.is_dir()
             held.append(bench.directory)
             with pytest.raises(ToolError) as caught, machine_lock(print, 0.05):

@@ -17,7 +17,8 @@ def sealed(**stacks: int) -> Any:
         tuple(Frame(name, "toy.py", "python") for name in stack.split("__")): samples
         for stack, samples in stacks.items()
     }
-    return SimpleNamespace(profile=SimpleNamespace(stacks=found, samples=sum(stacks.values())))
+    profile = SimpleNamespace(stacks=found, samples=sum(stacks.values()))
+    return SimpleNamespace(side=SimpleNamespace(profile=profile))
 
 
 @pytest.mark.parametrize(

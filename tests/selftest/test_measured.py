@@ -12,29 +12,21 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.run import selftest, selftest_cases
-from pytest_flamegate.run.selftest import (
-    CASES,
-    MORE,
-    WHOLE,
-    Asked,
-    Bench,
-    Compared,
-    Row,
-    ask,
-    exit_code_of,
-    try_all,
-)
+from pytest_flamegate.run import selftest
+from pytest_flamegate.run.selftest import MORE, WHOLE, Asked, Bench, Compared, ask
+from pytest_flamegate.run.selftest_cases import CASES, Row, exit_code_of, try_all
 from tests.report.verdicts import share
 from tests.selftest.bench import SLOWED, WORKLOAD, bench, verdict
 
-MEASURED = {each.name: each for each in CASES if each.check.__module__ == selftest_cases.__name__}
+NAMES = ("slowed", "named", "same code", "faster", "neighbours")
+MEASURED = {each.name: each for each in CASES if each.name in NAMES}
 
 
 def profiled(**samples: int) -> Any:
     """A side whose profile has one stack for each function."""
     stacks = {(Frame(name, "kernels.py", "python"),): count for name, count in samples.items()}
-    return SimpleNamespace(profile=SimpleNamespace(stacks=stacks, samples=sum(samples.values())))
+    profile = SimpleNamespace(stacks=stacks, samples=sum(samples.values()))
+    return SimpleNamespace(side=SimpleNamespace(profile=profile))
 
 
 HOT = profiled(ternary_gemv=780, attention=90, rope=130)
@@ -88,7 +80,8 @@ def test_the_function_is_named(names: tuple[str, ...], result: str, tmp_path: Pa
 
 def test_a_function_that_it_calls_stands_for_it(tmp_path: Path) -> None:
     frames = tuple(Frame(name, "x", "native") for name in ("ternary_gemv", "dot"))
-    native: Any = SimpleNamespace(profile=SimpleNamespace(stacks={frames: 9}, samples=9))
+    profile = SimpleNamespace(stacks={frames: 9}, samples=9)
+    native: Any = SimpleNamespace(side=SimpleNamespace(profile=profile))
     found = slowed("regressed", native, explained_by=("dot",))
     row = tried("named", bench(tmp_path, slowed=found))
     assert (row.result, row.happened) == ("ok", "dot, which it calls")
@@ -161,23 +154,20 @@ def test_noise_is_given_more_time_once(
 ) -> None:
     given: list[float] = []
 
-    class Comparison:
-        def __init__(self, *arguments: Any) -> None:
-            given.append(arguments[4])
+    def once(made: Bench, label: str, base: Any, head: Any, budget_s: float) -> Compared:
+        given.append(budget_s)
+        return Compared(verdict(verdicts[len(given) - 1]), HOT, HOT)
 
-        def run(self) -> tuple[Any, Any, Any]:
-            return HOT, HOT, verdict(verdicts[len(given) - 1])
-
-    monkeypatch.setattr(selftest, "Comparison", Comparison)
+    monkeypatch.setattr(Bench, "_once", once)
     assert getattr(bench(tmp_path), name).verdict.verdict == verdicts[-1]
     assert given == budgets
 
 
 def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def comparison(*_: Any) -> Any:
+    def measure(*_: Any) -> Any:
         raise UndecidedError("E_FEW_SAMPLES", "Too few.", "More.")
 
-    monkeypatch.setattr(selftest, "Comparison", comparison)
+    monkeypatch.setattr(selftest, "measure", measure)
     row = tried("slowed", bench(tmp_path))
     assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
 

@@ -12,7 +12,7 @@ from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import Kernel, Transfer
 from pytest_flamegate.graph.traces import read_trace
-from pytest_flamegate.run.open_bricks import open_graph
+from pytest_flamegate.run.open import open_graph
 from tests.graph.traces import made
 from tests.graph.traces.made import event, torch
 from tests.graph.traces.test_chrome import KERNEL, LAUNCH, on_gpu

@@ -1,4 +1,4 @@
-"""What is shown of a verdict, and that it survives the way from an xdist worker."""
+"""An outcome as it is shown, and as it travels from a worker of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ import pytest
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, refused
-from pytest_flamegate.run.hint import pytest_command, relative, run_command
-from pytest_flamegate.run.outcome import Outcome
-from pytest_flamegate.run.present import Shown, show, workflow_commands
+from pytest_flamegate.run.present import (
+    Hints,
+    ResultView,
+    accepted_lines,
+    relative,
+    rows,
+    view_of,
+    workflow_commands,
+)
+from pytest_flamegate.run.publish import Outcome
 from tests.made import bundle
 from tests.report import bricks, verdicts
 
@@ -35,9 +42,9 @@ def full() -> Verdict:
     )
 
 
-def shown(verdict: Verdict, *, measured: bool = True) -> Shown:
+def shown(verdict: Verdict, *, measured: bool = True) -> ResultView:
     triple = bundle()
-    return Shown(
+    return ResultView(
         node="flamegate.toml::toy",
         workload="toy",
         verdict=verdict,
@@ -45,7 +52,7 @@ def shown(verdict: Verdict, *, measured: bool = True) -> Shown:
         file="flamegate.toml",
         line=3 if measured else None,
         fails=True,
-        accepted=False,
+        accepted=None,
         receipt=triple.receipt if measured else None,
         evidence=triple.evidence if measured else None,
         bricks=bricks.shown() if measured else None,
@@ -59,16 +66,16 @@ def test_what_travels_arrives(make: Callable[[], Verdict]) -> None:
     assert sent.evidence is not None
     assert sent.evidence.runs
     assert sent.evidence.profile is not None
-    arrived = Shown.from_data(json.loads(json.dumps(dict(sent.as_data()))))
-    assert arrived == sent
-    assert arrived.row == sent.row
+    arrived = ResultView.from_data(json.loads(json.dumps(dict(sent.as_data()))))
+    assert arrived.as_data() == sent.as_data()
+    assert arrived.row.verdict == sent.row.verdict
 
 
 def test_an_outcome_that_was_never_measured_travels_too() -> None:
     sent = shown(
         refused("error", [Reason("E_TIMEOUT", "…")], grade="SELF_REPORTED"), measured=False
     )
-    assert Shown.from_data(dict(sent.as_data())) == sent
+    assert ResultView.from_data(dict(sent.as_data())) == sent
 
 
 def test_every_field_of_a_verdict_is_tried() -> None:
@@ -84,7 +91,7 @@ def outcome(directory: Path, verdict: Verdict, *, source: str = "flamegate.toml"
         name="toy", engine="python", prompt="x", max_tokens=1, source=source, directory=directory
     )
     latest = directory / ".flamegate" / "latest" / "toy"
-    return Outcome(workload, verdict, latest, triple.receipt, triple.evidence, fails=True)
+    return Outcome(workload, verdict, latest, True, triple.receipt, triple.evidence)
 
 
 def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
@@ -93,7 +100,7 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     latest.mkdir(parents=True)
     (latest / "receipt.json").touch()
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
-    found = show(outcome(tmp_path, full()), "flamegate.toml::toy", settings)
+    found = view_of(outcome(tmp_path, full()), "flamegate.toml::toy", Hints(settings))
     assert (found.file, found.line) == ("flamegate.toml", 3)
     assert ".flamegate/latest/toy/receipt.json" in found.section
     assert "flamegraph.svg" not in found.section
@@ -116,7 +123,7 @@ def test_a_regression_names_the_difference_first(
     for name in ("diff.svg", "flamegraph.svg", "receipt.json"):
         (latest / name).touch()
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
-    section = show(outcome(tmp_path, verdict), "flamegate.toml::toy", settings).section
+    section = view_of(outcome(tmp_path, verdict), "flamegate.toml::toy", Hints(settings)).section
     assert f"evidence  .flamegate/latest/toy/{first} · " in section
 
 
@@ -124,14 +131,14 @@ def test_a_source_too_long_for_any_file(tmp_path: Path) -> None:
     """The node id of a test whose parameters are long."""
     settings = Settings(root=tmp_path, directory=tmp_path / ("x" * 300))
     node = f"test_a.py::test_b[{'x' * 300}]"
-    found = show(outcome(tmp_path, full(), source=node), node, settings)
+    found = view_of(outcome(tmp_path, full(), source=node), node, Hints(settings))
     assert (found.file, found.line) == ("test_a.py", None)
 
 
 def test_what_is_an_error_cannot_be_accepted(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
     verdict = refused("error", [Reason("E_TIMEOUT", "It took too long.")], grade="SELF_REPORTED")
-    found = show(outcome(tmp_path, verdict), "tests/test_a.py::test_b", settings)
+    found = view_of(outcome(tmp_path, verdict), "tests/test_a.py::test_b", Hints(settings))
     assert "--flamegate-update" not in found.section
     assert (found.file, found.line) == ("tests/test_a.py", None)
 
@@ -143,23 +150,65 @@ def test_what_is_not_the_default_is_said_again(tmp_path: Path) -> None:
         config=tmp_path / "my loads.toml",
         profiler="py-spy",
     )
-    found = show(outcome(tmp_path, full()), "my loads.toml::toy", settings)
+    found = view_of(outcome(tmp_path, full()), "my loads.toml::toy", Hints(settings))
     (again,) = [line for line in found.section.splitlines() if line.startswith("  again ")]
     said = ["config=my loads.toml", "dir=kept here", "profiler=py-spy"]
     assert shlex.split(again)[1:] == [
         *("pytest", "my loads.toml::toy", "--flamegate"),
-        *(f"--flamegate-{each}" for each in said),
-        # What it was compared with is asked for again.
+        *(f"--flamegate-{each}" for each in said[:2]),
+        # A run in pairs is repeated against the same commit.
         "--flamegate-against=4f2c91a0c2d1",
+        "--flamegate-profiler=py-spy",
     ]
-    assert shlex.split(run_command(settings)) == ["flamegate", "run", *(f"--{e}" for e in said)]
+    command = Hints(settings, as_command=True).again()
+    assert shlex.split(command) == ["flamegate", "run", *(f"--{each}" for each in said)]
 
 
 def test_what_is_the_default_is_not_said(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
-    assert pytest_command(settings) == "pytest --flamegate"
-    assert run_command(settings) == "flamegate run"
-    assert run_command(settings, "decode[i2s]") == "flamegate run 'decode[i2s]'"
+    assert Hints(settings).again() == "pytest --flamegate"
+    command = Hints(settings, as_command=True)
+    assert command.again() == "flamegate run"
+    assert command.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
+    assert command.accept("decode") == "flamegate run decode --update"
+
+
+def test_a_command_names_the_commit_and_not_a_branch_that_moves(tmp_path: Path) -> None:
+    hints = Hints(Settings(tmp_path, tmp_path / ".flamegate", against="HEAD~1"))
+    again = hints.again("flamegate.toml::toy", against="4f2c91a0c2d1f6b7a8e9")
+    assert again == "pytest flamegate.toml::toy --flamegate --flamegate-against=4f2c91a0c2d1"
+    # What is accepted was measured alone.
+    assert "against" not in hints.accept("flamegate.toml::toy")
+
+
+def test_the_text_of_a_failure_is_not_made_for_a_test_that_passes(tmp_path: Path) -> None:
+    passed = replace(outcome(tmp_path, full()), fails=False)
+    settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
+    assert view_of(passed, "flamegate.toml::toy", Hints(settings)).section == ""
+
+
+def test_rows_of_one_workload_are_told_apart_by_their_tests() -> None:
+    first = shown(full())
+    second = replace(first, node="test_engine.py::test_decode")
+    other = replace(first, workload="another", node="flamegate.toml::another")
+    assert [row.workload for row in rows([first, second, other])] == [
+        "flamegate.toml::toy",
+        "test_engine.py::test_decode",
+        "another",
+    ]
+
+
+def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
+    baselines = ".flamegate/baselines/amd-epyc-2c-30fffa"
+    results = [
+        replace(shown(full()), accepted=f"{baselines}/{name}") for name in ("1tok", "10tok", "1tok")
+    ]
+    assert accepted_lines([*results, shown(full())]) == [
+        f"accepted 2 baselines in {baselines}: 1tok, 10tok. Commit them: git add {baselines}"
+    ]
+    assert "accepted 1 baseline in" in accepted_lines(results[:1])[0]
+    assert "Commit it" in accepted_lines(results[:1])[0]
+    assert accepted_lines([shown(full())]) == []
 
 
 def test_only_what_fails_is_annotated() -> None:
@@ -177,6 +226,6 @@ def test_relative(path: str, told: str) -> None:
 
 
 def test_what_arrives_cannot_be_changed() -> None:
-    arrived = Shown.from_data(dict(shown(full()).as_data()))
+    arrived = ResultView.from_data(dict(shown(full()).as_data()))
     assert arrived.receipt is not None
     assert isinstance(arrived.receipt.environment, MappingProxyType)

@@ -1,26 +1,28 @@
-"""Measuring decode alone: what runs beside the long sequences, and what is refused."""
+"""The profile of decode alone, of a real program: what runs for it, and each error."""
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.json import loads
-from pytest_flamegate.core.progress import NoProgress
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.profile.profilers.base import Probe, RunningProfiler, WrappedCommand
+from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import decode
-from pytest_flamegate.run.decode import decode_alone, decoded, document
-from pytest_flamegate.run.measure import Measuring
+from pytest_flamegate.run.decode import decode_of, document
+from pytest_flamegate.run.measure import Measured
+from pytest_flamegate.run.prepare import Prepared, PreparedSide
+from pytest_flamegate.run.processes import Budget, SideProcesses
+from tests import made
 from tests.profile.profiles import profile, python
-from tests.report import factory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +74,15 @@ class Pretend:
         return profile(stacks, covers=self.covers)
 
 
-def measuring(
-    directory: Path, pretend: Pretend | None, token: str = "x", count: str = "{max_tokens}"
-) -> Measuring:
+def measured(
+    directory: Path,
+    pretend: Pretend | None,
+    token: str = "'x'",
+    count: str = "{max_tokens}",
+    *,
+    wanted: bool = True,
+) -> Measured:
+    """Measure the program with the profiler, but not its decode alone."""
     workload = Workload(
         name="w",
         engine="command",
@@ -83,24 +91,27 @@ def measuring(
         source="test",
         directory=directory,
         command=(sys.executable, "-I", "-S", "-c", PROGRAM.replace("{token!r}", token), count),
-        decode_profile=True,
+        decode_profile=wanted,
     )
+    subject = Subject(workload, {"path": "m"}, {}, None, "0", None)
     plan = engine("command").plan(workload, None)
-    found = Measuring(workload, plan, pretend, 1.0, NoProgress())
-    for _ in range(3 if pretend else 0):
-        assert pretend is not None
-        found.profile_once(pretend, 0.1)
-    return found
+    side = PreparedSide(None, subject, workload, plan, pretend)
+    processes = SideProcesses(side, Budget(1.0))
+    for _ in range(3):
+        if pretend is None:
+            processes.observer.timed(0.1)
+        else:
+            processes.profile_once(0.1)
+    return Measured(Prepared((side,), 4.0), (processes.measured(),))
 
 
-SEEN = replace(factory.evidence(), tokens=(str(ord("x")),) * TOKENS)
-ALWAYS = "'x'"
 FICKLE = "'x' if int(sys.argv[1]) > 1 else '{}'"
 
 
 def test_a_whole_program_less_one_of_one_token(tmp_path: Path) -> None:
     pretend = Pretend()
-    found = decode_alone(measuring(tmp_path, pretend, ALWAYS), SEEN)
+    found = decode_of(measured(tmp_path, pretend), Progress()).decode
+    assert found is not None
     assert pretend.ran[:3] == [TOKENS] * 3
     assert set(pretend.ran[3:]) == {1}
     assert (found.tokens, found.samples[0]) == ((TOKENS, 1), 3 * (30 + 10 * TOKENS))
@@ -112,9 +123,9 @@ def test_a_whole_program_less_one_of_one_token(tmp_path: Path) -> None:
     short_s = found.prefill_share * long_s
     assert rows["decode"].self_s == pytest.approx((long_s * 0.75 - short_s * 0.25) / 8)
     assert sum(row.self_s for row in found.rows) == pytest.approx(found.cpu_s_per_token)
-    told: Any = loads(document(found, SEEN))
-    assert told["tokens"] == {"long": TOKENS, "short": 1}
-    assert [row["name"] for row in told["functions"]] == [row.name for row in found.rows]
+    written: Any = json.loads(document(found, made.evidence()))
+    assert written["tokens"] == {"long": TOKENS, "short": 1}
+    assert [row["name"] for row in written["functions"]] == [row.name for row in found.rows]
 
 
 @pytest.mark.parametrize(
@@ -122,43 +133,34 @@ def test_a_whole_program_less_one_of_one_token(tmp_path: Path) -> None:
     [
         ({"pretend": None}, "E_NO_DECODE", "Profiling is off"),
         ({"pretend": Pretend("decode")}, "E_NO_DECODE", "decode alone already"),
-        ({"count": str(TOKENS)}, "E_NO_DECODE", "does not say {max_tokens}"),
-        (
-            {"token": "'x' if int(sys.argv[1]) > 1 else 'y'"},
-            "E_TOKENS_DIFFER",
-            "of 9 tokens and of 1",
-        ),
-        ({"token": "'x' if int(sys.argv[1]) > 1 else 'yy'"}, "E_TOO_MANY_TOKENS", "2"),
+        ({"count": str(TOKENS)}, "E_NO_DECODE", "does not contain {max_tokens}"),
+        ({"token": FICKLE.format("y")}, "E_TOKENS_DIFFER", "of 9 tokens and of 1"),
+        ({"token": FICKLE.format("yy")}, "E_TOO_MANY_TOKENS", "2"),
     ],
 )
-def test_what_cannot_be_subtracted_is_refused(
+def test_an_error_is_a_note(
     tmp_path: Path, given: dict[str, object], code: str, words: str
 ) -> None:
-    asked = {"pretend": Pretend(), "token": ALWAYS, **given}
-    taken = measuring(tmp_path, **asked)  # type: ignore[arg-type]
-    with pytest.raises(FlamegateError) as refused:
-        decode_alone(taken, SEEN)
-    assert refused.value.code == code, refused.value
-    assert words in refused.value.problem
-    nothing, (told,) = decoded(taken, SEEN)
-    assert nothing is None
-    assert told.startswith("no profile of decode: ")
-    assert refused.value.remedy in told
+    given = {"pretend": Pretend(), **given}
+    found = decode_of(measured(tmp_path, **given), Progress())  # type: ignore[arg-type]
+    assert found.decode is None
+    (note,) = found.notes
+    assert note.code == "W_NO_DECODE_PROFILE"
+    assert f"There is no profile of decode alone: {code}: " in note.message
+    assert words in note.message
 
 
-def test_too_few_samples_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "MOST_FOR_SAMPLES", 20)
+def test_too_few_samples_are_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_FOR_SAMPLES", 20)
     pretend = Pretend(samples=40)
-    taken = measuring(tmp_path, pretend, ALWAYS)
+    taken = measured(tmp_path, pretend)
     pretend.samples = 1
-    nothing, (told,) = decoded(taken, SEEN)
-    assert nothing is None
-    assert told.startswith("too few samples for a profile of decode alone: E_FEW_SAMPLES: ")
+    (note,) = decode_of(taken, Progress()).notes
+    assert ": E_FEW_SAMPLES: " in note.message
 
 
-def test_nobody_asked(tmp_path: Path) -> None:
+def test_a_workload_that_does_not_ask_for_it_gets_none(tmp_path: Path) -> None:
     pretend = Pretend()
-    taken = measuring(tmp_path, pretend, ALWAYS)
-    taken.workload = replace(taken.workload, decode_profile=False)
-    assert decoded(taken, SEEN) == (None, ())
+    taken = measured(tmp_path, pretend, wanted=False)
+    assert decode_of(taken, Progress()) == taken
     assert set(pretend.ran) == {TOKENS}

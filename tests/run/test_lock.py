@@ -14,15 +14,12 @@ import pytest
 
 from pytest_flamegate.core import locks
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.run import lock
+from pytest_flamegate.run import lock, session
 from pytest_flamegate.run.lock import DIRECTORY, machine_lock
-from tests.doors.project import QUICK, Project, workload
+from tests.run import fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-pytestmark = pytest.mark.measures
 
 
 HOLDS = """
@@ -71,7 +68,7 @@ def test_the_place_is_the_same_whatever_tmpdir_says(monkeypatch: pytest.MonkeyPa
         return os.open(os.devnull, os.O_RDONLY)
 
     monkeypatch.setattr(lock, "_held", held)
-    monkeypatch.delenv(DIRECTORY)
+    monkeypatch.delenv(DIRECTORY, raising=False)
     monkeypatch.setenv("TMPDIR", "/somewhere/else")
     with machine_lock(pytest.fail):
         assert asked == [Path("/tmp/flamegate.lock")]
@@ -160,52 +157,13 @@ def test_a_lock_that_was_cleaned_away_is_taken_again(
         pytest.fail("given twice")
 
 
-def test_a_run_that_waited_too_long_is_an_error_in_the_summary(
-    project: Project, holder: subprocess.Popen[str]
+def test_a_run_that_waited_too_long_is_an_error(
+    tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.declare(workload("toy"))
-    latest = project.write(".flamegate/latest/toy/receipt.json", "of an earlier run")
-    project.write(
-        "conftest.py",
-        "from pytest_flamegate import machine_lock\n"
-        "machine_lock.machine_lock.__wrapped__.__defaults__ = (0.1,)\n",
-    )
-    result = project.run(*QUICK)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            f"flamegate: waiting for process {holder.pid} to end its measurement on this machine",
-            "  E_LOCK_TIMEOUT  *",
-            "*= flamegate =*",
-            "toy *error*",
-            "FAILED flamegate.toml::toy - error: *locked for 0.1 s by process*",
-        ]
-    )
-    assert not latest.exists()
-    assert project.verdict("toy")["verdict"] == "error"
-
-
-def test_a_run_goes_on_when_the_other_ends(project: Project, holder: subprocess.Popen[str]) -> None:
-    project.declare(workload("toy"))
-    stdin = holder.stdin
-    assert stdin is not None
-    # However long pytest takes to start: three seconds from when it is about to measure.
-    project.write(
-        "conftest.py", "def pytest_collection_finish():\n    open('collected', 'w').close()\n"
-    )
-    ended = threading.Event()
-
-    def let_go() -> None:
-        while not (project.path / "collected").exists() and not ended.wait(0.05):
-            pass
-        ended.wait(3.0)
-        stdin.close()
-
-    releasing = threading.Thread(target=let_go)
-    releasing.start()
-    result = project.run(*QUICK)
-    ended.set()
-    releasing.join()
-    result.assert_outcomes(passed=1)
-    waiting = [line for line in result.outlines if "waiting for process" in line]
-    assert len(waiting) == 1
+    world = fakes.install(monkeypatch)
+    monkeypatch.setattr(session, "machine_lock", lambda tell: machine_lock(tell, 0.1))
+    outcome = fakes.session(tmp_path).gate(fakes.toy(tmp_path))
+    (reason,) = outcome.verdict.reasons
+    assert reason.code == "E_LOCK_TIMEOUT"
+    assert f"by process {holder.pid}" in reason.message
+    assert (outcome.exit_code, world.started) == (5, [])

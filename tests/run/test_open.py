@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.receipt.documents import encode_evidence
-from pytest_flamegate.run.difference import Seen, compared
+from pytest_flamegate.run.difference import compare_opened
 from pytest_flamegate.run.open import open_profile
 from tests.made import Bundle, bundle
 
@@ -30,7 +30,7 @@ def test_every_name_of_a_run_opens_it(made: tuple[Bundle, Path], name: str) -> N
     record = triple.evidence.profile
     assert record is not None
     assert opened.evidence == triple.evidence
-    assert opened.name == "4tok"
+    assert opened.title == "4tok"
     assert fold_profile(opened.profile).encode() == triple.folded
     assert opened.profile.profiler == record.profiler
     assert opened.profile.rate_hz == record.rate_hz
@@ -78,7 +78,7 @@ def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Bundle, P
     (directory / "evidence.json").unlink()
     for path, name in ((directory, "run"), (directory / "profile.folded", "profile")):
         opened = open_profile(path)
-        assert opened.name == name
+        assert opened.title == name
         assert fold_profile(opened.profile).encode() == triple.folded
         assert (opened.evidence, opened.cpu_s_per_token) == (None, None)
         assert (opened.profile.profiler, opened.profile.rate_hz) == ("unknown", 0)
@@ -92,8 +92,8 @@ def test_counted_stacks_beside_a_run_are_compared_as_counts(made: tuple[Bundle, 
         (directory / name).write_text(f"f [a.so] {1_000_000 + extra}\ng [a.so] 1000000\n")
         opened = open_profile(directory / name)
         assert (opened.profile.unit, opened.evidence) == ("instructions", None)
-        sides.append(Seen(name, opened.profile))
-    found = compared(*sides)
+        sides.append(opened)
+    found = compare_opened(*sides)
     # As samples they would be shares, and as certain as a million samples make them.
     assert (found.measure, found.changed) == ("count", ())
     elsewhere = directory.parent / "instructions.folded"

@@ -1,0 +1,317 @@
+"""Draw a run: its flame graph and page, the difference, its bricks. Nothing is measured here."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.bricks.record import BrickCall  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.core import files
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
+from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain, loads
+from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.graph.roofline import (
+    compute_roofline,
+    describe_roofline,
+    find_instruction_set,
+    find_known_bandwidth,
+)
+from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
+from pytest_flamegate.graph.text import summarize_token
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.receipt.artifacts import (
+    BASE_EVIDENCE,
+    BASE_FOLDED,
+    BASE_INSTRUCTIONS,
+    BRICKS,
+    DECODE,
+    DECODE_FOLDED,
+    DECODE_PICTURE,
+    DIFFERENCE,
+    EVIDENCE,
+    FOLDED,
+    INSTRUCTIONS,
+    INSTRUCTIONS_PICTURE,
+    INTERACTIVE,
+    PAGE,
+    PICTURE,
+)
+from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.report import (
+    difference_svg,
+    flamegraph,
+    flamegraph_html,
+    flamegraph_markdown,
+    picture_subtitle,
+)
+from pytest_flamegate.report.bricks import BricksShown
+from pytest_flamegate.report.flame_html import Drawn
+from pytest_flamegate.report.markdown import decode_picture
+from pytest_flamegate.report.sections import hardware, what_ran
+from pytest_flamegate.run.decode import document
+from pytest_flamegate.run.difference import difference_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.graph.roofline import Bandwidth
+    from pytest_flamegate.profile.difference import ProfileDifference
+    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.run.seal import Run, Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The drawn files by their names, and the data that reports show again."""
+
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    drawn: Drawn | None = None
+    bricks: BricksShown | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def draw(
+    sealed: Sealed,
+    verdict: Verdict,
+    *,
+    again: str,
+    directory: str,
+    top: int = DEFAULT_ROWS,
+    peak_gflops: float | None = None,
+) -> Pictures:
+    """Draw a run.
+
+    Args:
+        sealed: The run.
+        verdict: Stands on the page; some verdicts have nothing to compare.
+        again: The command that measures it again.
+        directory: Where the run will stand, as it is typed in a command.
+        top: How many bricks are shown.
+        peak_gflops: What the machine computes at most, in 10⁹ operations a second.
+
+    Raises:
+        ReceiptError: The baseline's profile cannot be read.
+    """
+    run = sealed.run
+    difference = difference_of(run, verdict)
+    bricks, warnings = _bricks(run, verdict, top, peak_gflops)
+    bricks = bricks and replace(bricks, all_of_it=_bricks_command(directory))
+    drawn = _difference_files(sealed, difference)
+    drawn |= _flame_files(run, verdict, again, difference, bricks)
+    drawn |= _decode_files(run)
+    drawn |= _instruction_files(run)
+    return Pictures(drawn, _drawn(run, difference), bricks, warnings)
+
+
+def _flame_files(
+    run: Run,
+    verdict: Verdict,
+    again: str,
+    difference: ProfileDifference | None,
+    bricks: BricksShown | None,
+) -> dict[str, bytes]:
+    """Return the flame graph, still and interactive, and its page; nothing without a profile."""
+    head = run.head
+    if head.profile is None or head.receipt is None:
+        return {}
+    title = run.measured.prepared.head.subject.workload.node_name
+    subtitle = picture_subtitle(head.evidence, head.receipt)
+    cost_s = cost_of(head.profile.covers, head.evidence.metrics)
+    picture = flamegraph(head.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost_s)
+    interactive = flamegraph_html(
+        head.profile,
+        title=title,
+        subtitle=subtitle,
+        cpu_s_per_token=cost_s,
+        difference=difference,
+    )
+    page = flamegraph_markdown(
+        head.evidence,
+        head.receipt,
+        verdict,
+        regenerate=again,
+        decode=run.measured.decode,
+        difference=None if difference is None else DIFFERENCE,
+        bricks=bricks and replace(bricks, all_of_it=f"flamegate bricks {BRICKS}"),
+    )
+    return {PICTURE: picture.encode(), INTERACTIVE: interactive.encode(), PAGE: page.encode()}
+
+
+def _drawn(run: Run, difference: ProfileDifference | None) -> Drawn | None:
+    profile, evidence = run.head.profile, run.head.evidence
+    if profile is None:
+        return None
+    name = str(evidence.workload.get("name"))
+    return Drawn(name, profile, cost_of(profile.covers, evidence.metrics), difference)
+
+
+def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> dict[str, bytes]:
+    """Return the picture of the difference, and the files of the other side."""
+    run, found = sealed.run, {}
+    baseline = run.measured.prepared.baseline
+    if sealed.base is not None:
+        found = _base_files(sealed.base.files)
+    elif difference is not None and baseline is not None:
+        stored = {
+            name: files.read_bounded(baseline.directory / name, EVIDENCE_MAX_BYTES)
+            for name in (EVIDENCE, FOLDED)
+        }
+        found = _base_files(stored)
+    if difference is not None:
+        evidence = run.head.evidence
+        picture = difference_svg(
+            difference,
+            title=f"{run.measured.prepared.head.subject.workload.node_name}: what changed",
+            subtitle=" · ".join([*what_ran(evidence), ", ".join(hardware(evidence))]),
+        )
+        found[DIFFERENCE] = picture.encode()
+    return found
+
+
+def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
+    names = {EVIDENCE: BASE_EVIDENCE, FOLDED: BASE_FOLDED}
+    return {names[name]: data for name, data in stored.items() if name in names}
+
+
+def _decode_files(run: Run) -> dict[str, bytes]:
+    """Return the profile of decode alone, if it was measured."""
+    decode = run.measured.decode
+    if decode is None or run.head.receipt is None:
+        return {}
+    name = run.measured.prepared.head.subject.workload.node_name
+    return {
+        DECODE: document(decode, run.head.evidence),
+        DECODE_FOLDED: fold_profile(decode.profile).encode(),
+        DECODE_PICTURE: decode_picture(decode, name).encode(),
+    }
+
+
+def _instruction_files(run: Run) -> dict[str, bytes]:
+    """Return the counted instructions as folded stacks, and as a flame graph of their own."""
+    counts = [side.count for side in run.measured.prepared.sides]
+    count = counts[-1]
+    if count is None or (len(counts) > 1 and counts[0] is None):
+        return {}
+    per_token = f"{round(count.per_token):,} instructions a token, {count.profile.covers} counted"
+    picture = flamegraph(
+        count.profile,
+        title=f"{run.measured.prepared.head.subject.workload.node_name}: instructions",
+        subtitle=f"{picture_subtitle(run.head.evidence, None)} · {per_token}",
+        cpu_s_per_token=None,
+    )
+    found = {
+        INSTRUCTIONS: fold_profile(count.profile).encode(),
+        INSTRUCTIONS_PICTURE: picture.encode(),
+    }
+    if len(counts) > 1 and counts[0] is not None:
+        found[BASE_INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
+    return found
+
+
+def _bricks(
+    run: Run, verdict: Verdict, top: int, peak_gflops: float | None
+) -> tuple[BricksShown | None, tuple[str, ...]]:
+    if verdict.verdict == "dishonest":
+        return None, ()
+    recorded = run.head.recorded
+    calls = recorded.calls if recorded is not None else None
+    shown, warnings = bricks_of(run.head.evidence, calls, top=top)
+    bandwidth = run.measured.bandwidth
+    return shown and with_roofline(shown, run.head.evidence, bandwidth, peak_gflops), warnings
+
+
+@dataclass(frozen=True, slots=True)
+class _BrickDocument:
+    nonce: str
+    calls: tuple[BrickCall, ...]
+
+
+def bricks_in(
+    directory: Path,
+    evidence: Evidence,
+    *,
+    shown_directory: str,
+    top: int = DEFAULT_ROWS,
+    peak_gflops: float | None = None,
+) -> tuple[BricksShown | None, tuple[str, ...]]:
+    """Return the bricks of the run in ``directory``, whose evidence is given; or a warning.
+
+    ``shown_directory`` is the directory as it is typed in a command.
+    """
+    if not evidence.bricks:
+        return None, ()
+    try:
+        with system_errors():
+            calls: tuple[BrickCall, ...] | None = _read_calls(directory / BRICKS, evidence.nonce)
+        warning = None
+    except FlamegateError as error:
+        calls, warning = None, f"There is no tree of one token. {error}"
+    shown, warnings = bricks_of(evidence, calls, top=top)
+    if shown is None:
+        return None, warnings
+    if warning is not None:
+        shown = replace(shown, notes=(warning,))
+    shown = replace(shown, all_of_it=_bricks_command(shown_directory))
+    bandwidth = find_known_bandwidth(_threads(evidence))
+    return with_roofline(shown, evidence, bandwidth, peak_gflops), warnings
+
+
+def bricks_of(
+    evidence: Evidence, calls: Sequence[BrickCall] | None, *, top: int = DEFAULT_ROWS
+) -> tuple[BricksShown | None, tuple[str, ...]]:
+    """Return the table of bricks, and the tree of one token if its calls are known."""
+    if not evidence.bricks:
+        return None, ()
+    try:
+        table = tabulate_runs(evidence.bricks, top=top)
+    except FlamegateError as error:
+        return None, (f"No bricks are shown. {error}",)
+    if calls is None:
+        return BricksShown(table), ()
+    try:
+        token = summarize_token(calls)
+    except FlamegateError as error:
+        return BricksShown(table, notes=(f"There is no tree of one token. {error}",)), ()
+    return BricksShown(table, token.tree, token.critical_path), ()
+
+
+def with_roofline(
+    shown: BricksShown,
+    evidence: Evidence,
+    bandwidth: Bandwidth | None,
+    peak_gflops: float | None = None,
+) -> BricksShown:
+    """Return ``shown`` with the part of the machine's memory bandwidth that decode reached."""
+    found = compute_roofline(
+        evidence,
+        bandwidth,
+        instructions=find_instruction_set(),
+        peak_flops=None if peak_gflops is None else 1e9 * peak_gflops,
+    )
+    return shown if found is None else replace(shown, roofline=describe_roofline(found))
+
+
+def _bricks_command(directory: str) -> str:
+    return shlex.join(["flamegate", "bricks", directory])
+
+
+def _threads(evidence: Evidence) -> int:
+    threads = evidence.workload.get("threads")
+    return threads if isinstance(threads, int) and threads > 0 else 1
+
+
+def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
+    if not is_file(path):
+        raise ReceiptError("E_NO_BRICKS", f"There is no {BRICKS}.", "Measure again.")
+    found = from_plain(_BrickDocument, loads(files.read_bounded(path, EVIDENCE_MAX_BYTES)))
+    if found.nonce != nonce:
+        raise ReceiptError(
+            "E_OTHER_RUN",
+            f"{BRICKS} belongs to another run.",
+            "Measure again, one run at a time.",
+        )
+    return found.calls

@@ -1,0 +1,262 @@
+"""The processes of one side: timed, profiled, with bricks clocked. Each one is a fresh process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines.base import Endpoint, Served, Streamed
+from pytest_flamegate.observe.observer import NOTHING_CLOCKED, Observer, not_served
+from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
+from pytest_flamegate.profile.model import merge_profiles
+from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
+from pytest_flamegate.receipt.metrics import overhead_pct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_flamegate.bricks.record import BrickRun, Recorded
+    from pytest_flamegate.observe.observation import Observation, Role
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.profilers.base import Profiler
+    from pytest_flamegate.run.prepare import PreparedSide
+
+
+MIN_PROFILED = 3
+MAX_FOR_SAMPLES = 200
+"""Profiled processes at most if each ends so soon that it gives few samples."""
+SHOWN_BRICK_RUNS, GATED_BRICK_RUNS, MAX_BRICK_RUNS = 3, MIN_BRICK_PASSES, 15
+"""Processes whose bricks are clocked: only to be shown, to be gated, and if that is undecided."""
+BRICKS_PART, GATED_BRICKS_PART = 1 / 40, 3 / 40
+"""Parts of the budget that one process generates for. Runs of 1.5 s differ by 8 %, of 0.5 s by
+20 %: the machine is fast in part of each."""
+PROCESS_S = (0.2, 3.0)
+"""How long a served process generates, at least and at most."""
+_SPARE_SAMPLES = 1.25
+_NO_NOTES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Budget:
+    """The measuring time of one workload. The clock starts when the budget is made."""
+
+    total_s: float
+    excluded_s: float = 0.0
+    """Time that does not count: clocking bricks."""
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        """The part of the budget that is used up; may pass 1."""
+        return (time.monotonic() - self.began_s - self.excluded_s) / self.total_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, 0 if the budget is used up."""
+        return max(0.0, (1.0 - self.spent) * self.total_s)
+
+    @contextmanager
+    def excluded(self) -> Iterator[None]:
+        """Let the time within the block count as none."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.excluded_s += time.monotonic() - began_s
+
+    def process_s(self, part: float) -> float:
+        """Return how long one process generates, if it may take ``part`` of the budget."""
+        return min(max(self.total_s * part, PROCESS_S[0]), PROCESS_S[1])
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSide:
+    """One side as it was measured.
+
+    ``profiles`` are those that can be pooled, ``pooled`` is their sum: None if profiling is
+    off. ``overhead_pct`` is the extra CPU time per token under the profiler. ``recorded`` are
+    the calls of the last process whose bricks were clocked. ``notes`` say, by code, what has
+    to be known about how it was observed.
+    """
+
+    side: PreparedSide
+    observation: Observation
+    profiles: tuple[Profile, ...] = ()
+    pooled: Profile | None = None
+    overhead_pct: float | None = None
+    bricks: tuple[BrickRun, ...] = ()
+    recorded: Recorded | None = None
+    notes: Mapping[str, str] = field(default_factory=lambda: _NO_NOTES)
+
+
+@dataclass(slots=True)
+class SideProcesses:
+    """Starts the processes of one side, one after another, and collects what they show."""
+
+    side: PreparedSide
+    budget: Budget
+    show_bricks: bool = False
+    """Whether bricks are clocked although no budget is declared for any."""
+    profiles: list[Profile] = field(default_factory=list)
+    bricks: list[BrickRun] = field(default_factory=list)
+    recorded: Recorded | None = None
+    bricks_undecided: bool = False
+    """Whether the least number of brick runs left a brick's budget undecided."""
+    observer: Observer = field(init=False)
+    _no_bricks: bool = False
+
+    def __post_init__(self) -> None:
+        profiler = self.side.profiler
+        flags = profiler.python_flags if profiler and self._is_served else ()
+        self.observer = Observer(self.side.workload, self.side.plan, flags)
+
+    def measured(self) -> MeasuredSide:
+        """Return what was measured so far.
+
+        Raises:
+            UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` if the profiles together hold
+                too few samples.
+        """
+        pooled = self.pooled_profile()
+        return MeasuredSide(
+            side=self.side,
+            observation=self._observation(),
+            profiles=tuple(self.poolable()),
+            pooled=pooled,
+            overhead_pct=overhead_pct(self.observer.runs, self.observer.observation().clock_scope),
+            bricks=tuple(self.bricks),
+            recorded=self.recorded,
+            notes=MappingProxyType(dict(self.observer.notes)),
+        )
+
+    def count(self, role: Role) -> int:
+        """Return how many processes have run in that role."""
+        return sum(run.role == role for run in self.observer.runs)
+
+    @property
+    def samples(self) -> int:
+        """Samples taken so far."""
+        return sum(profile.samples for profile in self.profiles)
+
+    @property
+    def has_few_samples(self) -> bool:
+        """Whether the samples so far are too few to name any hotspot."""
+        return sum(profile.samples for profile in self.poolable()) < SAMPLE_FLOOR
+
+    def pooled_profile(self) -> Profile | None:
+        """Return the profiles pooled; None if profiling is off. Raises as ``measured`` does."""
+        if self.side.profiler is None:
+            return None
+        poolable = self.poolable()
+        if not poolable:
+            raise no_samples_error(self.side.profiler.name, 0, 0)
+        pooled = merge_profiles(poolable)
+        require_samples(pooled, SAMPLE_FLOOR)
+        return pooled
+
+    def profile_once(self, seconds: float) -> None:
+        """Sample one more process: a served one for about ``seconds``, a program once."""
+        assert self.side.profiler is not None
+        profile = self._profiled(self.side.profiler, seconds)
+        # The whole life of a short process may pass between two samples.
+        if profile.samples:
+            self.profiles.append(profile)
+
+    @property
+    def wants_bricks(self) -> bool:
+        """Whether the bricks of one more process are to be clocked."""
+        if self._no_bricks:
+            return False
+        wanted = SHOWN_BRICK_RUNS if self.show_bricks else 0
+        if self._gates_bricks:
+            more = self.bricks_undecided and self.budget.excluded_s < self.budget.total_s
+            wanted = MAX_BRICK_RUNS if more else GATED_BRICK_RUNS
+        return len(self.bricks) < wanted
+
+    def clock_bricks_once(self, *, needed: bool = True) -> None:
+        """Clock the bricks of one more process, outside of the budget.
+
+        An engine that marks none is a note, unless a budget is declared and they are
+        ``needed``.
+
+        Raises:
+            ToolError: ``E_NO_BRICKS``, ``E_BAD_BRICKS``, and ``E_BRICKS_NOT_SERVED`` for an
+                engine that generates in no process of flamegate's own.
+        """
+        part = GATED_BRICKS_PART if self._gates_bricks else BRICKS_PART
+        with self.budget.excluded():
+            try:
+                if not self._is_served:
+                    raise not_served(self.side.workload.name, self.side.workload.engine)
+                _, clocked, self.recorded = self.observer.bricked(self.budget.process_s(part))
+            except FlamegateError as error:
+                if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
+                    raise
+                self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
+                self._no_bricks = True
+            else:
+                self.bricks.append(clocked)
+
+    @property
+    def _gates_bricks(self) -> bool:
+        return bool(self.side.workload.thresholds.bricks)
+
+    @property
+    def _is_served(self) -> bool:
+        return isinstance(self.side.plan, Served)
+
+    def _observation(self) -> Observation:
+        """Return all runs so far, with the paths of a checkout written as the project's."""
+        observed = self.observer.observation()
+        if self.side.moved is None:
+            return observed
+        checkout, project = map(str, self.side.moved)
+        requested, effective = (
+            {name: value.replace(checkout, project) for name, value in environment.items()}
+            for environment in (observed.requested_environment, observed.effective_environment)
+        )
+        return replace(observed, requested_environment=requested, effective_environment=effective)
+
+    def poolable(self) -> list[Profile]:
+        """Return the profiles of decode alone if any run separated it, else all."""
+        decode = [profile for profile in self.profiles if profile.covers == "decode"]
+        return decode or self.profiles
+
+    def _profiled(self, profiler: Profiler, seconds: float) -> Profile:
+        with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+            directory = Path(name)
+            if isinstance(self.side.plan, Streamed):
+                return self._profiled_program(self.side.plan, profiler, directory)
+            # However small the budget, the least number of processes should be enough.
+            enough_s = _SPARE_SAMPLES * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
+            # Nothing is known about the function that every stack of a server begins with.
+            root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
+            try:
+                _, raw = self.observer.profiled(
+                    max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
+                )
+                return trim_stacks(profiler.parse(raw), root)
+            finally:
+                # Even after a kill: the files that CPython writes for perf lie in /tmp.
+                if profiler.python_flags and self.observer.served_pid is not None:
+                    jitdump.remove_jit_files(self.observer.served_pid)
+
+    def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
+        wrapped = profiler.wrap(plan.argv, directory)
+        answer = self.observer.wrapped(wrapped.argv, wrapped.clean)
+        profile = trim_stacks(profiler.parse(wrapped.raw, answer.stderr, answer.window_ns), None)
+        covers = "process" if profile.covers == "sequence" else profile.covers
+        return replace(
+            profile, covers=covers, pids=(answer.pid,), started_ticks=(answer.started_ticks,)
+        )

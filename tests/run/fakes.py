@@ -1,0 +1,300 @@
+"""A fake of the processes that a session measures: real objects, made up figures, no process.
+
+``install`` replaces the observer, the observer of pairs and the profiler. Everything else of
+``Session.gate`` is the product's own: it prepares, composes, seals, judges and publishes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.lasting import ProcessTime
+from pytest_flamegate.observe.observation import Observation, Run
+from pytest_flamegate.observe.redact import Redactor
+from pytest_flamegate.profile.profilers.base import Probe
+from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.compose import Subject
+from pytest_flamegate.run import measure, processes
+from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run.measure import Measured
+from pytest_flamegate.run.open import recorded_profile
+from pytest_flamegate.run.prepare import Prepared, PreparedSide
+from pytest_flamegate.run.processes import MeasuredSide
+from pytest_flamegate.run.seal import Run as ComposedRun
+from pytest_flamegate.run.seal import RunSide, Sealed, SealedSide
+from pytest_flamegate.run.session import Session
+from tests import made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pytest
+
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.receipt.artifacts import Baseline
+
+
+TOKEN_NS = 1_950_000
+SHARES = dict(made.SHARES)
+
+
+def toy(root: Path, name: str = "toy", **changes: Any) -> Workload:
+    """Return a workload of the python engine; nothing of it is ever run."""
+    workload = Workload(
+        name, "python", "2+2=", len(made.TOKENS), "flamegate.toml", root, target="toy:generate"
+    )
+    return replace(workload, **changes)
+
+
+def settings(root: Path, **changes: Any) -> Settings:
+    """Return settings for a project in ``root``."""
+    return Settings(root, root / ".flamegate", **changes)
+
+
+def session(root: Path, progress: Progress | None = None, **changes: Any) -> Session:
+    """Return a session under those settings."""
+    return Session(settings(root, **changes), progress or Progress())
+
+
+@dataclass
+class World:
+    """What the fake processes show. ``token_ns`` and ``shares`` belong to the side measured alone.
+
+    ``base_token_ns`` and ``base_shares`` belong to the base of a comparison. ``on_process`` is
+    called for each process, with its role.
+    """
+
+    token_ns: int = TOKEN_NS
+    base_token_ns: int = TOKEN_NS
+    shares: dict[str, float] = field(default_factory=lambda: dict(SHARES))
+    base_shares: dict[str, float] = field(default_factory=lambda: dict(SHARES))
+    samples: int | None = None
+    """Samples of each profiled process; None takes as many as the process lasts."""
+    jitter: float = 0.004
+    tokens: tuple[str, ...] = made.TOKENS
+    base_tokens: tuple[str, ...] = made.TOKENS
+    notes: dict[str, str] = field(default_factory=dict)
+    process_time: ProcessTime = field(default_factory=lambda: ProcessTime(0.1, 0.9, repeats=True))
+    now_s: float = 0.0
+    """What the clock of the budget shows: each process takes as long as ``process_time`` says."""
+    on_process: Callable[[str], None] = field(default=lambda role: None)
+    started: list[str] = field(default_factory=list)
+    """The role of every process, in order."""
+    _numbers: Any = field(default_factory=lambda: itertools.count(1))
+    # An hour ago: what is measured ends before it is written down.
+    _began: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(hours=1))
+    _ended_s: float = 0.0
+
+    def process(self, role: str, *, base: bool = False) -> tuple[Run, Profile]:
+        """Return the run of one more process, and its profile."""
+        number = next(self._numbers)
+        self.started.append(role)
+        self.now_s += self.process_time.process_s(0.0)
+        self.on_process(role)
+        bundle = made.bundle(
+            engine="python",
+            token_ns=self.base_token_ns if base else self.token_ns,
+            tokens=self.base_tokens if base else self.tokens,
+            shares=self.base_shares if base else self.shares,
+            jitter=self.jitter,
+            timed=1,
+            profiled=1,
+            seed=number,
+        )
+        run = bundle.evidence.runs[0 if role == "timed" else 1]
+        blocks_s = sum(block.interval.wall_ns for block in run.blocks) / 1e9
+        pid, ticks = 5000 + number, made.BOOT_TICKS + round(self._ended_s * 100)
+        started = self._began + timedelta(seconds=self._ended_s)
+        self._ended_s += blocks_s + 0.5
+        run = replace(
+            run,
+            pid=pid,
+            started_ticks=ticks,
+            started_at=started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        )
+        record = bundle.evidence.profile
+        assert record is not None
+        profile = recorded_profile(record, bundle.folded.decode())
+        if self.samples is not None:
+            stacks = {next(iter(profile.stacks)): self.samples} if self.samples else {}
+            profile = replace(profile, stacks=stacks, complete=self.samples)
+        return run, replace(profile, pids=(pid,), started_ticks=(ticks,))
+
+
+@dataclass
+class FakeObserver:
+    """Stands in for ``Observer``."""
+
+    world: ClassVar[World]
+
+    workload: Workload
+    plan: Any
+    python_flags: Sequence[str] = ()
+    nonce: str = ""
+    served_pid: int | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    is_base: bool = False
+
+    def __post_init__(self) -> None:
+        self.nonce = f"{random.getrandbits(128):032x}"
+        self.notes = dict(self.world.notes)
+
+    def warm_up(self, *, reference: bool = True) -> ProcessTime:
+        self.world.now_s += self.world.process_time.process_s(0.0)
+        self.world.on_process("warm up")
+        return self.world.process_time
+
+    def timed(self, seconds: float, pair: int | None = None) -> Run:
+        run, _ = self.world.process("timed", base=self.is_base)
+        run = replace(run, pair=pair)
+        self.runs = (*self.runs, run)
+        return run
+
+    def profiled(self, seconds: float, attach: Any) -> tuple[Run, Profile]:
+        run, profile = self.world.process("profiled", base=self.is_base)
+        self.runs = (*self.runs, run)
+        return run, profile
+
+    def observation(self) -> Observation:
+        tokens = self.world.base_tokens if self.is_base else self.world.tokens
+        return Observation(
+            nonce=self.nonce,
+            runs=self.runs,
+            tokens=tokens,
+            token_digest=token_digest(tokens),
+            token_source="yielded:byte",
+            differs_at=None,
+            clock_scope="sequence",
+            requested_environment=made.ENVIRONMENT,
+            effective_environment=made.ENVIRONMENT,
+        )
+
+
+@dataclass
+class FakePairs:
+    """Stands in for ``PairObserver``."""
+
+    base: FakeObserver
+    head: FakeObserver
+    pairs: int = 0
+
+    def pair(self) -> None:
+        self.base.is_base = True
+        for observer in (self.base, self.head):
+            observer.timed(0.5, self.pairs)
+        self.pairs += 1
+
+
+@dataclass(frozen=True)
+class FakeProfiler:
+    """Stands in for py-spy: the observer hands over the profile itself."""
+
+    name: str = "py-spy"
+    rate_hz: int = 100
+    python_flags: tuple[str, ...] = ()
+
+    def probe(self) -> Probe:
+        return Probe(self.name, "0.4.3", usable=True, sees_python=True, sees_native=False)
+
+    def parse(self, raw: Any, *_: Any) -> Profile:
+        return raw  # type: ignore[no-any-return]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes: Any) -> World:
+    """Replace every process; return what the processes show, to be changed at any time."""
+    world = World(**changes)
+    monkeypatch.setattr(FakeObserver, "world", world, raising=False)
+    clock = SimpleNamespace(monotonic=lambda: world.now_s)
+    for module in (processes, measure):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(processes, "Observer", FakeObserver)
+    monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
+    monkeypatch.setattr(measure, "PairObserver", FakePairs)
+    profiler = FakeProfiler() if profiled else None
+    monkeypatch.setattr(Instruments, "profiler", lambda *_, **__: profiler)
+    monkeypatch.setattr(Instruments, "warnings", lambda *_: ())
+    return world
+
+
+# Runs that were measured already
+
+
+def prepared_side(bundle: made.Bundle, role: Any = None, root: Path = Path()) -> PreparedSide:
+    """Return the side whose run a bundle is."""
+    evidence = bundle.evidence
+    workload = toy(root, str(evidence.workload["name"]), engine=str(evidence.workload["engine"]))
+    subject = Subject(
+        workload=workload,
+        model=evidence.model,
+        machine=evidence.machine,
+        commit=evidence.commit,
+        flamegate_version=evidence.flamegate_version,
+        prompt_tokens=made.PROMPT_TOKENS,
+        side=role,
+    )
+    return PreparedSide(role, subject, workload, Served({}), None)
+
+
+def run_side(bundle: made.Bundle) -> RunSide:
+    """Return a bundle as a composed side."""
+    record = bundle.evidence.profile
+    profile = None if record is None else recorded_profile(record, bundle.folded.decode())
+    return RunSide(bundle.receipt, bundle.evidence, profile, None, Redactor())
+
+
+def sealed_side(bundle: made.Bundle) -> SealedSide:
+    """Return a bundle as a sealed side, verified."""
+    files = bundle.files
+    verification = verify_receipt(
+        files["receipt.json"],
+        evidence=files["evidence.json"],
+        profile_folded=files["profile.folded"],
+    )
+    return SealedSide(run_side(bundle), files, verification)
+
+
+def sealed_run(
+    head: made.Bundle,
+    base: made.Bundle | None = None,
+    *,
+    baseline: Baseline | None = None,
+    root: Path = Path(),
+) -> Sealed:
+    """Return a sealed run of a bundle, or of two that were measured in pairs."""
+    bundles = [head] if base is None else [base, head]
+    roles = [None] if base is None else ["base", "head"]
+    sides = tuple(
+        prepared_side(each, role, root) for each, role in zip(bundles, roles, strict=True)
+    )
+    measured_sides = tuple(
+        MeasuredSide(side, observation(each)) for side, each in zip(sides, bundles, strict=True)
+    )
+    prepared = Prepared(sides, 15.0, baseline=baseline, pair_counts=(5, 28) if base else ())
+    sealed = [sealed_side(each) for each in bundles]
+    base_side = sealed[0] if base is not None else None
+    composed = ComposedRun(
+        Measured(prepared, measured_sides),
+        sealed[-1].side,
+        base_side.side if base_side else None,
+    )
+    return Sealed(composed, sealed[-1], base_side)
+
+
+def observation(bundle: made.Bundle) -> Observation:
+    """Return the observation that a bundle's evidence was made of."""
+    evidence = bundle.evidence
+    names = Observation.__dataclass_fields__
+    known = {name: getattr(evidence, name) for name in names if hasattr(evidence, name)}
+    return Observation(**known)

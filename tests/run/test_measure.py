@@ -1,0 +1,280 @@
+"""How a budget is spent: what is announced, how many processes run, and when it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate import MoreProcesses
+from pytest_flamegate.observe.lasting import ProcessTime
+from pytest_flamegate.run import measure as module
+from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
+from pytest_flamegate.run.prepare import Prepared, PreparedSide
+from tests import made
+from tests.run import fakes
+from tests.run.fakes import World
+
+NOTHING = MoreProcesses()
+BRICKS = Thresholds(bricks=MappingProxyType({"RmsNorm": BrickBudget(per_call_us=1.0)}))
+
+
+class Announcements(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.remaining_s: list[float | None] = []
+
+    def announce(self, text: str) -> None:
+        self.lines.append(text)
+
+    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
+        self.remaining_s.append(remaining_s)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return fakes.install(monkeypatch)
+
+
+def side(role: Any = None, *, profiled: bool = True, **changes: Any) -> PreparedSide:
+    prepared = fakes.prepared_side(made.bundle(), role)
+    workload: Workload = replace(prepared.workload, **changes)
+    profiler: Any = fakes.FakeProfiler() if profiled else None
+    return replace(prepared, workload=workload, profiler=profiler)
+
+
+def alone(budget_s: float = 15.0, **changes: Any) -> Prepared:
+    return Prepared((side(**changes),), budget_s)
+
+
+def paired(budget_s: float = 50.0, **changes: Any) -> Prepared:
+    sides = side("base", **changes), side("head", **changes)
+    return Prepared(sides, budget_s, pair_counts=planned_pair_counts(budget_s))
+
+
+def run(prepared: Prepared, *answers: MoreProcesses) -> tuple[Measured, list[str]]:
+    """Measure; ``answers`` are given to the interim analyses, in their order."""
+    progress = Announcements()
+    left = list(answers)
+    found = measure(prepared, lambda measured: left.pop(0) if left else NOTHING, progress)
+    return found, progress.lines
+
+
+def roles(measured: Measured) -> Counter[str]:
+    return Counter(run.role for run in measured.sides[-1].observation.runs)
+
+
+# One side
+
+
+def test_a_short_workload_has_many_processes_within_its_budget(world: World) -> None:
+    world.process_time = ProcessTime(0.1, 0.01, repeats=True)
+    found, (line,) = run(alone())
+    assert line == "4tok: 15 processes × 0.5 s, profile 6 s: about 13 s"
+    assert roles(found)["timed"] == 40
+    assert roles(found)["profiled"] == 24
+    assert world.now_s <= 15.0
+
+
+@pytest.mark.parametrize("sequence_s", [0.5, 1.0, 1.5])
+def test_a_budget_is_kept_within_one_process(world: World, sequence_s: float) -> None:
+    world.process_time = ProcessTime(0.0, sequence_s, repeats=True)
+    run(alone(), MoreProcesses(timed=True, profiled=True))
+    assert world.now_s <= 15.0 + sequence_s
+
+
+def test_a_workload_that_cannot_fit_is_announced_and_gets_the_least(world: World) -> None:
+    world.process_time = ProcessTime(0.4, 3.1, repeats=True)
+    found, (line,) = run(alone(), MoreProcesses(timed=True, profiled=True))
+    assert line == (
+        "4tok: 5 processes × 3.5 s, profile 12 s: about 29 s, more than its budget of 15 s: fewer "
+        "processes would give no verdict"
+    )
+    assert roles(found) == {"timed": 5, "profiled": 3}
+    # A warm-up, five timed and three profiled processes, and no more of any.
+    assert world.now_s == pytest.approx(9 * 3.5)
+
+
+def test_without_a_profiler_the_announcement_names_none(world: World) -> None:
+    found, (line,) = run(alone(profiled=False))
+    assert line == "4tok: 9 processes × 1.0 s: about 9 s"
+    assert roles(found) == {"timed": 8}
+    assert found.sides[0].pooled is None
+    assert world.started.count("profiled") == 0
+
+
+def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
+    found, _ = run(alone())
+    more, _ = run(alone(), MoreProcesses(timed=True))
+    assert roles(more)["timed"] > roles(found)["timed"]
+    assert roles(more)["profiled"] == roles(found)["profiled"]
+    assert world.started
+
+
+def test_a_verdict_that_stands_ends_the_measurement(world: World) -> None:
+    asked: list[Measured] = []
+
+    def until(measured: Measured) -> MoreProcesses:
+        asked.append(measured)
+        return NOTHING
+
+    found = measure(alone(), until, Progress())
+    assert asked == [found]
+    assert world.now_s < 15.0
+
+
+def test_the_remaining_time_falls(world: World) -> None:
+    progress = Announcements()
+    measure(alone(), lambda _: NOTHING, progress)
+    known = [each for each in progress.remaining_s if each is not None]
+    assert known == sorted(known, reverse=True)
+    assert known[-1] < 2.0
+    assert world.started
+
+
+def test_a_program_that_ends_soon_is_profiled_until_samples_suffice(world: World) -> None:
+    """At 100 samples a second 0.1 s of a program give ten, and 200 are needed."""
+    world.process_time = ProcessTime(0.0, 0.1, repeats=False)
+    prepared = alone(3.0)
+    _, (line,) = run(prepared)
+    assert "profile 10 s" in line
+    assert "more than its budget of 3 s" in line
+
+
+@pytest.mark.parametrize(("samples", "code"), [(0, "E_NO_SAMPLES"), (1, "E_FEW_SAMPLES")])
+def test_too_few_samples_end_in_an_error_within_the_announced_time(
+    world: World, samples: int, code: str
+) -> None:
+    world.samples = samples
+    with pytest.raises(UndecidedError, match=code):
+        run(alone())
+    assert world.now_s <= 2 * 15.0
+
+
+# Bricks
+
+
+def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clock_bricks(observer: fakes.FakeObserver, seconds: float) -> Any:
+        world.now_s += 2.0
+        world.started.append("bricks")
+        return (None, object(), None)
+
+    monkeypatch.setattr(fakes.FakeObserver, "bricked", clock_bricks, raising=False)
+    monkeypatch.setattr(module, "measure_bandwidth", lambda threads: f"{threads} thread")
+    prepared = replace(alone(), show_bricks=True)
+    found, (line,) = run(prepared)
+    assert line.endswith("bricks 3 s: about 17 s")
+    assert world.started.count("bricks") == 3
+    assert roles(found)["timed"] == 6
+    assert str(found.bandwidth) == "1 thread"
+    # A budget for bricks takes five, and up to fifteen while it is undecided.
+    world.started.clear()
+    run(alone(thresholds=BRICKS), MoreProcesses(bricks=True))
+    assert world.started.count("bricks") == 8
+
+
+def test_a_bandwidth_that_cannot_be_measured_is_a_note(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(threads: int) -> None:
+        raise ToolError("E_BANDWIDTH_MEMORY", "There is no room.", "Make some.")
+
+    monkeypatch.setattr(
+        fakes.FakeObserver, "bricked", lambda *_: (None, object(), None), raising=False
+    )
+    monkeypatch.setattr(module, "measure_bandwidth", fail)
+    found, _ = run(replace(alone(), show_bricks=True))
+    assert found.bandwidth is None
+    (note,) = found.notes
+    assert "E_BANDWIDTH_MEMORY: There is no room. Make some." in note.message
+    assert world.started
+
+
+def test_an_engine_without_marks_is_a_note_or_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ToolError("E_NO_BRICKS", "There is no mark.", "Mark it.")
+
+    monkeypatch.setattr(fakes.FakeObserver, "bricked", fail, raising=False)
+    found, _ = run(replace(alone(), show_bricks=True))
+    assert found.sides[0].notes == {"E_NO_BRICKS": "There is no mark. Mark it."}
+    with pytest.raises(ToolError, match="E_NO_BRICKS"):
+        run(alone(thresholds=BRICKS))
+    assert world.started
+
+
+# Two sides
+
+
+def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    found, (line,) = run(paired())
+    assert line == "4tok: 5 to 18 pairs × 2.0 s, profiles 12 s: about 48 s"
+    assert [roles(found)[role] for role in ("timed", "profiled")] == [5, 5]
+    pairs = [run.pair for run in found.sides[0].observation.runs if run.role == "timed"]
+    assert pairs == [0, 1, 2, 3, 4]
+
+
+def test_pairs_that_decide_nothing_leave_time_for_profiles(world: World) -> None:
+    """A true change of half the threshold stays undecided for long."""
+    world.jitter = 0.5
+    found, _ = run(paired())
+    assert roles(found)["timed"] >= 5
+    assert roles(found)["profiled"] >= 3
+    assert world.now_s <= 50.0 + 2 * 1.0
+
+
+def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
+    world.base_tokens = ("1", "2", "3", "4")
+    found, _ = run(paired(profiled=False))
+    assert roles(found)["timed"] == 1
+
+
+def test_more_samples_are_taken_until_the_function_is_named(world: World) -> None:
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    found, _ = run(paired(), MoreProcesses(profiled=True), MoreProcesses(profiled=True))
+    assert roles(found)["profiled"] > 5
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        ("E_BENCHMARK_NOT_FOUND", NoBaselineError, "E_NOT_AT_REVISION"),
+        ("E_DIED", ToolError, "E_DIED"),
+    ],
+)
+def test_an_error_of_the_base_names_its_commit(
+    world: World, code: str, kind: type[Exception], told: str
+) -> None:
+    def fail(role: str) -> None:
+        raise ToolError(code, "It fails.", "Repair it.")
+
+    world.on_process = fail
+    with pytest.raises(kind, match=rf"{told}: At {made.COMMIT.revision[:12]}: It fails\."):
+        run(paired())
+
+
+def test_a_longer_budget_plans_more_analyses() -> None:
+    assert planned_pair_counts(15.0) == planned_pair_counts(50.0)
+    assert planned_pair_counts(100.0)[-1] > planned_pair_counts(50.0)[-1]
+    assert planned_pair_counts(100.0)[: len(planned_pair_counts(50.0))] == planned_pair_counts(50.0)
+
+
+def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch: Any) -> None:
+    monkeypatch.setattr(
+        made, "ENVIRONMENT", MappingProxyType({"LIBRARY": "/tmp/home/project/lib", "HOME": "/root"})
+    )
+    base = replace(side("base"), moved=(Path("/tmp/home/project"), Path("/src/project")))
+    found, _ = run(replace(paired(), sides=(base, side("head"))))
+    assert found.sides[0].observation.effective_environment["LIBRARY"] == "/src/project/lib"
+    assert world.started

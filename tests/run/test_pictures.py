@@ -1,0 +1,206 @@
+"""What is drawn of a run: flame graph, difference, bricks. Nothing is measured for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.core import process
+from pytest_flamegate.core.json_old import to_plain
+from pytest_flamegate.graph.roofline import Bandwidth
+from pytest_flamegate.receipt.artifacts import Baseline
+from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.run import pictures
+from pytest_flamegate.run.difference import compare_opened, other_work
+from pytest_flamegate.run.open import OpenedProfile
+from pytest_flamegate.run.pictures import Pictures, bricks_in, bricks_of, draw, with_roofline
+from pytest_flamegate.run.seal import Sealed
+from tests.bricks.factory import make_run, make_totals
+from tests.made import Bundle, bundle
+from tests.report import factory, verdicts
+from tests.run import fakes
+
+CALLS = (
+    BrickCall("RmsNorm", 0, 1_000, 1_000, layer=0, phase="decode", elements=64),
+    BrickCall("LmHead", 1_000, 4_000, 3_000, phase="decode"),
+)
+BANDWIDTH = Bandwidth(
+    bytes_per_second=32e9,
+    low=30e9,
+    median=31e9,
+    method="sum",
+    array_bytes=1 << 27,
+    repeats=9,
+    threads=1,
+    measured_at="2026-01-02T03:04:05Z",
+    cached=True,
+)
+BASE = bundle(timed=5, seed=1, shares={"ternary_gemv": 0.9, "rms_norm": 0.1})
+HEAD = bundle(timed=5, seed=2, token_ns=2_300_000, shares={"ternary_gemv": 0.7, "rms_norm": 0.3})
+
+
+def drawn(sealed: Sealed, verdict: Any = None) -> Pictures:
+    return draw(
+        sealed,
+        verdict or verdicts.regressed(),
+        again="pytest --flamegate",
+        directory=".flamegate/latest/4tok",
+    )
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Baseline:
+    return Baseline(BASE.write(tmp_path / "before").parent, BASE.evidence, "machine")
+
+
+def test_a_run_alone_has_a_flame_graph_and_a_page() -> None:
+    found = drawn(fakes.sealed_run(HEAD), verdicts.no_baseline())
+    assert found.files.keys() == {"flamegraph.svg", "flamegraph.html", "flamegraph.md"}
+    assert found.drawn is not None
+    assert found.drawn.difference is None
+
+
+def test_a_stored_baseline_adds_the_difference_and_its_own_profile(baseline: Baseline) -> None:
+    found = drawn(fakes.sealed_run(HEAD, baseline=baseline))
+    assert found.files["base-profile.folded"] == BASE.folded
+    assert found.files["base-evidence.json"] == BASE.files["evidence.json"]
+    svg = found.files["diff.svg"].decode()
+    assert "rms_norm costs" in svg
+    assert "baseline 4f2c91a" in svg
+    assert found.drawn is not None
+    assert found.drawn.difference is not None
+
+
+def test_pairs_add_the_same_of_the_base() -> None:
+    found = drawn(fakes.sealed_run(HEAD, BASE))
+    assert {"diff.svg", "base-profile.folded", "base-evidence.json"} <= found.files.keys()
+    assert "base 4f2c91a" in found.files["diff.svg"].decode()
+
+
+@pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])
+def test_sides_that_may_not_be_compared_have_no_difference(name: str, baseline: Baseline) -> None:
+    verdict = replace(verdicts.regressed(), verdict=name)  # type: ignore[arg-type]
+    assert "diff.svg" not in drawn(fakes.sealed_run(HEAD, BASE), verdict).files
+    found = drawn(fakes.sealed_run(HEAD, baseline=baseline), verdict).files
+    assert not {"diff.svg", "base-profile.folded"} & found.keys()
+
+
+def test_without_a_profile_nothing_is_drawn(baseline: Baseline) -> None:
+    sealed = fakes.sealed_run(HEAD, baseline=baseline)
+    bare = replace(sealed.run.head, profile=None, receipt=None)
+    assert drawn(replace(sealed, run=replace(sealed.run, head=bare))) == Pictures()
+
+
+def test_drawing_starts_no_process(monkeypatch: pytest.MonkeyPatch, baseline: Baseline) -> None:
+    monkeypatch.setattr(process, "run", lambda *_, **__: pytest.fail("a process was started"))
+    sealed = fakes.sealed_run(HEAD.with_evidence(bricks=evidence().bricks), baseline=baseline)
+    assert drawn(sealed).bricks is not None
+
+
+# Two profiles
+
+
+def opened(made: Bundle, **changes: Any) -> OpenedProfile:
+    side = fakes.run_side(made)
+    assert side.profile is not None
+    seen = replace(made.evidence, **changes)
+    return OpenedProfile(side.profile, "x", cost_of(side.profile.covers, seen.metrics), seen)
+
+
+def test_one_process_a_side_gives_shares_and_no_cost() -> None:
+    one, other = (opened(bundle(timed=1, seed=seed)) for seed in (1, 2))
+    assert compare_opened(one, other).measure == "share"
+    assert compare_opened(opened(BASE), opened(HEAD)).measure == "cost"
+
+
+def test_runs_of_other_work_are_compared_by_their_own_clocks() -> None:
+    base, head = opened(BASE), opened(HEAD)
+    other = opened(HEAD, tokens=("another", *HEAD.evidence.tokens))
+    assert other_work(base, head) is None
+    assert "different tokens" in (other_work(base, other) or "")
+    assert compare_opened(base, other).head.cpu_s_per_token == other.cpu_s_per_token
+    assert compare_opened(base, head).head.cpu_s_per_token != head.cpu_s_per_token
+
+
+# Bricks
+
+
+def evidence() -> Evidence:
+    one = make_run(make_totals("RmsNorm", [1_000]), make_totals("LmHead", [3_000]), wall_ns=5_000)
+    return replace(factory.evidence(), bricks=(one,))
+
+
+def document(nonce: str, calls: tuple[BrickCall, ...] = CALLS) -> bytes:
+    return json.dumps({"nonce": nonce, "calls": to_plain(calls), "wall_ns": 5_000}).encode()
+
+
+def test_the_table_the_tree_and_the_path() -> None:
+    shown, warnings = bricks_of(evidence(), CALLS)
+    assert shown is not None
+    assert warnings == ()
+    assert [row.name for row in shown.table.rows] == ["LmHead", "RmsNorm"]
+    assert shown.tree == ("Layer 0", "└── RmsNorm  1.0µs (64 elem)", "LmHead  3.0µs")
+    assert shown.critical_path == "critical path: 4 of 4 µs, of which LmHead 75 %, RmsNorm 25 %"
+
+
+def test_without_bricks_none_are_shown() -> None:
+    assert bricks_of(factory.evidence(), CALLS) == (None, ())
+
+
+def test_an_empty_run_of_bricks_is_a_warning() -> None:
+    shown, (warning,) = bricks_of(replace(factory.evidence(), bricks=(make_run(),)), None)
+    assert shown is None
+    assert "E_NO_BRICKS" in warning
+
+
+@pytest.mark.parametrize(
+    ("beside", "code"),
+    [
+        (None, "E_NO_BRICKS"),
+        (b"{", "E_JSON_SYNTAX"),
+        (b'{"nonce": 3, "calls": []}', "E_WRONG_TYPE"),
+        (document("another"), "E_OTHER_RUN"),
+        (document("n" * 32, ()), "E_NO_BRICKS"),
+        (document("n" * 32, (replace(CALLS[0], parent=7),)), "E_BRICK_CALLS"),
+    ],
+    ids=["nothing", "no json", "other types", "another run", "no call", "no parent"],
+)
+def test_calls_that_cannot_be_read_leave_the_table(
+    beside: bytes | None, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "find_known_bandwidth", lambda threads: None)
+    if beside is not None:
+        (tmp_path / "bricks.json").write_bytes(beside)
+    shown, warnings = bricks_in(tmp_path, evidence(), shown_directory="latest/decode")
+    assert shown is not None
+    assert (shown.tree, shown.critical_path, warnings) == ((), "", ())
+    assert re.match(rf"There is no tree of one token\. {code}:", shown.notes[0])
+
+
+def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "find_known_bandwidth", lambda threads: BANDWIDTH)
+    seen = evidence()
+    (tmp_path / "bricks.json").write_bytes(document(seen.nonce))
+    # A variant's directory has brackets, and a project's path may have spaces.
+    shown, _ = bricks_in(tmp_path, seen, shown_directory="of mine/decode[i2s]", top=1)
+    assert shown is not None
+    assert [row.name for row in shown.table.rows] == ["LmHead"]
+    assert shown.all_of_it == "flamegate bricks 'of mine/decode[i2s]'"
+    assert shown.roofline != ""
+
+
+def test_a_roofline_needs_no_bandwidth_to_say_what_is_missing() -> None:
+    shown, _ = bricks_of(evidence(), CALLS)
+    assert shown is not None
+    # The factory's model names no bytes a token: a rate is known, a fraction is not.
+    assert (
+        "for lack of the weights' bytes a token"
+        in with_roofline(shown, evidence(), BANDWIDTH).roofline
+    )

@@ -1,0 +1,148 @@
+"""The bar and the plain lines: phase, elapsed and remaining time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_flamegate.core import progress
+from pytest_flamegate.core.progress import (
+    LogProgress,
+    Progress,
+    TerminalProgress,
+    clock_time,
+    stream_progress,
+)
+
+
+class Clock:
+    now_s = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    return made
+
+
+def shown(written: list[str]) -> list[str]:
+    """Return what stood in the line, one entry for each time it was rewritten."""
+    return [part.strip() for part in "".join(written).split("\r\x1b[K") if part.strip()]
+
+
+def test_the_bar_has_phase_elapsed_and_remaining_time_and_ends_full(clock: Clock) -> None:
+    written: list[str] = []
+    bar = TerminalProgress(written.append)
+    bar.begin("decode")
+    bar.update("building")
+    clock.now_s += 7
+    bar.update("timing", "5 processes", 7.0)
+    clock.now_s += 8
+    bar.end()
+    building, timing, done = shown(written)
+    assert building == f"decode             {'╌' * 14} building  0:00"
+    half = "━" * 7 + "╌" * 7
+    assert timing == f"decode             {half} timing  5 processes  0:07 of about 0:14"
+    assert done == f"decode             {'━' * 14} 5 processes  0:15"
+    assert written[-1] == "\n"
+
+
+def test_an_estimate_that_grows_does_not_move_the_bar_backwards(clock: Clock) -> None:
+    written: list[str] = []
+    bar = TerminalProgress(written.append)
+    bar.begin("decode")
+    clock.now_s += 5
+    bar.update("timing", "", 5.0)
+    bar.update("timing", "", 95.0)
+    assert [line.count("━") for line in shown(written)] == [7, 7]
+    assert "0:05 of about 1:40" in shown(written)[1]
+
+
+def test_a_bar_is_not_full_while_anything_runs(clock: Clock) -> None:
+    written: list[str] = []
+    bar = TerminalProgress(written.append)
+    bar.begin("decode")
+    clock.now_s += 999
+    bar.update("profiling", "", 1.0)
+    assert shown(written)[0].count("━") == 13
+    bar.stop()
+    assert shown(written)[-1].count("━") == 13
+
+
+def test_each_workload_has_a_line_and_an_announcement_its_own(clock: Clock) -> None:
+    written: list[str] = []
+    bar = TerminalProgress(written.append)
+    for name in ("one", "two"):
+        bar.begin(name)
+        bar.update("warming up")
+        bar.announce(f"{name}: about 14 s")
+        bar.announce("said once")
+        clock.now_s += 1
+        bar.update("timing", "1 process", 1.0)
+        bar.end()
+    bar.end()
+    lines = [line.rpartition("\x1b[K")[2].split() for line in "".join(written).split("\n")]
+    assert [" ".join(line[:2]) for line in lines if line and line[0] == "flamegate:"] == [
+        "flamegate: one:",
+        "flamegate: said",
+        "flamegate: two:",
+    ]
+    assert [line[0] for line in lines if "━" * 14 in line] == ["one", "two"]
+
+
+def test_a_log_has_a_line_every_ten_seconds(clock: Clock) -> None:
+    written: list[str] = []
+    log = LogProgress(written.append)
+    log.begin("decode")
+    for second in range(35):
+        clock.now_s = 100.0 + second
+        log.update("timing", f"{second} processes", 60.0 - second)
+    log.end()
+    assert written == [
+        "flamegate: decode: timing, 10 processes, 0:10 elapsed, about 0:50 left\n",
+        "flamegate: decode: timing, 20 processes, 0:20 elapsed, about 0:40 left\n",
+        "flamegate: decode: timing, 30 processes, 0:30 elapsed, about 0:30 left\n",
+    ]
+
+
+def test_a_log_names_a_phase_that_may_take_any_time_when_it_begins(clock: Clock) -> None:
+    written: list[str] = []
+    log = LogProgress(written.append)
+    log.begin("decode")
+    log.update("building")
+    clock.now_s += 70
+    log.update("warming up")
+    assert written == [
+        "flamegate: decode: building\n",
+        "flamegate: decode: warming up, 1:10 elapsed\n",
+    ]
+
+
+@pytest.mark.parametrize("make", [LogProgress, TerminalProgress])
+def test_an_announcement_is_written_once(make: Callable[..., Progress]) -> None:
+    written: list[str] = []
+    made = make(written.append)
+    for _ in range(2):
+        made.announce("waiting for process 7")
+    assert written == ["flamegate: waiting for process 7\n"]
+
+
+def test_a_stream_that_is_no_terminal_has_no_moving_line() -> None:
+    stream = io.StringIO()
+    made = stream_progress(stream)
+    made.begin("decode")
+    made.update("building")
+    made.end()
+    assert stream.getvalue() == "flamegate: decode: building\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (7.4, "0:07"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")],
+)
+def test_times(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text

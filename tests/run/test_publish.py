@@ -1,0 +1,195 @@
+"""The store of runs and baselines, and which measurements a baseline rests on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.git import Commit
+from pytest_flamegate.receipt import artifacts
+from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, ArtifactStore
+from pytest_flamegate.receipt.documents import encode_evidence
+from pytest_flamegate.receipt.types import Batch
+from pytest_flamegate.run.publish import MAX_BATCHES, RunStore, batch_of, joined_batches
+from tests.gate.factory import QUIET, baseline, evidence
+from tests.made import Bundle, bundle
+
+CLEAN = Commit("a" * 40, "main", 0, "c" * 64)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(ArtifactStore(tmp_path), "machine")
+
+
+def accept(store: RunStore, made: Bundle, **more: bytes) -> Path:
+    files = {**made.files, **more}
+    return store.accept("toy", files, made.evidence).path
+
+
+@pytest.mark.parametrize("fault", ["edited", "torn", "gone", "record", "stranger", "a file"])
+def test_a_baseline_that_is_not_what_was_accepted_is_an_error_that_names_the_file(
+    store: RunStore, fault: str
+) -> None:
+    directory = accept(store, bundle())
+    path = directory / "profile.folded"
+    if fault == "edited":
+        path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    elif fault == "torn":
+        os.truncate(path, 10)
+    elif fault == "gone":
+        path.unlink()
+    elif fault == "stranger":
+        path = directory / "decode.json"
+        path.write_text("{}")
+    elif fault == "record":
+        path = directory / RECORD
+        path.write_text(path.read_text().replace('"machine"', '"engine"', 1))
+    else:
+        path = directory
+        shutil.rmtree(directory)
+        directory.write_text("{}")
+    with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
+        store.baseline("toy")
+    assert str(path) in raised.value.problem
+    # Accepting sets it aside: nothing removes it, and no list shows it.
+    placed = store.accept("toy", bundle().files, bundle().evidence)
+    assert placed.set_aside is not None
+    assert os.path.lexists(placed.set_aside)
+    assert store.baseline("toy") is not None
+    store.artifacts.sweep()
+    assert os.path.lexists(placed.set_aside)
+    assert store.artifacts.machines_with("toy") == ("machine",)
+
+
+def test_a_good_baseline_is_replaced_and_leaves_nothing(store: RunStore) -> None:
+    for _ in range(2):
+        made = bundle()
+        assert store.accept("toy", made.files, made.evidence).warnings == ()
+    found = store.artifacts.baseline_directory("machine", "toy").parent.iterdir()
+    assert [path.name for path in found] == ["toy"]
+
+
+def test_the_files_of_the_other_side_are_no_part_of_a_baseline(store: RunStore) -> None:
+    made = bundle()
+    directory = accept(store, made, **{"diff.svg": b"x", "base-profile.folded": b"y"})
+    assert {path.name for path in directory.iterdir()} == {*made.files, RECORD}
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_a_baseline_from_before_there_were_digests_stays_readable(
+    store: RunStore, has_batches: bool
+) -> None:
+    directory = accept(store, bundle())
+    new = store.baseline("toy")
+    record = json.loads((directory / RECORD).read_text())
+    (directory / RECORD).unlink()
+    if has_batches:
+        (directory / OLD_RECORD).write_text(json.dumps({"batches": record["batches"]}))
+    found = store.baseline("toy")
+    assert found is not None
+    assert new is not None
+    assert found == replace(new, batches=new.batches if has_batches else ())
+
+
+def test_a_reader_never_sees_half_of_two_baselines(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job accepts anew after the record was read and before the files are."""
+    made = bundle()
+    accept(store, made)
+    real, other = artifacts._check, {**made.files, "flamegraph.md": b"of another run"}
+    met: list[str] = []
+
+    def check(*arguments: Any) -> None:
+        if not met:
+            store.artifacts.accept_baseline("machine", "toy", other)
+        try:
+            real(*arguments)
+        except ReceiptError as error:
+            met.append(error.problem)
+            raise
+
+    monkeypatch.setattr(artifacts, "_check", check)
+    found = store.baseline("toy")
+    assert found is not None
+    assert (found.batches, len(met)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("has_profile", "has_receipt", "is_error"),
+    [(False, False, False), (False, True, True), (True, False, True)],
+)
+def test_only_a_run_without_a_profile_needs_no_receipt(
+    store: RunStore, has_profile: bool, has_receipt: bool, is_error: bool
+) -> None:
+    made = bundle()
+    recorded = replace(made.evidence, receipt_sha256="")
+    if not has_profile:
+        recorded = replace(recorded, profile=None, kernels=())
+    files = {"evidence.json": encode_evidence(recorded)}
+    if has_receipt:
+        files["receipt.json"] = made.files["receipt.json"]
+    store.artifacts.accept_baseline("machine", "toy", files)
+    if is_error:
+        with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT"):
+            store.baseline("toy")
+    else:
+        assert store.baseline("toy") is not None
+
+
+# Batches
+
+
+def test_a_batch_is_the_mean_of_its_processes() -> None:
+    made = batch_of(baseline())
+    logs = [math.log(time * 1e-6) for time in QUIET]
+    assert made.processes == len(QUIET)
+    assert made.log_time == pytest.approx(sum(logs) / len(logs), abs=1e-4)
+    assert made.log_time_ratio == pytest.approx(made.log_time - math.log(5e-3), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "joins"),
+    [
+        (CLEAN, CLEAN, True),
+        (CLEAN, replace(CLEAN, revision="b" * 40), True),  # a commit of baselines in between
+        (CLEAN, replace(CLEAN, tree="d" * 64), False),
+        (replace(CLEAN, tree=""), replace(CLEAN, tree=""), False),
+        (replace(CLEAN, uncommitted=1), CLEAN, False),
+        (CLEAN, replace(CLEAN, uncommitted=1), False),
+        (None, CLEAN, False),
+        (None, None, False),
+    ],
+)
+def test_only_the_very_same_code_is_one_more_batch(
+    old: Commit | None, new: Commit | None, joins: bool
+) -> None:
+    before = baseline(commit=old)
+    found = joined_batches(before, (batch_of(before),), evidence(commit=new))
+    assert [batch.nonce for batch in found] == (["baseline"] * joins + ["current"])
+
+
+def test_another_model_begins_anew() -> None:
+    before = baseline(commit=CLEAN)
+    after = evidence(commit=CLEAN, model_sha256="b" * 64)
+    assert [each.nonce for each in joined_batches(before, (batch_of(before),), after)] == [
+        "current"
+    ]
+
+
+def test_the_same_run_counts_once_and_the_oldest_batches_leave() -> None:
+    before = baseline(commit=CLEAN)
+    assert len(joined_batches(before, (batch_of(before),), replace(before))) == 1
+    many = tuple(Batch(f"n{index}", "", 5, 0.0, 0.0) for index in range(MAX_BATCHES + 5))
+    found = joined_batches(before, many, evidence(commit=CLEAN))
+    assert len(found) == MAX_BATCHES
+    assert found[-1].nonce == "current"

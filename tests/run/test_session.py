@@ -1,0 +1,459 @@
+"""The pipeline of a gated run, with fake processes: its order, its files, and each kind of end."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.core.errors import NoBaselineError, ToolError
+from pytest_flamegate.core.git import Commit
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.receipt import artifacts, store
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.run import prepare, seal, session
+from pytest_flamegate.run.pictures import draw
+from pytest_flamegate.run.prepare import Workbench
+from pytest_flamegate.run.publish import Outcome
+from tests.run import fakes
+from tests.run.fakes import World, toy
+
+FILES = {
+    "receipt.json",
+    "evidence.json",
+    "profile.folded",
+    "flamegraph.svg",
+    "flamegraph.html",
+    "flamegraph.md",
+    "verdict.json",
+}
+CLEAN = Commit("a" * 40, "main", 0, "c" * 64)
+OTHER = Commit("b" * 40, "main", 0, "d" * 64)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    monkeypatch.setenv("FLAMEGATE_LOCK_DIR", str(tmp_path))
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: CLEAN)
+    return fakes.install(monkeypatch)
+
+
+def gate(root: Path, **changes: Any) -> Outcome:
+    return fakes.session(root, **changes).gate(toy(root))
+
+
+def accept(root: Path) -> Outcome:
+    return gate(root, update=True)
+
+
+def codes(outcome: Outcome) -> list[str]:
+    return [reason.code for reason in outcome.verdict.reasons]
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def history(root: Path) -> list[dict[str, Any]]:
+    lines = (root / ".flamegate" / "history" / "runs.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_first_run_writes_every_file_and_has_no_baseline(world: World, tmp_path: Path) -> None:
+    outcome = gate(tmp_path)
+    assert outcome.verdict.verdict == "no_baseline"
+    assert outcome.verdict.grade == "OBSERVED"
+    assert outcome.directory == tmp_path / ".flamegate" / "latest" / "toy"
+    assert names(outcome.directory) == FILES
+    assert (outcome.error, outcome.fails, outcome.warnings) == (None, False, ())
+    assert history(tmp_path)[0]["verdict"] == "no_baseline"
+    # Timed processes come first: a profiler never touches them.
+    assert world.started == sorted(world.started, reverse=True)
+
+
+def test_the_same_code_passes_slower_code_fails_and_faster_code_improves(
+    world: World, tmp_path: Path
+) -> None:
+    assert accept(tmp_path).accepted is not None
+    assert gate(tmp_path).verdict.verdict == "pass"
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    slower = gate(tmp_path)
+    assert (slower.verdict.verdict, slower.fails, slower.exit_code) == ("regressed", True, 1)
+    assert names(slower.directory) == FILES | {
+        "diff.svg",
+        "base-evidence.json",
+        "base-profile.folded",
+    }
+    world.token_ns = round(0.8 * fakes.TOKEN_NS)
+    assert gate(tmp_path).verdict.verdict == "improved"
+
+
+@pytest.mark.parametrize(("ci", "strict", "fails"), [(0, 0, False), (1, 0, True), (0, 1, True)])
+@pytest.mark.usefixtures("world")
+def test_no_baseline_fails_under_ci_or_if_strict(
+    tmp_path: Path, ci: int, strict: int, fails: bool
+) -> None:
+    assert gate(tmp_path, ci=bool(ci), strict=bool(strict)).fails is fails
+
+
+def test_without_a_profiler_there_is_no_receipt_and_still_a_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLAMEGATE_LOCK_DIR", str(tmp_path))
+    fakes.install(monkeypatch, profiled=False)
+    outcome = gate(tmp_path, update=True)
+    assert outcome.receipt is None
+    assert names(outcome.directory) == {"evidence.json", "verdict.json"}
+    assert gate(tmp_path).verdict.verdict == "pass"
+
+
+def test_evidence_is_encoded_and_verified_once_and_the_baseline_read_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    calls: list[str] = []
+
+    def count(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            calls.append(name)
+            return real(*given, **more)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(seal, "encode_evidence")
+    count(seal, "verify_receipt")
+    count(artifacts, "read_baseline_files")
+    assert gate(tmp_path).verdict.verdict == "regressed"
+    assert sorted(calls) == ["encode_evidence", "read_baseline_files", "verify_receipt"]
+
+
+@pytest.mark.usefixtures("world")
+def test_what_is_written_is_what_was_verified(tmp_path: Path) -> None:
+    outcome = gate(tmp_path)
+    receipt = (outcome.directory / "receipt.json").read_bytes()
+    evidence = json.loads((outcome.directory / "evidence.json").read_bytes())
+    assert evidence["receipt_sha256"] == hashlib.sha256(receipt).hexdigest()
+    assert evidence["nonce"] == outcome.evidence.nonce  # type: ignore[union-attr]
+
+
+def test_a_dishonest_run_leaves_no_receipt(world: World, tmp_path: Path) -> None:
+    """Processes that took the very same times were copied."""
+    world.jitter = 0.0
+    outcome = gate(tmp_path)
+    assert (outcome.verdict.verdict, outcome.exit_code, outcome.fails) == ("dishonest", 3, True)
+    assert outcome.receipt is None
+    assert "receipt.json" not in names(outcome.directory)
+
+
+def test_notes_of_the_observer_are_reasons_and_warnings(world: World, tmp_path: Path) -> None:
+    world.notes = {"W_TOKENS_MERGED": "Tokens were merged.", "I_ONE_PROCESS": "One process."}
+    outcome = gate(tmp_path)
+    assert codes(outcome)[-2:] == ["W_TOKENS_MERGED", "I_ONE_PROCESS"]
+    assert outcome.warnings == ("W_TOKENS_MERGED: Tokens were merged.",)
+
+
+# Two sides
+
+
+@pytest.fixture
+def checkout(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sides of a comparison without git: the base is what the fake world says of it."""
+    asked: list[str] = []
+
+    def pair(bench: Workbench, workload: Any, rev: str) -> prepare.Prepared:
+        asked.append(rev)
+        sides = tuple(
+            prepare.prepare_side(workload, bench.machine, fakes.FakeProfiler(), role=role)  # type: ignore[arg-type]
+            for role in ("base", "head")
+        )
+        sides = (replace(sides[0], subject=replace(sides[0].subject, commit=OTHER)), sides[1])
+        return prepare.Prepared(sides, 50.0, pair_counts=(5, 8, 12))
+
+    monkeypatch.setattr(Workbench, "_prepare_pair", pair)
+    return asked
+
+
+def test_two_sides_take_the_same_path(world: World, tmp_path: Path, checkout: list[str]) -> None:
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    outcome = gate(tmp_path, against="main")
+    assert checkout == ["main"]
+    assert outcome.verdict.verdict == "regressed"
+    assert (outcome.verdict.pairs, outcome.verdict.against) == (5, OTHER.revision)
+    assert names(outcome.directory) == FILES | {
+        "diff.svg",
+        "base-evidence.json",
+        "base-profile.folded",
+    }
+    # No stored baseline was there, and none is needed.
+    assert not (tmp_path / ".flamegate" / "baselines").exists()
+
+
+def test_a_suspicion_is_settled_in_pairs_with_the_baselines_commit(
+    world: World, tmp_path: Path, checkout: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine got slower since the baseline was accepted; the code did not."""
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+    world.token_ns = world.base_token_ns = round(1.2 * fakes.TOKEN_NS)
+    outcome = gate(tmp_path)
+    assert checkout == [CLEAN.revision]
+    assert outcome.verdict.verdict == "pass"
+    (reason,) = [each for each in outcome.verdict.reasons if each.code == "I_STORED_BASELINE"]
+    assert "it is regressed: 16." in reason.message
+    assert ".." not in reason.message
+
+
+@pytest.mark.usefixtures("checkout")
+def test_a_base_that_cannot_be_built_leaves_the_stored_verdict(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+
+    def fail(*_: object) -> None:
+        raise ToolError("E_BASE_BUILD_FAILED", "It does not build.", "Repair it.")
+
+    monkeypatch.setattr(Workbench, "_prepare_pair", fail)
+    outcome = gate(tmp_path)
+    assert outcome.verdict.verdict == "regressed"
+    assert codes(outcome)[0] == "E_SLOWER"
+    assert codes(outcome)[-1] == "I_NOT_COMPARED"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "here"),
+    [(CLEAN, CLEAN), (replace(CLEAN, uncommitted=1), OTHER), (None, OTHER), (CLEAN, None)],
+)
+def test_a_suspicion_is_left_if_the_commit_is_the_same_or_not_clean(
+    world: World,
+    tmp_path: Path,
+    checkout: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    baseline: Commit | None,
+    here: Commit | None,
+) -> None:
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: baseline)
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: here)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    assert gate(tmp_path).verdict.verdict == "regressed"
+    assert checkout == []
+
+
+# One measurement for several tests
+
+
+def test_a_workload_that_was_measured_is_not_measured_again(world: World, tmp_path: Path) -> None:
+    gating = fakes.session(tmp_path)
+    first = gating.gate(toy(tmp_path))
+    processes = len(world.started)
+    assert gating.gate(toy(tmp_path)) == first
+    assert len(world.started) == processes
+    # Another workload, and a callable, are measurements of their own.
+    gating.gate(toy(tmp_path, "another"))
+    assert len(world.started) > processes
+
+
+def test_other_thresholds_judge_the_same_measurement(world: World, tmp_path: Path) -> None:
+    accept(tmp_path)
+    world.token_ns = round(1.15 * fakes.TOKEN_NS)
+    gating = fakes.session(tmp_path)
+    assert gating.gate(toy(tmp_path)).verdict.verdict == "regressed"
+    processes = len(world.started)
+    loose = toy(tmp_path, thresholds=Thresholds(40.0))
+    again = gating.gate(loose)
+    assert again.verdict.verdict == "pass"
+    assert again.workload.thresholds == loose.thresholds
+    assert len(world.started) == processes
+    assert json.loads((again.directory / "verdict.json").read_text())["verdict"] == "pass"
+
+
+# Ends that are no verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/tmp/x"), ("No space left: '/tmp/x'", "Free")),
+        (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "end some")),
+        (MemoryError(), ("not enough memory",)),
+        (RecursionError(), ("nested too deeply",)),
+    ],
+)
+def test_an_error_of_the_system_has_a_code(
+    world: World, tmp_path: Path, error: Exception, words: tuple[str, ...]
+) -> None:
+    def fail(role: str) -> None:
+        raise error
+
+    world.on_process = fail
+    outcome = gate(tmp_path)
+    assert (outcome.exit_code, outcome.verdict.verdict, outcome.fails) == (5, "error", True)
+    (reason,) = outcome.verdict.reasons
+    assert reason.code == "E_SYSTEM"
+    assert all(word in reason.message for word in words)
+    assert names(outcome.directory) == {"verdict.json"}
+
+
+def test_a_benchmark_that_is_new_has_no_baseline(world: World, tmp_path: Path) -> None:
+    def fail(role: str) -> None:
+        raise NoBaselineError("E_NOT_AT_REVISION", "It is new.", "Compare later.")
+
+    world.on_process = fail
+    assert gate(tmp_path).verdict.verdict == "no_baseline"
+
+
+@pytest.mark.parametrize("at", ["warm up", "timed", "profiled"])
+def test_an_interrupted_run_keeps_the_earlier_result(world: World, tmp_path: Path, at: str) -> None:
+    first = gate(tmp_path)
+    before = {path.name: path.read_bytes() for path in first.directory.iterdir()}
+
+    def interrupt(role: str) -> None:
+        if role == at:
+            raise KeyboardInterrupt
+
+    world.on_process = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        gate(tmp_path)
+    assert {path.name: path.read_bytes() for path in first.directory.iterdir()} == before
+
+
+def full(*_: object, **__: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_directory_that_cannot_be_written_is_found_before_anything_runs(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
+) -> None:
+    earlier = gate(tmp_path)
+    world.started.clear()
+    if update:
+        (tmp_path / ".flamegate" / "baselines").touch()
+    else:
+        monkeypatch.setattr(store, "write_synced", full)
+    outcome = gate(tmp_path, update=update)
+    assert codes(outcome) == ["E_CANNOT_WRITE"]
+    assert (outcome.exit_code, world.started) == (5, [])
+    assert names(earlier.directory) == FILES
+
+
+@pytest.mark.usefixtures("world")
+def test_a_run_that_cannot_be_accepted_is_an_error_and_stays_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArtifactStore, "accept_baseline", full)
+    outcome = accept(tmp_path)
+    assert (outcome.fails, outcome.accepted, outcome.exit_code) == (True, None, 5)
+    assert names(outcome.directory) == FILES
+    (line,) = history(tmp_path)
+    assert (line["verdict"], line["accepted"]) == ("error", False)
+
+
+@pytest.mark.usefixtures("world")
+def test_a_history_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / ".flamegate").mkdir()
+    (tmp_path / ".flamegate" / "history").touch()
+    outcome = accept(tmp_path)
+    assert outcome.accepted is not None
+    assert "The history does not have this run" in outcome.warnings[-1]
+
+
+@pytest.mark.usefixtures("world")
+def test_a_baseline_that_was_edited_is_an_error_unless_it_is_replaced(tmp_path: Path) -> None:
+    accepted = accept(tmp_path).accepted
+    assert accepted is not None
+    path = accepted / "profile.folded"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    assert codes(gate(tmp_path)) == ["E_BASELINE_CORRUPT"]
+    again = accept(tmp_path)
+    assert again.accepted == accepted
+    assert any("could not be used" in warning for warning in again.warnings)
+    assert gate(tmp_path).verdict.verdict == "pass"
+
+
+# Progress
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, workload: str) -> None:
+        self.lines.append(f"begin {workload}")
+
+    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
+        self.lines.append(phase)
+
+    def announce(self, text: str) -> None:
+        self.lines.append(f"announce {text}")
+
+    def end(self) -> None:
+        self.lines.append("end")
+
+    def stop(self) -> None:
+        self.lines.append("stop")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_bar_is_full_only_after_a_result(world: World, tmp_path: Path, fails: bool) -> None:
+    def fail(role: str) -> None:
+        if fails and role == "profiled":
+            raise ToolError("E_PROFILER", "It fails.", "Repair it.")
+
+    world.on_process = fail
+    told = Told()
+    fakes.session(tmp_path, told).gate(toy(tmp_path))
+    assert told.lines[0] == "begin toy"
+    assert ("end" in told.lines) is not fails
+    assert told.lines[-1] == "stop"
+    (announced,) = [line for line in told.lines if line.startswith("announce")]
+    assert announced == "announce toy: 7 processes × 1.0 s, profile 7 s: about 14 s"
+
+
+def test_secrets_are_removed_once_and_named(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "k3-9fQ7xW2mVb8Rt5"
+    monkeypatch.setenv("API_TOKEN", secret)
+    world.shares = {f"gemv_{secret}": 0.9, "rms_norm": 0.1}
+    world.notes = {"W_TOKENS_MERGED": f"token={secret} was merged."}
+    outcome = gate(tmp_path)
+    assert outcome.verdict.verdict == "no_baseline"
+    written = b"".join(path.read_bytes() for path in outcome.directory.iterdir())
+    assert secret.encode() not in written
+    assert b"gemv_redacted" in written
+    assert any(warning.startswith("W_SECRET_REDACTED") for warning in outcome.warnings)
+
+
+def test_a_secret_that_no_check_saw_is_not_written(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title of a picture is made after the secrets were removed."""
+    monkeypatch.setenv("API_TOKEN", "k3-9fQ7xW2mVb8Rt5")
+    workload = toy(tmp_path, source="k3-9fQ7xW2mVb8Rt5.toml")
+    monkeypatch.setattr(session, "draw", _leaking(draw))
+    outcome = fakes.session(tmp_path).gate(workload)
+    assert codes(outcome) == ["E_SECRET"]
+    assert names(outcome.directory) == {"verdict.json"}
+    assert world.started
+
+
+def _leaking(real: Callable[..., Any]) -> Callable[..., Any]:
+    def leak(*given: Any, **more: Any) -> Any:
+        drawn = real(*given, **more)
+        return replace(drawn, files={**drawn.files, "flamegraph.svg": b"k3-9fQ7xW2mVb8Rt5"})
+
+    return leak
