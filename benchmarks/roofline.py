@@ -1,10 +1,10 @@
-"""How fast memory is read here, by what reads it and by how many threads, side by side.
+"""How fast memory is read here, by method and number of threads.
 
     python -m benchmarks.roofline [--seconds 6]
 
-Each thread has its own part of an array of four times the last-level cache, bound to its own
-core; the methods take turns. Bytes are counted as STREAM does: what is read and what is written,
-once each. One thread is clocked by its CPU time, several by wall time.
+Each thread is bound to its core and has its own part of an array of four times the last-level
+cache; the methods take turns. Bytes read and bytes written count once each, as in STREAM. One
+thread is timed by its CPU time, several by wall time. The method in use is marked with a star.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.tables import Table, as_markdown
-from pytest_flamegate.graph import roofline
-from pytest_flamegate.graph.read_memory import READS, measure
-from pytest_flamegate.graph.roofline import find_cache_bytes, find_instruction_set
+from pytest_flamegate.child.read_memory import read_slice, time_passes
+from pytest_flamegate.observe.bandwidth import (
+    ASSUMED_CACHE_BYTES,
+    CACHE_MULTIPLE,
+    find_cache_bytes,
+    format_threads,
+)
+from pytest_flamegate.observe.machine import find_instruction_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.graph.read_memory import Read, Slice
+    from pytest_flamegate.child.read_memory import Read, Slice
+
+ROUNDS = 3
 
 
-def others() -> Mapping[str, Read]:
-    """Return what else reads, or reads and writes, a slice whole."""
+def methods() -> Mapping[str, Read]:
+    """Return functions that read, or read and write, a whole slice."""
     import numpy as np
 
     libc = ctypes.CDLL(None)
@@ -68,7 +75,12 @@ def others() -> Mapping[str, Read]:
         np.multiply(c, np.float32(0), out=a)
         np.add(a, b, out=a)
 
+    def sum_integers(values: Slice) -> Any:
+        return np.add.reduce(values.view(np.int64))
+
     return {
+        "numpy dot of two halves, float32 *": read_slice,
+        "numpy sum, int64": sum_integers,
         "memchr (libc)": memchr,
         "memcmp (libc), two streams": memcmp,
         "numpy dot with itself, float32": dot_self,
@@ -81,26 +93,27 @@ def others() -> Mapping[str, Read]:
 
 
 def table(threads: int, seconds: float) -> Table:
-    """Return every method's fastest, median and slowest pass with so many threads."""
+    """Return fastest, median and slowest pass of every method; one row per method."""
     cpus = sorted(os.sched_getaffinity(0))[:threads]
-    caches = find_cache_bytes(cpus) or roofline.ASSUMED_CACHE_BYTES
-    slice_bytes = roofline.CACHES * caches // threads // 64 * 64
-    reads = {**READS, **others()}
-    pass_bytes, took = measure(reads, cpus, slice_bytes, seconds)
+    cache_bytes = find_cache_bytes(cpus) or ASSUMED_CACHE_BYTES
+    slice_bytes = CACHE_MULTIPLE * cache_bytes // threads // 64 * 64
+    reads = methods()
+    rates: dict[str, list[float]] = {name: [] for name in reads}
+    for _ in range(ROUNDS):
+        for name, read in reads.items():
+            share_s = seconds / ROUNDS / len(reads)
+            pass_bytes, elapsed_s = time_passes(read, cpus, slice_bytes, share_s)
+            rates[name] += [pass_bytes / each / 1e9 for each in elapsed_s]
     rows = []
-    for name, passes_s in took.items():
-        rates = sorted(pass_bytes / each / 1e9 for each in passes_s)
-        figures = (rates[-1], statistics.median(rates), rates[0])
-        own = " *" if name in READS else ""
-        rows.append(
-            (rates[-1], (name + own, *(f"{each:.1f}" for each in figures), str(len(rates))))
-        )
-    ordered = tuple(row for _, row in sorted(rows, reverse=True))
+    for name, found in sorted(rates.items(), key=lambda item: -max(item[1])):
+        figures = (max(found), statistics.median(found), min(found))
+        rows.append((name, *(f"{each:.1f}" for each in figures), str(len(found))))
     title = (
-        f"{roofline.format_threads(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
-        f"{find_instruction_set() or 'unknown instructions'} (* what is used)"
+        f"{format_threads(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
+        f"{find_instruction_set() or 'unknown instructions'}"
     )
-    return Table(title, ("method", "fastest GB/s", "median", "slowest", "passes"), ordered)
+    head = ("method", "fastest GB/s", "median", "slowest", "passes")
+    return Table(title, head, tuple(rows))
 
 
 def main(arguments: list[str]) -> None:

@@ -185,10 +185,10 @@ def _gpu() -> tuple[str, bool, str]:
 
 def _bandwidth() -> list[tuple[str, bool, str]]:
     """Say what was measured here before; measuring is no part of this."""
-    from pytest_flamegate.graph.roofline import find_known_bandwidth
+    from pytest_flamegate.observe.bandwidth import find_known_bandwidth
 
     known = find_known_bandwidth()
-    return [] if known is None else [("memory", True, f"read at {known.words}")]
+    return [] if known is None else [("memory", True, f"read at {known.describe()}")]
 
 
 def _model() -> tuple[str, bool, str]:

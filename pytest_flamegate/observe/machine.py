@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_INSTRUCTIONS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "neon": "NEON"}
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -36,6 +37,21 @@ def identity() -> Mapping[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
     return MappingProxyType({name: value for name, value in found.items() if value})
+
+
+def find_instruction_set() -> str:
+    """Return the widest vector instructions that the CPU offers, whether used or not.
+
+    ``AVX-512``, ``AVX2``, ``NEON`` or ``scalar``; empty if the CPU's flags are not known.
+    """
+    flags = set(_cpu()[1].lower().split())
+    if not flags:
+        # On 64-bit Arm every CPU has NEON.
+        return "NEON" if platform.machine() in ("arm64", "aarch64") else ""
+    for name, instructions in _INSTRUCTIONS.items():
+        if name in flags:
+            return instructions
+    return "scalar"
 
 
 def _usable_cores() -> int:

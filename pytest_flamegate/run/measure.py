@@ -17,7 +17,7 @@ from pytest_flamegate.gate import (
     last_analysis,
     plan_analyses,
 )
-from pytest_flamegate.graph.roofline import measure_bandwidth
+from pytest_flamegate.observe.bandwidth import measure_bandwidth
 from pytest_flamegate.observe.pairs import PAIR_S, PairObserver
 from pytest_flamegate.run.decode import decode_of
 from pytest_flamegate.run.instruments import trace_kernels
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.graph.roofline import Bandwidth
+    from pytest_flamegate.observe.bandwidth import Bandwidth
     from pytest_flamegate.observe.lasting import ProcessTime
     from pytest_flamegate.profile.decode import DecodeProfile
     from pytest_flamegate.run.prepare import Prepared, PreparedSide

@@ -12,8 +12,8 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.commands.doctor import _bandwidth
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.graph import roofline
-from pytest_flamegate.graph.roofline import Bandwidth
+from pytest_flamegate.observe import bandwidth
+from pytest_flamegate.observe.bandwidth import Bandwidth
 from pytest_flamegate.observe.gpu import DevicesSeen, Node
 from pytest_flamegate.observe.gpu_watch import Watch
 from pytest_flamegate.profile.profilers import callgrind
@@ -191,8 +191,8 @@ def test_a_bandwidth_is_told_where_it_was_measured_and_not_measured_here(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(process, "run", None)
     assert _bandwidth() == []
-    known = Bandwidth(20e9, 15e9, 18e9, "sum-int64", 1 << 27, 9, 1, "", cached=True)
-    monkeypatch.setattr(roofline, "find_known_bandwidth", lambda: known)
+    known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
+    monkeypatch.setattr(bandwidth, "find_known_bandwidth", lambda: known)
     ((name, good, words),) = _bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")

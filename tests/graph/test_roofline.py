@@ -1,4 +1,4 @@
-"""The roofline says what follows from its inputs, names what is absent, and guesses nothing."""
+"""The roofline: computed from its inputs, with those that are missing listed and none guessed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.graph.roofline import Bandwidth, Roofline, compute_roofline, describe_roofline
+from pytest_flamegate.graph.roofline import Roofline, compute_roofline, describe_roofline
+from pytest_flamegate.observe.bandwidth import Bandwidth
 from pytest_flamegate.observe.gpu import DevicesSeen
 from pytest_flamegate.receipt.types import Metric
 from tests.made import bundle
@@ -15,15 +16,13 @@ from tests.receipt.gpu import gpu_run
 
 GB = 1e9
 BANDWIDTH = Bandwidth(
-    bytes_per_second=19.8 * GB,
-    low=15 * GB,
+    fastest=19.8 * GB,
     median=18 * GB,
-    method="sum-int64",
+    slowest=15 * GB,
     array_bytes=128 << 20,
-    repeats=9,
+    passes=9,
     threads=1,
     measured_at="2025-10-13T12:00:00+00:00",
-    cached=False,
     cache_bytes=32 << 20,
 )
 FACTS = {
@@ -47,8 +46,8 @@ METRICS = (
 
 
 @dataclass(frozen=True)
-class Seen:
-    """As much of evidence as is read: 100 tokens of prompt, 201 generated."""
+class PartialEvidence:
+    """The part of evidence that is read: 100 tokens of prompt, 200 generated."""
 
     engine: dict[str, str] = field(default_factory=lambda: dict(FACTS))
     model: dict[str, str | int] = field(default_factory=lambda: {"bytes_per_token": 3_000_000})
@@ -57,21 +56,23 @@ class Seen:
     device: DevicesSeen | None = None
 
 
-def of(seen: Seen, bandwidth: Bandwidth | None = BANDWIDTH, **more: Any) -> Roofline:
-    found = compute_roofline(seen, bandwidth, **more)
+def compute(
+    evidence: PartialEvidence, bandwidth: Bandwidth | None = BANDWIDTH, **more: Any
+) -> Roofline:
+    found = compute_roofline(evidence, bandwidth, **more)
     assert found is not None
     return found
 
 
 def test_all_inputs_known() -> None:
-    found = of(Seen(), instructions="AVX2", peak_flops=1e11)
+    found = compute(PartialEvidence(), instructions="AVX2", peak_flops=1e11)
     assert found.bytes_per_token == 38_400_000
     assert found.kv_bytes_per_token == 1000 * (100 + 100)
     assert found.read_bytes_per_second == 38_600_000 * 315
     assert found.fraction_of_bandwidth == pytest.approx(38_600_000 * 315 / 19.8e9)
     assert found.arithmetic_intensity == pytest.approx(19.2 / 38.6)
     assert found.bound == "memory"
-    assert (found.missing, found.refusal) == ((), None)
+    assert (found.missing, found.error) == ((), None)
     assert len(found.provenance) == 6
     assert describe_roofline(found) == (
         "at 61 % of this machine's read bandwidth (12.2 of 19.8 GB/s, 1 thread): 38.4 MB of "
@@ -80,71 +81,77 @@ def test_all_inputs_known() -> None:
     )
 
 
-def test_large_figures_are_told_without_an_exponent() -> None:
-    found = replace(of(Seen()), tokens_per_second=2138.4, arithmetic_intensity=123.4)
-    told = describe_roofline(found)
-    assert "2,138 tokens/s; 123 operations a byte" in told
-    assert "e+" not in told
+def test_large_figures_have_no_exponent() -> None:
+    found = replace(
+        compute(PartialEvidence()), tokens_per_second=2138.4, arithmetic_intensity=123.4
+    )
+    text = describe_roofline(found)
+    assert "2,138 tokens/s; 123 operations a byte" in text
+    assert "e+" not in text
 
 
-def test_the_mean_position_of_the_decode() -> None:
+def test_kv_cache_counts_at_the_mean_position() -> None:
     """Three tokens after a prompt of 100: the second and the third read 101 and 102 positions."""
-    found = of(replace(Seen(), tokens=("x",) * 3))
+    found = compute(replace(PartialEvidence(), tokens=("x",) * 3))
     assert found.kv_bytes_per_token == 1000 * (101 + 102) / 2
 
 
-def test_the_model_file_tells_where_the_engine_does_not() -> None:
-    found = of(replace(Seen(), engine={}))
+def test_model_file_replaces_facts_of_the_engine() -> None:
+    found = compute(replace(PartialEvidence(), engine={}))
     assert found.bytes_per_token == 3_000_000
     assert found.kv_bytes_per_token is None
-    assert found.provenance["the weights' bytes a token"] == "counted: the model file"
+    assert found.provenance["the weights' bytes per token"] == "counted: the model file"
     assert "the KV cache's bytes" in found.missing
-    assert "its KV cache, not known, is left out" in describe_roofline(found)
+    assert "its KV cache is not known and left out" in describe_roofline(found)
     assert "its 32 MiB of cache" in describe_roofline(found)
 
 
 @pytest.mark.parametrize("peak", [None, 0.0, float("inf"), float("nan")])
 def test_no_bound_without_a_peak(peak: float | None) -> None:
-    found = of(Seen(), peak_flops=peak)
+    found = compute(PartialEvidence(), peak_flops=peak)
     assert (found.peak_flops, found.bound) == (None, None)
     assert "a peak of operations" in found.missing
 
 
-@pytest.mark.parametrize("told", ["", "0", "-5", "1e9", "many", "9" * 40, "٣"])
-def test_no_intensity_without_operations(told: str) -> None:
-    """Operations that nobody counted are no 0, which would look like memory alone."""
-    found = of(replace(Seen(), engine={**FACTS, "flops_per_token": told}), peak_flops=1e11)
+@pytest.mark.parametrize("fact", ["", "0", "-5", "1e9", "many", "9" * 40, "٣"])
+def test_no_intensity_without_operations(fact: str) -> None:
+    """Unknown operations are not 0, which would look memory-bound."""
+    found = compute(
+        replace(PartialEvidence(), engine={**FACTS, "flops_per_token": fact}), peak_flops=1e11
+    )
     assert (found.flops_per_token, found.arithmetic_intensity, found.bound) == (None, None, None)
-    assert "the operations a token" in found.missing
+    assert "the operations per token" in found.missing
     assert found.fraction_of_bandwidth is not None
 
 
 def test_many_operations_a_byte_are_bound_by_compute() -> None:
-    found = of(replace(Seen(), engine={**FACTS, "flops_per_token": "9" * 12}), peak_flops=1e11)
+    found = compute(
+        replace(PartialEvidence(), engine={**FACTS, "flops_per_token": "9" * 12}), peak_flops=1e11
+    )
     assert found.bound == "compute"
 
 
 def test_without_a_bandwidth() -> None:
-    found = of(Seen(), None, peak_flops=1e11)
+    found = compute(PartialEvidence(), None, peak_flops=1e11)
     assert (found.fraction_of_bandwidth, found.bound, found.threads) == (None, None, None)
     assert describe_roofline(found).startswith(
-        "not held against the read bandwidth, for lack of a measured bandwidth: 38.4 MB"
+        "not compared with the read bandwidth, for lack of a measured bandwidth: 38.4 MB"
     )
 
 
-def test_above_the_ceiling_is_refused() -> None:
-    found = of(Seen(), replace(BANDWIDTH, bytes_per_second=12 * GB), peak_flops=1e11)
+def test_fraction_above_one_is_an_error() -> None:
+    found = compute(PartialEvidence(), replace(BANDWIDTH, fastest=12 * GB), peak_flops=1e11)
     assert (found.fraction_of_bandwidth, found.bound) == (None, None)
-    assert found.refusal is not None
-    assert found.refusal.code == "E_ABOVE_CEILING"
+    assert found.error is not None
+    assert found.error.code == "E_ABOVE_CEILING"
     sentence = describe_roofline(found)
     assert sentence.startswith("E_ABOVE_CEILING: ")
     assert "1.01 times" in sentence
     assert "a cache of 32 MiB" in sentence
 
 
-def test_an_unknown_cache_is_not_named() -> None:
-    found = of(Seen(), replace(BANDWIDTH, bytes_per_second=GB, cache_bytes=None))
+def test_unknown_cache_is_not_named() -> None:
+    found = compute(PartialEvidence(), replace(BANDWIDTH, fastest=GB, cache_bytes=None))
     assert "may fit into a cache, or" in describe_roofline(found)
 
 
@@ -159,19 +166,22 @@ def test_an_unknown_cache_is_not_named() -> None:
     ],
     ids=["whole", "decode", "ingested", "nan", "zero"],
 )
-def test_only_a_decode_that_was_clocked_here_counts(
+def test_only_a_measured_decode_rate_counts(
     metrics: tuple[Metric, ...], rate: float | None
 ) -> None:
-    found = of(replace(Seen(), metrics=metrics))
+    found = compute(replace(PartialEvidence(), metrics=metrics))
     assert found.tokens_per_second == rate
     assert (found.fraction_of_bandwidth is None) == (rate is None)
 
 
-def test_nothing_known_is_no_roofline() -> None:
-    assert compute_roofline(Seen(engine={}, model={"path": "x"}, metrics=()), BANDWIDTH) is None
+def test_no_input_gives_no_roofline() -> None:
+    assert (
+        compute_roofline(PartialEvidence(engine={}, model={"path": "x"}, metrics=()), BANDWIDTH)
+        is None
+    )
 
 
-def test_a_device_is_not_held_against_its_hosts_memory() -> None:
+def test_work_on_a_gpu_is_not_compared_with_the_host() -> None:
     evidence = gpu_run().evidence
     found = compute_roofline(evidence, BANDWIDTH, instructions="AVX2", peak_flops=1e11)
     assert found is not None
@@ -180,7 +190,7 @@ def test_a_device_is_not_held_against_its_hosts_memory() -> None:
     assert "CUDA" in describe_roofline(found)
 
 
-def test_evidence_as_it_is_written() -> None:
+def test_real_evidence() -> None:
     evidence = bundle().evidence
     found = compute_roofline(evidence, BANDWIDTH)
     assert found is not None

@@ -13,7 +13,7 @@ import pytest
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import process
 from pytest_flamegate.core.json_old import to_plain
-from pytest_flamegate.graph.roofline import Bandwidth
+from pytest_flamegate.observe.bandwidth import Bandwidth
 from pytest_flamegate.receipt.artifacts import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
@@ -32,15 +32,13 @@ CALLS = (
     BrickCall("LmHead", 1_000, 4_000, 3_000, phase="decode"),
 )
 BANDWIDTH = Bandwidth(
-    bytes_per_second=32e9,
-    low=30e9,
+    fastest=32e9,
     median=31e9,
-    method="sum",
+    slowest=30e9,
     array_bytes=1 << 27,
-    repeats=9,
+    passes=9,
     threads=1,
     measured_at="2026-01-02T03:04:05Z",
-    cached=True,
 )
 BASE = bundle(timed=5, seed=1, shares={"ternary_gemv": 0.9, "rms_norm": 0.1})
 HEAD = bundle(timed=5, seed=2, token_ns=2_300_000, shares={"ternary_gemv": 0.7, "rms_norm": 0.3})
@@ -201,6 +199,6 @@ def test_a_roofline_needs_no_bandwidth_to_say_what_is_missing() -> None:
     assert shown is not None
     # The factory's model names no bytes a token: a rate is known, a fraction is not.
     assert (
-        "for lack of the weights' bytes a token"
+        "for lack of the weights' bytes per token"
         in with_roofline(shown, evidence(), BANDWIDTH).roofline
     )

@@ -1,0 +1,148 @@
+"""Read memory as fast as possible, in a process of its own.
+
+``python -P -m pytest_flamegate.child.read_memory SLICE_BYTES SECONDS CPU[,CPU…]`` prints the bytes
+of one pass and the seconds that each pass took.
+
+Each CPU has a thread bound to it, with a slice of the array that the thread itself has filled: so
+the pages are real and near. A single thread is timed by its CPU time, because reading memory waits
+for nothing else; this is the wall time without other processes. Several threads are timed by wall
+time, from the first that begins to the last that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    Slice = npt.NDArray[np.float32]
+    Read = Callable[[Slice], Any]
+
+
+MIN_PASSES = 5
+_MAX_PASSES = 200
+_PASS_BYTES = 128 << 20
+"""The least that a thread reads in a pass: starting threads together takes some 0.1 ms."""
+
+
+def read_slice(values: Slice) -> Any:
+    """Read every byte once: the inner product of the slice's halves, two streams, by BLAS.
+
+    The fastest of ten methods in ``benchmarks.roofline``.
+    """
+    half = values.size // 2
+    return values[:half].dot(values[half : 2 * half])
+
+
+@dataclass
+class _Pass:
+    """The pass that all threads make next; ``is_over`` ends them, ``error`` if one failed."""
+
+    is_over: bool = False
+    error: BaseException | None = None
+    begun_ns: list[int] = field(default_factory=list)
+    ended_ns: list[int] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
+
+    def reset(self) -> None:
+        self.begun_ns, self.ended_ns, self.cpu_ns = [], [], []
+
+    @property
+    def elapsed_ns(self) -> int:
+        if len(self.cpu_ns) == 1:
+            return self.cpu_ns[0]
+        return max(self.ended_ns) - min(self.begun_ns)
+
+
+def time_passes(
+    read: Read, cpus: Sequence[int | None], slice_bytes: int, seconds: float
+) -> tuple[int, list[float]]:
+    """Return the bytes of one pass and the seconds of each, after one that does not count.
+
+    Passes are made for ``seconds``, at least ``MIN_PASSES``. A CPU that is None binds its thread
+    to none. Raises the exception of a thread, such as ``MemoryError``.
+    """
+    turn, barrier = _Pass(), threading.Barrier(len(cpus) + 1)
+    repeats = max(1, -(-_PASS_BYTES // slice_bytes))
+    arguments = turn, barrier, read, slice_bytes, repeats
+    threads = [threading.Thread(target=_work, args=(cpu, *arguments), daemon=True) for cpu in cpus]
+    for thread in threads:
+        thread.start()
+    elapsed_s: list[float] = []
+    try:
+        barrier.wait()  # all slices are filled
+        deadline = time.monotonic() + seconds
+        for number in range(_MAX_PASSES):
+            if number > MIN_PASSES and time.monotonic() > deadline:
+                break
+            turn.reset()
+            barrier.wait()
+            barrier.wait()
+            if number:
+                elapsed_s.append(turn.elapsed_ns / 1e9)
+        turn.is_over = True
+        barrier.wait()
+    except threading.BrokenBarrierError:
+        raise turn.error or RuntimeError("a thread ended") from None
+    for thread in threads:
+        thread.join()
+    return len(cpus) * slice_bytes * repeats, elapsed_s
+
+
+def _work(
+    cpu: int | None,
+    turn: _Pass,
+    barrier: threading.Barrier,
+    read: Read,
+    slice_bytes: int,
+    repeats: int,
+) -> None:
+    try:
+        import numpy as np
+
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})  # of this thread alone
+        values = np.full(slice_bytes // 4, 1.0, np.float32)
+        barrier.wait()
+        while True:
+            barrier.wait()
+            if turn.is_over:
+                return
+            begun_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+            for _ in range(repeats):
+                read(values)
+            turn.cpu_ns.append(time.thread_time_ns() - cpu_ns)
+            turn.ended_ns.append(time.perf_counter_ns())
+            turn.begun_ns.append(begun_ns)
+            barrier.wait()
+    except threading.BrokenBarrierError:
+        return
+    except BaseException as error:
+        turn.error = error
+        barrier.abort()
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line of figures; return 1 if memory or a CPU is not available."""
+    slice_bytes, seconds, cpus = int(arguments[0]), float(arguments[1]), arguments[2].split(",")
+    bound = [int(cpu) if cpu != "-" else None for cpu in cpus]
+    try:
+        pass_bytes, elapsed_s = time_passes(read_slice, bound, slice_bytes, seconds)
+    except (MemoryError, OSError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - a program
+        return 1
+    print(pass_bytes, *(f"{each:.9f}" for each in elapsed_s))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
