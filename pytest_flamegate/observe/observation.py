@@ -43,7 +43,7 @@ class Block:
     @property
     def tokens(self) -> int:
         """Tokens generated in this block."""
-        return sum(len(gaps) for gaps in self.sequences_ns)
+        return sum(map(len, self.sequences_ns))
 
     @property
     def judged(self) -> Interval:

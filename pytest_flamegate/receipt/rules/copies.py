@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_flamegate.observe.observation import Block, Run
+    from pytest_flamegate.observe.observation import Run
 
 
 SHORTEST_NS = 20_000
-"""Tokens that arrive in one read have gaps of almost nothing, which say little about the engine."""
+"""Shorter times of a process are equal by chance."""
 CHANCE = 1e-5
 """An agreement that is more likely than this is not reported."""
 CAUTION = 4.0
@@ -73,16 +73,17 @@ _Row = tuple[int, tuple[int, ...]]
 
 def _find_equal(rows: Sequence[_Row], what: str) -> Iterator[Repetition]:
     """Yield rows that are equal, unless their times repeat by chance."""
+    long = [entry for entry in rows if len(entry[1]) >= _FEWEST]
+    # Honest rows hardly ever repeat, and then this is all there is to do.
+    if len({row for _, row in long}) == len(long):
+        return
     first: dict[tuple[int, ...], int] = {}
     found = []
-    for index, row in rows:
-        if len(row) >= _FEWEST:
-            if row in first:
-                found.append((first[row], index, len(row)))
-            else:
-                first[row] = index
-    if not found:
-        return
+    for index, row in long:
+        if row in first:
+            found.append((first[row], index, len(row)))
+        else:
+            first[row] = index
     equal, pairs = Counter[int](), Counter[int]()
     for index, row in rows:
         equal[index] += _count_equal(row)
@@ -137,17 +138,10 @@ def _sums(run: Run) -> list[int]:
 def _gaps(run: Run) -> Iterator[tuple[int, ...]]:
     """Yield the gaps of each sequence, or of each block if its sequences are too short."""
     for block in run.blocks:
-        for gaps in _rows(block):
-            if min(gaps, default=SHORTEST_NS) >= SHORTEST_NS:
-                yield gaps
-            else:
-                yield tuple(gap for gap in gaps if gap >= SHORTEST_NS)
-
-
-def _rows(block: Block) -> Sequence[tuple[int, ...]]:
-    if any(len(gaps) >= _FEWEST for gaps in block.sequences_ns):
-        return block.sequences_ns
-    return (tuple(gap for gaps in block.sequences_ns for gap in gaps),)
+        if any(len(gaps) >= _FEWEST for gaps in block.sequences_ns):
+            yield from block.sequences_ns
+        else:
+            yield tuple(gap for gaps in block.sequences_ns for gap in gaps)
 
 
 def _clocks(run: Run) -> tuple[int, ...]:

@@ -151,9 +151,11 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
             for report in run.reported
             if "tokens" in report.figures
         ]
-        lengths = [[len(gaps) for gaps in block.sequences_ns] for block in run.blocks]
+        if not counts:
+            continue
+        lengths = [[*map(len, block.sequences_ns)] for block in run.blocks]
         every = [length for block in lengths for length in block]
-        if not counts or not every:
+        if not every:
             continue
         # A report covers a sequence, a block, or all that the run generated.
         spans = {(length, 1) for length in every} | {(sum(s), len(s)) for s in (*lengths, every)}
