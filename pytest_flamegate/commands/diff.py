@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.profile.difference import ProfileDifference
-    from pytest_flamegate.receipt.imports import ImportedMetric
+    from pytest_flamegate.receipt.imports.imported import ImportedMetric
     from pytest_flamegate.run.open import OpenedProfile
 
 
@@ -32,7 +32,7 @@ def wanted(before: Path, after: Path) -> bool:
 
 def run_diff_figures(parsed: argparse.Namespace) -> int:
     """Compare figures; 0 whatever the difference, 4 where a name stands for two figures."""
-    from pytest_flamegate.receipt.imports.document import compare
+    from pytest_flamegate.receipt.imports.comparison import compare_results
     from pytest_flamegate.report.terminal import compared_document, compared_text
 
     if parsed.output is not None:
@@ -41,7 +41,7 @@ def run_diff_figures(parsed: argparse.Namespace) -> int:
             "An imported result has figures and no profile, so nothing can be drawn.",
             "Leave out --output.",
         )
-    compared = compare(_figures(parsed.before), _figures(parsed.after))
+    compared = compare_results(_figures(parsed.before), _figures(parsed.after))
     if parsed.format == "json":
         common.print_text(json.dumps(compared_document(compared), indent=2, allow_nan=False))
     else:
@@ -65,7 +65,7 @@ def run_diff_figures(parsed: argparse.Namespace) -> int:
 
 def _is_imported(path: Path) -> bool:
     from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES, loads
-    from pytest_flamegate.receipt.imports import is_imported
+    from pytest_flamegate.receipt.imports.imported import is_imported
 
     if not is_file(path) or path.suffix != ".json" or path.name in _RUNS:
         return False
@@ -100,8 +100,8 @@ def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.core.files import read_bounded
     from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
     from pytest_flamegate.receipt.documents import decode_evidence
-    from pytest_flamegate.receipt.imports import decode_imported
-    from pytest_flamegate.receipt.imports.document import seen_figures
+    from pytest_flamegate.receipt.imports.comparison import convert_metrics
+    from pytest_flamegate.receipt.imports.imported import decode_imported
 
     path = _result(path)
     if _is_imported(path):
@@ -116,7 +116,7 @@ def _figures(path: Path) -> Sequence[ImportedMetric]:
             f"{str(path)!a} is neither an imported result nor a run with evidence.",
             "Give the file that flamegate import wrote, or the directory of a run.",
         )
-    return seen_figures(decode_evidence(read_bounded(evidence, EVIDENCE_MAX_BYTES)).metrics)
+    return convert_metrics(decode_evidence(read_bounded(evidence, EVIDENCE_MAX_BYTES)).metrics)
 
 
 _PICTURE = "diff.svg"

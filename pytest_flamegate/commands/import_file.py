@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def recognises(data: bytes) -> bool:
     """Whether ``data`` is a result that can be read, or one that is refused by its name."""
-    from pytest_flamegate.receipt.imports import format_of
+    from pytest_flamegate.receipt.imports import detect_import_format
 
-    return format_of(data) is not None
+    return detect_import_format(data) is not None
 
 
 def run_import_results(
@@ -32,15 +32,16 @@ def run_import_results(
 ) -> int:
     """Write each result of ``data`` as a document of its own, all or none, and tell them."""
     from pytest_flamegate.core.clocks import utc_now
-    from pytest_flamegate.receipt.imports import Source, encode_imported, format_of
+    from pytest_flamegate.receipt.imports import detect_import_format
+    from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
     from pytest_flamegate.report.terminal import imported_text
 
-    found = format_of(data)
+    found = detect_import_format(data)
     assert found is not None  # it was recognised
     results = found.read(data)
     digest = hashlib.sha256(data).hexdigest()
     file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
-    source = Source(file, found.name, digest, utc_now())
+    source = ImportSource(file, found.name, digest, utc_now())
     files = {f"{each.result}.json": encode_imported(each, source) for each in results}
     _require_same_source(parsed, name, digest, files)
     directory = write(files, name, parsed)
@@ -59,7 +60,7 @@ def _require_same_source(
     from pytest_flamegate.commands.diff import results_in
     from pytest_flamegate.core.files import read_bounded
     from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES
-    from pytest_flamegate.receipt.imports import decode_imported
+    from pytest_flamegate.receipt.imports.imported import decode_imported
 
     directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
     for each in results_in(directory):

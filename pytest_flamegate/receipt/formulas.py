@@ -1,8 +1,7 @@
-"""What formulas mean, what tools call the same quantity, and where two tools mean another thing.
+"""The meaning of formulas, the names that tools give one quantity, and figures that differ.
 
-The same name hides different formulas: one tool's ITL is the mean gap of a request, another's
-every gap by itself. Figures are comparable by name only where formula, unit, clock and direction
-are the same; everywhere else the difference has a name of its own.
+One name has different formulas: one tool's ITL is the mean gap of a request, another's is each gap
+by itself. Two figures are comparable by name only if formula, unit, clock and direction are equal.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ Field = Literal["direction", "formula", "unit", "clock"]
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "tokens/total": "all tokens ÷ (last token − request)",
-        "decode-tokens/decode-time": "tokens after the first look ÷ (last token − first look)",
+        "decode-tokens/decode-time": "tokens after the first read ÷ (last token − first read)",
         "1/tpot": "1 ÷ the median time per output token",
         "first-token-request": "first token − request",
         "prompt-tokens/ttft": "prompt tokens ÷ time to first token",
         "(latency-ttft)/(n-1)": "(last token − first token) ÷ (tokens − 1), of a sequence",
         "latency/n": "(last token − request) ÷ tokens, of a sequence",
-        "latency/n, by token": "the same, each sequence weighing as many times as it has tokens",
-        "(latency-ttft)/(n-1), by token": "of a sequence, weighing as many times as it has gaps",
+        "latency/n, by token": "the same, each sequence weighted by its tokens",
+        "(latency-ttft)/(n-1), by token": "the same, each sequence weighted by its gaps",
         "(end-request)/n": "(end of the response − request) ÷ tokens, of a sequence",
         "1/((latency-ttft)/(n-1))": "1 ÷ the time per output token, of a sequence",
-        "first-chunk-request": "first piece of the response, of no text perhaps, − request",
-        "last-chunk-request": "last piece of the response − request",
+        "first-chunk-request": "first chunk of the response, possibly empty, − request",
+        "last-chunk-request": "last chunk of the response − request",
         "last-token-request": "last token − request",
         "end-request": "end of the response − request",
         "batch-end-start": "end − start of a whole batch of requests",
-        "chunk-gap": "the time between two pieces of a response, of any number of tokens",
-        "token-or-chunk-gap": "a gap between tokens or between pieces: the tool does not tell",
+        "chunk-gap": "the time between two chunks of a response, of any number of tokens",
+        "token-or-chunk-gap": "a gap between tokens or chunks: the tool does not state which",
         "output-tokens/duration": "tokens of all requests ÷ time of the whole run",
         "(input-tokens+output-tokens)/duration": "prompts and output ÷ time of the whole run",
         "requests/duration": "requests ÷ time of the whole run",
@@ -50,14 +49,14 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "(n-1)/decode-time": "tokens but the first ÷ the engine's decode time",
         "(n+1)/decode-time": "all tokens and the end's ÷ the engine's decode time",
         "predicted-tokens/decode-time": "tokens by the engine's count ÷ its decode time",
-        "load_ms": "what the engine calls its load",
-        "prefill_ms": "what the engine took for the prompt",
-        "decode_ms": "what the engine took after the prompt",
-        "total_ms": "what the engine took in all",
-        "embed_us": "what the engine took to look its tokens up",
-        "forward_us": "what the engine took in its layers",
-        "logits_us": "what the engine took for the logits",
-        "sample_us": "what the engine took to choose tokens",
+        "load_ms": "the engine's own load time",
+        "prefill_ms": "the engine's own time for the prompt",
+        "decode_ms": "the engine's own time after the prompt",
+        "total_ms": "the engine's own total time",
+        "embed_us": "the engine's own time to look up embeddings",
+        "forward_us": "the engine's own time in its layers",
+        "logits_us": "the engine's own time for the logits",
+        "sample_us": "the engine's own time to sample tokens",
         "tokens_per_second": "a rate by the engine's own formula",
         "prefill_tokens_per_second": "a rate of prompt tokens by the engine's own formula",
         "decode_tokens_per_second": "a rate of its decode by the engine's own formula",
@@ -68,7 +67,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "prompt-tokens/prefill-time": "prompt tokens ÷ the engine's prefill time",
     }
 )
-"""Formula ids in words; n is the number of tokens that were observed in the sequence."""
+"""Each formula id in words; n is the number of observed tokens of the sequence."""
 
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -90,7 +89,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Quantity to the further names that tools give it, as ``quantity_of`` sees names."""
+"""Each quantity and the other names that tools give it, as normalised by ``quantity_of``."""
 
 _QUANTITIES = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 _UNIT = re.compile(r"_(?:ns|us|ms|s|sec|secs|seconds|milliseconds)$")
@@ -100,7 +99,7 @@ _OTHER = re.compile(r"^(p\d+|min|max|std|stddev)_|_(p\d+|min|max|std|stddev)$")
 
 @dataclass(frozen=True, slots=True)
 class FormulaDifference:
-    """Two figures that go by one name, and the ``field`` in which they are not the same."""
+    """Two figures of one name, and the ``field`` in which they differ."""
 
     quantity: str
     field: Field
@@ -109,12 +108,12 @@ class FormulaDifference:
 
     @property
     def code(self) -> str:
-        """The code with which a comparison by name is refused."""
+        """The code of the error for comparing them."""
         return "E_DIRECTION_DIFFERS" if self.field == "direction" else "E_FORMULA_DIFFERS"
 
     @property
     def values(self) -> tuple[str, str]:
-        """What stands in the field, of the first and of the second."""
+        """The value of the field, of the first and of the second figure."""
         return getattr(self.first, self.field), getattr(self.second, self.field)
 
     @property
@@ -123,32 +122,32 @@ class FormulaDifference:
         one, other = self.values
         return (
             f"{self.quantity} is not the same figure on both sides: the {self.field} of "
-            f"{self.first.name} is {one}, and of {self.second.name} {other}."
+            f"{self.first.name} is {one}, that of {self.second.name} is {other}."
         )
 
 
 def meaning_of(formula: str) -> str | None:
-    """Return a formula id in words, whoever told the figure; None for an unknown one.
+    """Return a formula id in words; None for an unknown one.
 
-    An engine's figure has the id ``SOURCE:FORMULA/median``.
+    The id of a figure that an engine reported is ``SOURCE:FORMULA/median``.
     """
-    told = formula.rpartition(":")[2].removesuffix("/median")
-    return MEANINGS.get(formula) or MEANINGS.get(told)
+    reported = formula.rpartition(":")[2].removesuffix("/median")
+    return MEANINGS.get(formula) or MEANINGS.get(reported)
 
 
 def quantity_of(name: str) -> str:
-    """Return what a figure called ``name`` is a figure of, the same for every tool's name of it.
+    """Return the quantity that a figure called ``name`` measures, equal for all tools' names.
 
-    Case, unit and the kind of middle (mean, median) are no part of it: the formula tells them.
-    A percentile, an extreme or a spread is: ``p95_itl_ms`` is ``inter_token_latency:p95``.
+    Case, unit, mean and median are left out. A percentile, an extreme or a spread stays:
+    ``p95_itl_ms`` is ``inter_token_latency:p95``.
     """
-    # A rate of seconds keeps its unit, which is a part of its name.
+    # A rate keeps its unit, which is a part of its name.
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    told = "" if plain in _QUANTITIES or plain in ALIASES else _statistic(plain)
+    statistic = "" if plain in _QUANTITIES or plain in ALIASES else _statistic(plain)
     for pattern in (_OTHER, _CENTRE, _UNIT, _OTHER, _CENTRE):
         if plain not in _QUANTITIES and plain not in ALIASES:
             plain = pattern.sub("", plain)
-    return _QUANTITIES.get(plain, plain) + told
+    return _QUANTITIES.get(plain, plain) + statistic
 
 
 def _statistic(plain: str) -> str:
@@ -159,11 +158,10 @@ def _statistic(plain: str) -> str:
 
 
 def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[FormulaDifference]:
-    """Return where figures of ``a`` and ``b`` go by one name and are not the same figure.
+    """Return each figure of ``b`` that has a namesake in ``a`` but is another figure.
 
-    Names are those of ``quantity_of``. A figure agrees where one of the other side has the same
-    name, or failing that the same quantity, with equal direction, formula, unit and clock. What
-    stands on one side alone differs from nothing.
+    A figure agrees if a figure of the same name, or failing that of the same quantity, has equal
+    direction, formula, unit and clock. A figure without a namesake differs from nothing.
     """
     return [difference for metric in b for difference in _differences(metric, a)]
 

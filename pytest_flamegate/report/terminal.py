@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.signals import Signal
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt import Verification
-    from pytest_flamegate.receipt.imports.document import Compared
-    from pytest_flamegate.receipt.imports.reading import Imported, ImportedMetric
+    from pytest_flamegate.receipt.imports.comparison import ImportComparison
+    from pytest_flamegate.receipt.imports.imported import Imported, ImportedMetric
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.receipt.verify import Verification as Verification_verification
     from pytest_flamegate.report.bricks import BricksShown
@@ -132,7 +132,7 @@ def imported_text(results: Sequence[Imported]) -> str:
     return "\n".join(lines)
 
 
-def compared_text(compared: Compared) -> str:
+def compared_text(compared: ImportComparison) -> str:
     """Return the figures that could be compared, then those that could not, by name."""
     rows = [("figure", "statistic", "before", "after", "change", "", "formula")]
     rows += [
@@ -154,7 +154,7 @@ def compared_text(compared: Compared) -> str:
     return "\n".join(lines)
 
 
-def compared_document(compared: Compared) -> dict[str, object]:
+def compared_document(compared: ImportComparison) -> dict[str, object]:
     """Return the same as plain data."""
     return {
         "compared": [

@@ -21,7 +21,7 @@ from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
 from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
-from pytest_flamegate.receipt.imports import FORMATS, format_of
+from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
 from tests.graph.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 from tests.profile.profiles import DATA
@@ -44,7 +44,7 @@ def _callgrind(data: bytes) -> object:
 
 def _result(data: bytes) -> object:
     """Any of the readers that knows the bytes, or the one of JSON that looks into most."""
-    found = format_of(data)
+    found = detect_import_format(data)
     return (found or FORMATS[0]).read(data)
 
 

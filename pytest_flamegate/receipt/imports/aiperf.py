@@ -3,179 +3,151 @@
 AIPerf (``metrics/types``): TTFT is the first response with content less the request's start;
 ``inter_token_latency`` is ``(request latency - TTFT) / (output tokens - 1)`` of a request, the
 formula that others call TPOT (with ``--per-chunk-usage`` less the first chunk's tokens, which the
-file does not tell); ``inter_chunk_latency`` are all gaps between responses; the request's latency
+file does not state); ``inter_chunk_latency`` are all gaps between responses; the request's latency
 ends with the last response that has content; throughputs are over the benchmark's duration.
 GenAI-Perf (``llm_profile_data_parser.py``) has the same formulas, rounded to a nanosecond. Its
-CSV and AIPerf's are alike but for headings, and hold two decimals.
+CSV and AIPerf's differ only in headings, and have two decimals.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.receipt.imports.imported import unit_of
+from pytest_flamegate.receipt.imports.mapping import (
+    Collector,
+    FieldTable,
+    Figure,
+    find,
+    find_object,
+    make_rates,
+    read_requests,
+    read_settings,
+    require_object,
+    text_or_empty,
+)
 from pytest_flamegate.receipt.imports.reading import (
-    Gatherer,
-    csv_rows,
-    delimiter_of,
-    documents,
-    first_line,
-    object_in,
-    requests,
-    says,
-    settings_of,
-    text,
-    whole,
+    contains,
+    malformed_error,
+    name_cells,
+    read_documents,
+    read_first_line,
+    read_rows,
+    split_header,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.imports.reading import Imported, Setting, Statistic
+    from pytest_flamegate.receipt.imports.imported import Imported, Setting
 
 
-_TIMES = {
-    "time_to_first_token": ("time_to_first_token_ms", "first-token-request"),
-    "inter_token_latency": ("inter_token_latency_ms", "(latency-ttft)/(n-1)"),
-    "inter_chunk_latency": ("inter_chunk_latency_ms", "chunk-gap"),
-    "request_latency": ("request_latency_ms", "last-token-request"),
-}
-_USERS = "output_token_throughput_per_user"
-_RATES = {
-    "output_token_throughput": ("output_tokens_per_second", "output-tokens/duration"),
-    "total_token_throughput": (
-        "total_tokens_per_second",
-        "(input-tokens+output-tokens)/duration",
+_TABLE = FieldTable(
+    times=(
+        Figure("time_to_first_token", "time_to_first_token_ms", "first-token-request"),
+        Figure("inter_token_latency", "inter_token_latency_ms", "(latency-ttft)/(n-1)"),
+        Figure("inter_chunk_latency", "inter_chunk_latency_ms", "chunk-gap"),
+        Figure("request_latency", "request_latency_ms", "last-token-request"),
+        Figure(
+            "output_token_throughput_per_user",
+            "output_tokens_per_second_per_user",
+            "1/((latency-ttft)/(n-1))",
+        ),
     ),
-    "request_throughput": ("requests_per_second", "requests/duration"),
-}
-_STATISTICS: Mapping[str, Statistic] = {
-    "avg": "mean",
-    "p50": "median",
-    "p90": "p90",
-    "p95": "p95",
-    "p99": "p99",
-}
+    rates=make_rates(
+        "output_token_throughput", "total_token_throughput", "request_throughput", counted=True
+    ),
+    statistics={
+        "mean": "{}.avg",
+        "median": "{}.p50",
+        "p90": "{}.p90",
+        "p95": "{}.p95",
+        "p99": "{}.p99",
+    },
+    rate="{}.avg",
+    spread="{}.std",
+    samples="{}.count",
+)
 _UNITS = {
-    "ms": frozenset({"ms"}),
-    "tokens": frozenset({"tokens/sec", "tokens/sec/user"}),
-    "requests": frozenset({"requests/sec"}),
+    "ms": ("ms",),
+    "tokens/s": ("tokens/sec", "tokens/sec/user"),
+    "requests/s": ("requests/sec",),
 }
-_SECOND_HEADER = ["Metric", "Value"]
+"""What these tools call our units."""
+_RUN = ("start_time", "end_time", "was_cancelled", "is_complete", "benchmark_id")
 
 
-def recognises_json(data: bytes) -> bool:
-    """Whether it is the JSON of one of the two."""
-    return says(data, b'"input_config"', b'"request_latency"', b'"request_throughput"')
+def is_json(data: bytes) -> bool:
+    """Whether it is the JSON of one of the two tools."""
+    return contains(data, b'"input_config"', b'"request_latency"', b'"request_throughput"')
 
 
 def read_json(data: bytes) -> tuple[Imported, ...]:
-    """Return the one result; ReceiptError where it is malformed."""
-    report = object_in(documents(data)[0], "AIPerf", "the report")
-    version = text(report.get("aiperf_version"))
-    # Only AIPerf tells a version, of itself and of its schema.
-    own = bool(version) or "schema_version" in report
-    tool = "AIPerf" if own else "GenAI-Perf"
-    told = {
+    """Return the one result."""
+    report = require_object(read_documents(data)[0], "the report")
+    version = text_or_empty(report.get("aiperf_version"))
+    # Only AIPerf states a version, of itself and of its schema.
+    tool = "AIPerf" if version or "schema_version" in report else "GenAI-Perf"
+    figures = {
         name: value for name, value in report.items() if isinstance(value, dict) and "unit" in value
     }
-    config = report.get("input_config")
-    settings: dict[str, Setting] = settings_of(
-        report, ("start_time", "end_time", "was_cancelled", "is_complete", "benchmark_id")
-    )
-    return _imported(told, tool, version, _model(config), settings)
+    model = _model(report.get("input_config"))
+    return _read(figures, tool, version, model, read_settings(report, _RUN))
 
 
-def recognises_csv(data: bytes) -> bool:
-    """Whether it is the table of one of the two, whatever separates its columns."""
-    header = first_line(data).removeprefix("\ufeff")
-    cells = [cell.strip().strip('"') for cell in header.split(delimiter_of(header))]
-    return cells[:2] == ["Metric", "avg"]
+def is_csv(data: bytes) -> bool:
+    """Whether it is the table of one of the two tools."""
+    return split_header(data)[:2] == ["Metric", "avg"]
 
 
 def read_csv(data: bytes) -> tuple[Imported, ...]:
-    """Return the one result; ReceiptError where a row is malformed or cut off."""
+    """Return the one result."""
     header: list[str] = []
-    told: dict[str, Mapping[str, object]] = {}
-    for row in csv_rows(data):
+    figures: dict[str, dict[str, object]] = {}
+    for row in read_rows(data):
         if row[0] == "Metric":
             header = row
             continue
         if row[0] == "Endpoint":
-            # Telemetry of the machine stands behind the figures.
+            # The machine's telemetry follows the figures.
             break
-        if len(row) != len(header) or len(set(header)) != len(header):
-            raise ReceiptError(
-                "E_CSV",
-                f"The row {quote(row[0])} has {len(row)} cells, and its header {len(set(header))}.",
-                "Give the file as the tool wrote it, or export it again.",
-            )
-        name, _, unit = row[0].partition(" (")
-        cells = dict(zip(header[1:], row[1:], strict=True))
-        if header == _SECOND_HEADER:
-            cells = {"avg": cells["Value"]}
-        key = name.strip().lower().replace(" ", "_")
-        if key in told:
-            raise ReceiptError(
-                "E_CSV", f"The row {quote(row[0])} stands twice.", "Give one run's table."
-            )
-        told[key] = {**cells, "unit": unit.removesuffix(")")}
-    # AIPerf alone has sums, between max and the percentiles.
-    tool = "AIPerf" if "sum" in first_line(data) else "GenAI-Perf"
-    return _imported(told, tool, "", "", {})
+        cells = name_cells(header, row)
+        # A second table has single values instead of statistics.
+        cells = {"avg": cells["Value"]} if "Value" in cells else cells
+        title, _, unit = row[0].partition(" (")
+        name = title.strip().lower().replace(" ", "_")
+        if name in figures:
+            raise malformed_error(f"the row {quote(row[0])} occurs twice")
+        figures[name] = {**cells, "unit": unit.removesuffix(")")}
+    # Only AIPerf has sums, between the maximum and the percentiles.
+    tool = "AIPerf" if "sum" in read_first_line(data) else "GenAI-Perf"
+    return _read(figures, tool, "", "", {})
 
 
 def _model(config: object) -> str:
-    """Return the model's name, which the two write in different places."""
-    if not isinstance(config, dict):
-        return ""
-    models = config.get("models")
-    items = models.get("items") if isinstance(models, dict) else config.get("model_names")
-    first = items[0] if isinstance(items, list) and items else ""
-    return text(first.get("name")) if isinstance(first, dict) else text(first)
+    """Return the model's name, which the two tools write in different places."""
+    names = find_object(config, "models").get("items")
+    if names is None and isinstance(config, dict):
+        names = config.get("model_names")
+    first = names[0] if isinstance(names, list) and names else ""
+    return text_or_empty(first.get("name") if isinstance(first, dict) else first)
 
 
-def _imported(
-    told: Mapping[str, Mapping[str, object]],
+def _read(
+    figures: Mapping[str, Mapping[str, object]],
     tool: str,
     version: str,
     model: str,
     settings: Mapping[str, Setting],
 ) -> tuple[Imported, ...]:
-    count = None
-    if "request_count" in told:
-        count = requests(told["request_count"].get("avg"), tool, "request_count")
-    gathered = Gatherer(tool)
-    for field, (name, formula) in (
-        *_TIMES.items(),
-        (_USERS, ("output_tokens_per_second_per_user", "1/((latency-ttft)/(n-1))")),
-    ):
-        figures = told.get(field, {})
-        _check_unit(figures, tool, field, "tokens" if field == _USERS else "ms")
-        for key, statistic in _STATISTICS.items():
-            gathered.add(
-                name,
-                figures.get(key),
-                formula,
-                statistic,
-                f"{field}.{key}",
-                samples=whole(figures.get("count"), tool, f"{field}.count"),
-                stddev=figures.get("std") if statistic == "mean" else None,
+    for figure in (*_TABLE.times, *_TABLE.rates):
+        unit, expected = find(figures, f"{figure.field}.unit"), _UNITS[unit_of(figure.name)[0]]
+        if figure.field in figures and unit not in expected:
+            raise malformed_error(
+                f"{figure.field} must be in {' or '.join(expected)}, and is in {quote(unit)}"
             )
-    for field, (name, formula) in _RATES.items():
-        figures = told.get(field, {})
-        _check_unit(figures, tool, field, "requests" if field.startswith("req") else "tokens")
-        gathered.add(name, figures.get("avg"), formula, "total", f"{field}.avg", samples=count)
-    return (gathered.imported("profile", version=version, model=model, settings=settings),)
-
-
-def _check_unit(figures: Mapping[str, object], tool: str, field: str, kind: str) -> None:
-    unit = figures.get("unit")
-    if figures and text(unit) not in _UNITS[kind]:
-        raise ReceiptError(
-            "E_IMPORT_FIELD",
-            f"{tool}'s {field} is in {quote(unit)}, and {' or '.join(sorted(_UNITS[kind]))} "
-            "was expected.",
-            "Give the file as the tool wrote it.",
-        )
+    requests = read_requests(find(figures, "request_count.avg"), "request_count")
+    collector = Collector(tool)
+    collector.add_table(_TABLE, figures, requests)
+    return (collector.finish("profile", version=version, model=model, settings=settings),)

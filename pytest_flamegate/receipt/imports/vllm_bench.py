@@ -1,58 +1,78 @@
-"""vLLM's ``vllm bench serve --save-result``, and ``latency`` and ``throughput --output-json``.
+"""vLLM's ``vllm bench serve``, ``latency`` and ``throughput``, JSON.
 
-``vllm/benchmarks/serve.py`` (``calculate_metrics``): TPOT of a request is
-``(latency - ttft) / (output_len - 1)``, ITL are all gaps between chunks of all requests,
-whatever number of tokens a chunk holds, and throughputs are sums over ``dur_s``, the wall time
-of the whole run. ``lib/endpoint_request_func.py``: TTFT ends with the first chunk that has a
-choice, also where its text is empty; the latency with the last chunk. Where nothing was timed
-it writes 0 (``np.mean(tpots or 0)``). ``latency.py`` times whole batches; the
-``tokens_per_second`` of ``throughput.py`` counts prompts and output together.
+``serve.py`` (``calculate_metrics``): TTFT is the first chunk less the request's start, TPOT of a
+request is ``(latency - ttft) / (output_len - 1)``, ITL are all gaps between chunks of all requests,
+whatever number of tokens a chunk has, and throughputs are sums over ``dur_s``, the wall time of the
+whole run. ``lib/endpoint_request_func.py``: TTFT ends with the first chunk that has a choice, even
+if its text is empty; the latency ends with the last chunk. If nothing was timed it writes 0
+(``np.mean(tpots or 0)``). ``latency.py`` times whole batches; the ``tokens_per_second`` of
+``throughput.py`` counts prompts and output together.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.receipt.imports.mapping import (
+    Collector,
+    FieldTable,
+    Figure,
+    make_rates,
+    read_requests,
+    read_settings,
+    require_object,
+    text_or_empty,
+)
 from pytest_flamegate.receipt.imports.reading import (
-    Gatherer,
-    documents,
-    malformed,
-    object_in,
-    requests,
-    says,
-    settings_of,
-    text,
-    unique,
+    contains,
+    malformed_error,
+    read_documents,
+    unique_names,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.receipt.imports.reading import Imported, Statistic
+    from pytest_flamegate.receipt.imports.imported import Imported
 
 
 TOOL = "vLLM bench"
-_TIMES = {
-    "ttft": ("time_to_first_token_ms", "first-chunk-request"),
-    "tpot": ("time_per_output_token_ms", "(latency-ttft)/(n-1)"),
-    "itl": ("inter_token_latency_ms", "chunk-gap"),
-    "e2el": ("request_latency_ms", "last-chunk-request"),
-}
-_STATISTICS: dict[str, Statistic] = {
-    "mean": "mean",
-    "median": "median",
-    "p90": "p90",
-    "p95": "p95",
-    "p99": "p99",
-}
-_RATES = {
-    "output_throughput": ("output_tokens_per_second", "output-tokens/duration"),
-    "total_token_throughput": (
-        "total_tokens_per_second",
-        "(input-tokens+output-tokens)/duration",
+_SERVE = FieldTable(
+    times=(
+        Figure("ttft", "time_to_first_token_ms", "first-chunk-request", counted=True),
+        # Requests of one token have neither TPOT nor gaps, so their number is unknown.
+        Figure("tpot", "time_per_output_token_ms", "(latency-ttft)/(n-1)"),
+        Figure("itl", "inter_token_latency_ms", "chunk-gap"),
+        Figure("e2el", "request_latency_ms", "last-chunk-request", counted=True),
     ),
-    "request_throughput": ("requests_per_second", "requests/duration"),
-}
+    rates=make_rates(
+        "output_throughput", "total_token_throughput", "request_throughput", counted=True
+    ),
+    statistics={
+        "mean": "mean_{}_ms",
+        "median": "median_{}_ms",
+        "p90": "p90_{}_ms",
+        "p95": "p95_{}_ms",
+        "p99": "p99_{}_ms",
+    },
+    spread="std_{}_ms",
+)
+_LATENCY = FieldTable(
+    times=(Figure("latency", "batch_latency_ms", "batch-end-start", 1e3, counted=True),),
+    rates=(),
+    statistics={
+        "mean": "avg_{}",
+        "median": "percentiles.50",
+        "p90": "percentiles.90",
+        "p99": "percentiles.99",
+    },
+    spread="std_{}",
+)
+_THROUGHPUT = FieldTable(
+    times=(),
+    rates=make_rates("", "tokens_per_second", "requests_per_second", counted=True)[1:],
+    statistics={},
+)
 _SETTINGS = (
     *("date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts"),
     *("request_rate", "burstiness", "max_concurrency", "duration", "completed", "failed"),
@@ -61,94 +81,50 @@ _SETTINGS = (
 )
 
 
-def recognises_serve(data: bytes) -> bool:
+def is_serve(data: bytes) -> bool:
     """Whether it is a result of ``vllm bench serve``, or several, one a line."""
-    return says(data, b'"request_throughput"', b'"total_input_tokens"', b'"duration"')
+    return contains(data, b'"request_throughput"', b'"total_input_tokens"', b'"duration"')
 
 
 def read_serve(data: bytes) -> tuple[Imported, ...]:
-    """Return each run; ReceiptError where one is malformed."""
-    runs = documents(data)
-    names = unique(["serve"] * len(runs))
+    """Return the result of each run."""
+    runs = [require_object(run, "a run") for run in read_documents(data)]
+    names = unique_names(["serve"] * len(runs))
     return tuple(
-        _serve(object_in(run, TOOL, "a run"), name) for run, name in zip(runs, names, strict=True)
+        _read(run, name, _SERVE, "completed") for run, name in zip(runs, names, strict=True)
     )
 
 
-def recognises_latency(data: bytes) -> bool:
-    """Whether it is what ``vllm bench latency`` writes."""
-    return says(data, b'"avg_latency"', b'"latencies"', b'"percentiles"')
+def is_latency(data: bytes) -> bool:
+    """Whether it is a result of ``vllm bench latency``."""
+    return contains(data, b'"avg_latency"', b'"latencies"', b'"percentiles"')
 
 
 def read_latency(data: bytes) -> tuple[Imported, ...]:
     """Return the one result, times of whole batches."""
-    run = object_in(documents(data)[0], TOOL, "the result")
+    run = require_object(read_documents(data)[0], "the result")
     latencies = run.get("latencies")
     if not isinstance(latencies, list):
-        raise malformed(TOOL, "latencies must be a list.")
-    samples = requests(len(latencies), TOOL, "latencies")
-    percentiles = object_in(run.get("percentiles"), TOOL, "percentiles")
-    gathered = Gatherer(TOOL)
-    told: tuple[tuple[Statistic, object, str], ...] = (
-        ("mean", run.get("avg_latency"), "avg_latency"),
-        ("median", percentiles.get("50"), "percentiles.50"),
-        ("p90", percentiles.get("90"), "percentiles.90"),
-        ("p99", percentiles.get("99"), "percentiles.99"),
-    )
-    for statistic, value, field in told:
-        gathered.add(
-            "batch_latency_ms",
-            value,
-            "batch-end-start",
-            statistic,
-            field,
-            scale=1e3,
-            samples=samples,
-            stddev=run.get("std_latency") if statistic == "mean" else None,
-        )
-    return (gathered.imported("latency", version="", model="", settings={}),)
+        raise malformed_error("latencies must be a list")
+    require_object(run.get("percentiles"), "percentiles")
+    collector = Collector(TOOL)
+    collector.add_table(_LATENCY, run, read_requests(len(latencies), "latencies"))
+    return (collector.finish("latency"),)
 
 
-def recognises_throughput(data: bytes) -> bool:
-    """Whether it is what ``vllm bench throughput`` writes."""
-    return says(data, b'"elapsed_time"', b'"requests_per_second"', b'"tokens_per_second"')
+def is_throughput(data: bytes) -> bool:
+    """Whether it is a result of ``vllm bench throughput``."""
+    return contains(data, b'"elapsed_time"', b'"requests_per_second"', b'"tokens_per_second"')
 
 
 def read_throughput(data: bytes) -> tuple[Imported, ...]:
     """Return the one result, rates of the whole run."""
-    run = object_in(documents(data)[0], TOOL, "the result")
-    samples = requests(run.get("num_requests"), TOOL, "num_requests")
-    gathered = Gatherer(TOOL)
-    for field, name, formula in (
-        (
-            "tokens_per_second",
-            "total_tokens_per_second",
-            "(input-tokens+output-tokens)/duration",
-        ),
-        ("requests_per_second", "requests_per_second", "requests/duration"),
-    ):
-        gathered.add(name, run.get(field), formula, "total", field, samples=samples)
-    settings = settings_of(run, _SETTINGS)
-    return (gathered.imported("throughput", version="", model="", settings=settings),)
+    run = require_object(read_documents(data)[0], "the result")
+    return (_read(run, "throughput", _THROUGHPUT, "num_requests"),)
 
 
-def _serve(run: Mapping[str, object], result: str) -> Imported:
-    samples = requests(run.get("completed"), TOOL, "completed")
-    gathered = Gatherer(TOOL)
-    for field, (name, formula) in _RATES.items():
-        gathered.add(name, run.get(field), formula, "total", field, samples=samples)
-    for short, (name, formula) in _TIMES.items():
-        for prefix, statistic in _STATISTICS.items():
-            field = f"{prefix}_{short}_ms"
-            gathered.add(
-                name,
-                run.get(field),
-                formula,
-                statistic,
-                field,
-                # Requests of one token have neither TPOT nor gaps, so their number is not known.
-                samples=samples if short in ("ttft", "e2el") else None,
-                stddev=run.get(f"std_{short}_ms") if statistic == "mean" else None,
-            )
-    settings = settings_of(run, _SETTINGS)
-    return gathered.imported(result, version="", model=text(run.get("model_id")), settings=settings)
+def _read(run: Mapping[str, object], result: str, table: FieldTable, requests: str) -> Imported:
+    collector = Collector(TOOL)
+    collector.add_table(table, run, read_requests(run.get(requests), requests))
+    model = text_or_empty(run.get("model_id"))
+    return collector.finish(result, model=model, settings=read_settings(run, _SETTINGS))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.receipt.imports.document import compare, seen_figures
+from pytest_flamegate.receipt.imports.comparison import compare_results, convert_metrics
 from pytest_flamegate.receipt.types import Metric
 from tests.receipt.imports.test_formats import read, text
 
@@ -20,7 +20,7 @@ def test_the_same_tool_is_compared_figure_by_figure() -> None:
             '"output_throughput": 34.951', '"output_throughput": 70'
         )
     )
-    compared = compare(before.metrics, after.metrics)
+    compared = compare_results(before.metrics, after.metrics)
     assert not compared.differing
     assert not compared.alone
     assert len(compared.pairs) == len(before.metrics)
@@ -58,7 +58,7 @@ def test_the_same_tool_is_compared_figure_by_figure() -> None:
 def test_one_name_of_two_formulas_is_refused_by_name(
     one: str, other: str, quantity: str, formulas: tuple[str, str]
 ) -> None:
-    compared = compare(read(text(one))[0].metrics, read(text(other))[0].metrics)
+    compared = compare_results(read(text(one))[0].metrics, read(text(other))[0].metrics)
     [found] = [each for each in compared.differing if each.quantity == quantity]
     assert (found.code, found.values) == ("E_FORMULA_DIFFERS", formulas)
     for formula in formulas:
@@ -72,7 +72,7 @@ def test_a_mean_is_not_compared_with_a_median() -> None:
     [result] = read(SERVE)
     mean = [each for each in result.metrics if each.statistic == "mean"]
     median = [replace(each, statistic="median") for each in mean]
-    compared = compare(mean, median)
+    compared = compare_results(mean, median)
     assert not compared.pairs
     assert "time_per_output_token_ms (mean)" in compared.alone
     assert "time_per_output_token_ms (median)" in compared.alone
@@ -83,7 +83,7 @@ def metric(name: str, formula: str, value: float = 20.0) -> Metric:
 
 
 def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
-    ours = seen_figures(
+    ours = convert_metrics(
         [
             metric("time_per_output_token_ms", "(latency-ttft)/(n-1)"),
             metric("inter_token_latency_p95_ms", "token-gap-p95"),
@@ -95,5 +95,5 @@ def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
         ("time_per_output_token_ms", "median", "(latency-ttft)/(n-1)"),
         ("inter_token_latency_ms", "p95", "token-gap"),
     ]
-    compared = compare(ours, read(SERVE)[0].metrics)
+    compared = compare_results(ours, read(SERVE)[0].metrics)
     assert [pair.change_pct for pair in compared.pairs] == [pytest.approx(33.5)]

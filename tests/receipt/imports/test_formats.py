@@ -9,15 +9,14 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt.formulas import MEANINGS
-from pytest_flamegate.receipt.imports import (
-    FORMATS,
+from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
+from pytest_flamegate.receipt.imports.imported import (
     Imported,
-    Source,
+    ImportSource,
     decode_imported,
     encode_imported,
-    format_of,
 )
-from pytest_flamegate.receipt.imports.reading import unique
+from pytest_flamegate.receipt.imports.reading import unique_names
 
 DATA = Path(__file__).parent / "data"
 FILES = {
@@ -35,12 +34,12 @@ FILES = {
     "vllm-serve.json": "vllm-serve-json",
     "vllm-throughput.json": "vllm-throughput-json",
 }
-SOURCE = Source("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
+SOURCE = ImportSource("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
 
 
 def read(data: bytes | str) -> tuple[Imported, ...]:
     raw = data.encode() if isinstance(data, str) else data
-    found = format_of(raw)
+    found = detect_import_format(raw)
     assert found is not None
     return found.read(raw)
 
@@ -167,7 +166,7 @@ def test_tests_of_one_name_stay_two_results() -> None:
     "names", [["a", "a", "a-2"], ["a-2", "a", "a"], ["a", "a-2", "a", "a-2"], ["a"] * 5]
 )
 def test_no_two_results_get_one_name(names: list[str]) -> None:
-    found = unique(names)
+    found = unique_names(names)
     assert len(set(found)) == len(names)
     assert all(given.startswith(name) for given, name in zip(found, names, strict=True))
 
@@ -192,43 +191,43 @@ TABLE, DRAWN = text("llama-bench.csv"), text("llama-bench.md")
     [
         (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": NaN'), "E_JSON_NUMBER"),
         (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": 1e999'), "E_JSON_NUMBER"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "NaN"'), "E_NOT_FINITE"),
+        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "NaN"'), "E_IMPORT_MALFORMED"),
         (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": 1' + "0" * 400), "E_JSON_NUMBER"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": -25.9'), "E_NEGATIVE"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": true'), "E_IMPORT_FIELD"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "fast"'), "E_IMPORT_FIELD"),
-        (SERVE.replace('"completed": 6', '"completed": 0'), "E_NO_REQUESTS"),
-        (SERVE.replace('"completed": 6', '"completed": 6.5'), "E_IMPORT_FIELD"),
-        (SERVE.replace('"completed": 6', '"completed": 1e300'), "E_IMPORT_FIELD"),
-        (SERVE.replace('"completed": 6', '"completed": 9007199254740993'), "E_IMPORT_FIELD"),
+        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": -25.9'), "E_IMPORT_MALFORMED"),
+        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": true'), "E_IMPORT_MALFORMED"),
+        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "fast"'), "E_IMPORT_MALFORMED"),
+        (SERVE.replace('"completed": 6', '"completed": 0'), "E_NO_RESULTS"),
+        (SERVE.replace('"completed": 6', '"completed": 6.5'), "E_IMPORT_MALFORMED"),
+        (SERVE.replace('"completed": 6', '"completed": 1e300'), "E_IMPORT_MALFORMED"),
+        (SERVE.replace('"completed": 6', '"completed": 9007199254740993'), "E_IMPORT_MALFORMED"),
         (SERVE.replace('"completed": 6', '"completed": 6, "completed": 7'), "E_JSON_DUPLICATE_KEY"),
         (SERVE[:-40], "E_JSON_SYNTAX"),
         (f"{SERVE}\n{SERVE[:-1]}", "E_JSON_SYNTAX"),
         (
             '{"request_throughput": 0, "total_input_tokens": 0, "duration": 1, "completed": 1}',
-            "E_NO_FIGURES",
+            "E_NO_RESULTS",
         ),
-        (BENCH.replace('"n_prompt": 16', '"n_prompt": 0'), "E_NO_TOKENS"),
+        (BENCH.replace('"n_prompt": 16', '"n_prompt": 0'), "E_NO_RESULTS"),
         (BENCH[: len(BENCH) // 2], "E_JSON_SYNTAX"),
-        ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_FIELD"),
-        (BENCH.replace('"avg_ts": 77', '"avg_ts": 177'), "E_SOURCES_DISAGREE"),
-        (TABLE[:-100], "E_CSV"),
+        ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_MALFORMED"),
+        (BENCH.replace('"avg_ts": 77', '"avg_ts": 177'), "E_IMPORT_MALFORMED"),
+        (TABLE[:-100], "E_IMPORT_MALFORMED"),
         (TABLE.splitlines()[0], "E_NO_RESULTS"),
-        (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_CSV"),
-        (DRAWN.replace("±", "+"), "E_IMPORT_FIELD"),
-        (DRAWN.replace("tg8 |", "imagined |", 1), "E_IMPORT_FIELD"),
+        (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_IMPORT_MALFORMED"),
+        (DRAWN.replace("±", "+"), "E_IMPORT_MALFORMED"),
+        (DRAWN.replace("tg8 |", "imagined |", 1), "E_IMPORT_MALFORMED"),
         ("\n".join(DRAWN.splitlines()[:2]), "E_NO_RESULTS"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": "sec"'), "E_IMPORT_FIELD"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": {}'), "E_IMPORT_FIELD"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": ["ms"]'), "E_IMPORT_FIELD"),
-        ("\n".join(text("aiperf.csv").splitlines()[:30])[:-9], "E_CSV"),
-        (text("aiperf.csv").replace("Metric", '"Metric" ', 1), "E_CSV"),
-        (text("aiperf.csv").replace(",min,", ",avg,", 1), "E_CSV"),
+        (text("aiperf.json").replace('"unit": "ms"', '"unit": "sec"'), "E_IMPORT_MALFORMED"),
+        (text("aiperf.json").replace('"unit": "ms"', '"unit": {}'), "E_IMPORT_MALFORMED"),
+        (text("aiperf.json").replace('"unit": "ms"', '"unit": ["ms"]'), "E_IMPORT_MALFORMED"),
+        ("\n".join(text("aiperf.csv").splitlines()[:30])[:-9], "E_IMPORT_MALFORMED"),
+        (text("aiperf.csv").replace("Metric", '"Metric" ', 1), "E_IMPORT_MALFORMED"),
+        (text("aiperf.csv").replace(",min,", ",avg,", 1), "E_IMPORT_MALFORMED"),
         (
             text("vllm-latency.json").replace('"std_latency": ', '"std_latency": 1e307, "x": '),
-            "E_NOT_FINITE",
+            "E_IMPORT_MALFORMED",
         ),
-        (text("inference-perf.json").replace('"count": 4', '"count": 0'), "E_NO_REQUESTS"),
+        (text("inference-perf.json").replace('"count": 4', '"count": 0'), "E_NO_RESULTS"),
         ("benchmarks:\n- config:\n    backend:\n", "E_UNKNOWN_FORMAT"),
     ],
 )
@@ -238,7 +237,7 @@ def test_what_is_wrong_is_refused_by_code(data: str, code: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\x00\xff", b"a;b 3\n", b"{" * 100_000])
 def test_what_is_no_result_is_left_to_others(data: bytes) -> None:
-    assert format_of(data) is None
+    assert detect_import_format(data) is None
 
 
 def test_a_huge_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
