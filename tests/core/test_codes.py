@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 INCOMPLETE = frozenset(
     {
-        "bricks",
         "child",
         "commands",
         "config",
