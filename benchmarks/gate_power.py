@@ -37,7 +37,7 @@ from benchmarks.textbook import mann_whitney_fixed, mann_whitney_peeking, welch_
 from benchmarks.time_to_power import DRAWS as POWER_DRAWS
 from benchmarks.time_to_power import SIZES, Needed, growing, needed
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.gate import FIRST_ANALYSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

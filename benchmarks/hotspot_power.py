@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.gate import ErrorRates, read_measurement
+from pytest_flamegate.gate import ErrorRates, last_analysis, read_measurement
 from pytest_flamegate.gate.hotspots import judge_shares
-from pytest_flamegate.gate.judge import SHARE_LOOKS, last_analysis
+from pytest_flamegate.gate.judge import SHARE_ANALYSES
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.observe.pairs import PairObserver
@@ -108,7 +108,7 @@ def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) ->
         new,
         Thresholds(),
         look.verdict if look else None,
-        ErrorRates(looks=SHARE_LOOKS),
+        ErrorRates(analyses=SHARE_ANALYSES),
         "cost",
         trimmed_mean([pair.cpu for pair in pair_differences(base, head)]),
     )

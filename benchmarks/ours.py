@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
-from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses, plan_analyses
+from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
+from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 if TYPE_CHECKING:

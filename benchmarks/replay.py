@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.gate import statistics
+from pytest_flamegate.gate import statistics as gate_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ def clopper_pearson_upper(hits: int, trials: int, confidence: float = CONFIDENCE
     # The package knows nothing of what was never tried, and says 1; a table here would show it.
     if not 0 <= hits <= trials or trials == 0:
         raise ValueError(f"a bound needs 0 <= hits <= trials and trials, got {hits}, {trials}")
-    return statistics.clopper_pearson_upper(hits, trials, confidence)
+    return gate_statistics.clopper_pearson_upper(hits, trials, confidence)
 
 
 def clopper_pearson_lower(hits: int, trials: int, confidence: float = CONFIDENCE) -> float:

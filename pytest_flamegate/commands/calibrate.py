@@ -79,12 +79,9 @@ def _one(
     session: Session, workload: Workload, pairs: int, budget_s: float
 ) -> UndecidedError | None:
     """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
-    from pytest_flamegate.gate.calibration import count_alarms as ledger_bound
-    from pytest_flamegate.gate.calibration import describe_alarms as ledger_words
-    from pytest_flamegate.gate.calibration import split_into_gates as aa_gates
-    from pytest_flamegate.run import calibration as ledger
+    from pytest_flamegate.gate.calibration import count_alarms, describe_alarms, split_into_gates
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
-    from pytest_flamegate.run.calibration import keep, load_ledger
+    from pytest_flamegate.run.calibration import append_gates, load_ledger, store
     from pytest_flamegate.run.lock import machine_lock
     from pytest_flamegate.run.measure import PAIRS_SHARE
     from pytest_flamegate.run.present import relative
@@ -109,20 +106,20 @@ def _one(
         PAIRS_SHARE if profiler is not None else 1.0,
     )
     shelves = session.bench.store.artifacts
-    placed = keep(shelves, calibration, **document(found))
+    placed = store(shelves, calibration, **document(found))
     for warning in placed.warnings:
         session.progress.announce(warning)
-    gates = aa_gates(calibration.differences, drop_pct, found.plan)
-    ledger.enter(shelves, calibration, drop_pct, gates)
+    gates = split_into_gates(calibration.differences, drop_pct, found.plan)
+    append_gates(shelves, calibration, drop_pct, gates)
     known = load_ledger(shelves, session.progress.announce)
-    bound = ledger_bound(known, calibration.machine_id, workload.name, drop_pct)
+    bound = count_alarms(known, calibration.machine_id, workload.name, drop_pct)
     told = [
         f"{workload.node_name} on {calibration.machine_id}",
         *_noise(calibration),
         *_table(found, calibration.pair_s),
         *_own(found),
         *_hotspots(calibration.spreads),
-        _row("ledger", f"{ledger_words(bound)} at {drop_pct:g} %"),
+        _row("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
         _row("kept in", relative(placed.path, session.settings.root)),
     ]
     common.print_text("\n".join(told) + "\n")

@@ -1,28 +1,49 @@
-"""What a machine can tell apart: the whole decision rule, replayed on its own A/A pairs.
+"""The smallest changes that a machine can detect: the whole rule, replayed on its own A/A pairs.
 
-The bounds of the replayed rates say how exact so many replays are. They do not say how
-well a pool of a few dozen pairs stands for all that the machine will ever do: that is
-what the ledger of A/A gates is for.
+A/A pairs measure the same code twice. The bounds of the replayed rates say how exact so many
+replays are. They do not say how well a pool of a few dozen pairs represents all that the machine
+will ever do: that is what the ledger of A/A gates is for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import interim_analyses, trimmed_mean
+from pytest_flamegate.gate.measurement import repeated_samples
+from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
-from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, sample_variance
+from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, variance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.gate.rule import RateDecision
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisPlan:
+    """The planned analyses, and the number of pairs that there is time for."""
+
+    analyses: tuple[int, ...]
+    pairs: int
+
+    @property
+    def due(self) -> tuple[int, ...]:
+        """The numbers of pairs to analyse; the last one because the time is over."""
+        return due_analyses(self.pairs, self.analyses, ended=True)
+
+    @classmethod
+    def complete(cls, analyses: Sequence[int]) -> AnalysisPlan:
+        """Return the plan with time for every analysis."""
+        return cls(tuple(analyses), analyses[-1])
+
+
+# --- the ledger of A/A gates ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +57,7 @@ class AaGate:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """One gate as it stands in the ledger. ``via`` says how it came to be measured."""
+    """One gate as the ledger holds it. ``via`` says how it came to be measured."""
 
     created: str
     machine: str
@@ -55,41 +76,37 @@ class LedgerLine:
 def split_into_gates(
     differences: Sequence[float], drop_pct: float, plan: AnalysisPlan
 ) -> tuple[AaGate, ...]:
-    """Cut the differences of A/A pairs into gates, in their order, none in two of them.
+    """Split the differences of A/A pairs into gates, in their order and without overlap.
 
-    Each gate takes as many pairs as it needs; the last one ends where they end, as one does
-    whose time is over. Pairs that are too few for a first look make no gate.
+    Each gate takes as many pairs as it needs; the last one ends with them, as one does whose time
+    is over. Pairs that are too few for a first analysis make no gate.
     """
     gates = []
-    threshold, rates = log_time_of_drop(drop_pct), pair_rates(plan.looks)
+    threshold, rates = log_time_of_drop(drop_pct), pair_rates(plan.analyses)
     start = 0
     while taken := interim_analyses(
-        differences[start : start + plan.pairs], threshold, rates, plan.looks, ended=True
+        differences[start : start + plan.pairs], threshold, rates, plan.analyses, ended=True
     ):
-        look = taken[-1]
+        last = taken[-1]
         gates.append(
             AaGate(
-                tuple(differences[start : start + look.pairs]),
-                look.verdict.decision,
-                rate_change_pct(look.estimate.mean_diff),
+                tuple(differences[start : start + last.pairs]),
+                last.verdict.decision,
+                rate_change_pct(last.estimate.mean_diff),
             )
         )
-        start += look.pairs
+        start += last.pairs
     return tuple(gates)
 
 
 def count_alarms(
-    lines: Iterable[LedgerLine], machine: str, workload: str, drop_pct: float | None = None
+    lines: Iterable[LedgerLine], machine: str, workload: str, drop_pct: float
 ) -> Count:
-    """Return how many of a workload's gates on one class of machine raised an alarm.
-
-    ``drop_pct`` counts those of that threshold alone: each has its own rate of alarms.
-    """
+    """Count the alarms among a workload's gates on one class of machine at one threshold."""
     decisions = [
         line.decision
         for line in lines
-        if (line.machine, line.workload) == (machine, workload)
-        and drop_pct in (None, line.threshold_pct)
+        if (line.machine, line.workload, line.threshold_pct) == (machine, workload, drop_pct)
     ]
     return Count(decisions.count("regressed"), len(decisions))
 
@@ -97,12 +114,14 @@ def count_alarms(
 def describe_alarms(count: Count) -> str:
     """Return ``0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)``."""
     if not count.trials:
-        return "no A/A gate stands in the ledger yet"
+        return "no A/A gate is in the ledger yet"
     return (
         f"{count.failures} of {count.trials:,} A/A gates raised an alarm: "
         f"≤ {pct(count.upper)} % (95 % confidence)"
     )
 
+
+# --- the pool of A/A pairs -----------------------------------------------------------------
 
 MIN_POOL = 10
 """Fewer pairs show no spread that anything could be replayed from."""
@@ -114,165 +133,137 @@ _OUTLYING = 5.0
 _MAD_TO_SD = 1.4826
 _CHANCE = 2.576
 _INDEX_BYTES = 4
-_AGAIN = "Calibrate again: real pairs vary, so either these were copied or the clock is coarse."
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Differences of A/A pairs in the order in which they were measured, as log time per token."""
+    """Differences of A/A pairs in the order of measuring, as log time per token."""
 
     differences: tuple[float, ...]
 
     @classmethod
-    def of(cls, differences: Sequence[float]) -> Pool:
-        """Check the differences.
+    def check(cls, differences: Sequence[float]) -> Pool:
+        """Return the pool of ``differences``.
 
-        UndecidedError: ``E_FEW_PAIRS``, ``E_NOT_FINITE``, ``E_CONSTANT_SAMPLES``.
+        Raises:
+            UndecidedError: ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE``, ``E_REPEATED_SAMPLES``.
         """
         if len(differences) < MIN_POOL:
             raise UndecidedError(
                 "E_FEW_PAIRS",
-                f"{len(differences)} A/A pair(s) were measured, and a calibration needs "
-                f"{MIN_POOL}.",
+                f"{len(differences)} A/A pair(s) were measured; a calibration needs {MIN_POOL}.",
                 "Give it more pairs (--pairs) or more time (--budget).",
             )
         for value in differences:
             if not math.isfinite(value):
                 raise UndecidedError(
-                    "E_NOT_FINITE",
+                    "E_IMPOSSIBLE_FIGURE",
                     f"The difference of an A/A pair is {value}, not a number.",
                     "Calibrate again.",
                 )
         if len(set(differences)) == 1:
-            raise UndecidedError(
-                "E_CONSTANT_SAMPLES",
-                f"All {len(differences)} A/A pairs differ by exactly the same.",
-                _AGAIN,
-            )
+            raise repeated_samples(f"All {len(differences)} A/A pairs differ by exactly the same.")
         return cls(tuple(differences))
 
     @property
     def count(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
         return len(self.differences)
 
     @property
     def sd(self) -> float:
         """Their standard deviation."""
-        return math.sqrt(sample_variance(self.differences))
+        return math.sqrt(variance(self.differences))
 
     @property
     def excess_kurtosis(self) -> float:
         """How much heavier their tails are than those of a normal distribution (0)."""
-        squares = self._squares
+        squares = [value * value for value in self._deviations]
         return mean([square * square for square in squares]) / mean(squares) ** 2 - 3.0
 
     @property
     def autocorrelation(self) -> float:
         """How much a pair resembles the one before it, from -1 to 1."""
-        off = self._off
+        off = self._deviations
         neighbours = math.fsum(off[at] * off[at - 1] for at in range(1, len(off)))
-        return neighbours / math.fsum(self._squares)
+        return neighbours / math.fsum(value * value for value in off)
 
     @property
     def independent(self) -> bool:
-        """Whether neighbours resemble each other no more than chance makes them in 99 of 100."""
+        """Whether neighbours resemble each other no more than by chance in 99 of 100 pools."""
         return abs(self.autocorrelation) * math.sqrt(self.count) <= _CHANCE
 
     @property
     def largest(self) -> float:
-        """The largest difference either way."""
+        """The largest difference in either direction."""
         return max(map(abs, self.differences))
 
     @property
     def outliers(self) -> int:
-        """How many pairs lie more than five robust standard deviations from the middle."""
+        """The number of pairs more than five robust standard deviations from the median."""
         middle = median(self.differences)
-        spread = _MAD_TO_SD * median(abs(value - middle) for value in self.differences)
+        spread = _MAD_TO_SD * median([abs(value - middle) for value in self.differences])
         return sum(abs(value - middle) > _OUTLYING * spread for value in self.differences)
 
     @property
-    def _off(self) -> list[float]:
+    def _deviations(self) -> list[float]:
         # In units of the largest, so that no square under- or overflows.
         scale = self.largest
         scaled = [value / scale for value in self.differences]
         centre = mean(scaled)
         return [value - centre for value in scaled]
 
-    @property
-    def _squares(self) -> list[float]:
-        return [value * value for value in self._off]
-
 
 @dataclass(slots=True)
 class Stream:
-    """One drawn sequence of pairs, and what its first so many pairs say."""
+    """One drawn sequence of pairs, and the estimates from its first so many pairs."""
 
     differences: tuple[float, ...]
-    _seen: dict[int, Estimate] = field(default_factory=dict)
+    _known: dict[int, Estimate] = field(default_factory=dict)
 
     def estimate(self, pairs: int, shift: float) -> Estimate:
         """Return the estimate after ``pairs`` pairs of code that became slower by ``shift``."""
-        found = self._seen.get(pairs)
-        if found is None:
-            found = self._seen[pairs] = trimmed_mean(self.differences[:pairs])
-        return Estimate(found.mean_diff + shift, found.standard_error, found.df)
+        unchanged = self._known.get(pairs)
+        if unchanged is None:
+            unchanged = self._known[pairs] = trimmed_mean(self.differences[:pairs])
+        return Estimate(unchanged.mean_diff + shift, unchanged.standard_error, unchanged.df)
 
 
 def draw_streams(pool: Pool, pairs: int, *, draws: int, seed: int) -> tuple[Stream, ...]:
-    """Return ``draws`` sequences of ``pairs`` pairs of unchanged code.
+    """Draw ``draws`` sequences of ``pairs`` pairs of unchanged code.
 
     Three neighbours at a time are drawn with replacement, so that bad spells stay spells. Each
     difference gets a random sign: which side of an A/A pair is which is a mere name. The same
-    seed draws the same everywhere.
+    seed draws the same on every platform.
     """
     return tuple(
-        Stream(_drawn(pool.differences, pairs, f"{seed}:{number}")) for number in range(draws)
+        Stream(_draw(pool.differences, pairs, f"{seed}:{number}")) for number in range(draws)
     )
 
 
-def _drawn(differences: Sequence[float], pairs: int, seed: str) -> tuple[float, ...]:
+def _draw(differences: Sequence[float], pairs: int, seed: str) -> tuple[float, ...]:
     count = len(differences)
     # The pool is a ring, so that its ends are drawn as often as its middle.
     ring = (*differences, *differences[: BLOCK - 1])
     blocks = -(-pairs // BLOCK)
     noise = hashlib.shake_256(seed.encode()).digest(blocks * _INDEX_BYTES)
-    found: list[float] = []
+    drawn: list[float] = []
     for at in range(0, len(noise), _INDEX_BYTES):
         number = int.from_bytes(noise[at : at + _INDEX_BYTES], "little")
         start = (number >> BLOCK) % count
         block = ring[start : start + BLOCK]
-        found += [-value if number >> bit & 1 else value for bit, value in enumerate(block)]
-    return tuple(found[:pairs])
+        drawn += [-value if number >> bit & 1 else value for bit, value in enumerate(block)]
+    return tuple(drawn[:pairs])
 
+
+# --- the rule, replayed --------------------------------------------------------------------
 
 DRAWS = 2000
 SEED = 20_011
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)
 """Drops in percent that are tried, smallest first."""
 MAX_FALSE_ALARMS, MAX_MISSES, MAX_INCONCLUSIVE = 0.01, 0.02, 0.05
-"""A threshold holds where its rates are at most these."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysisPlan:
-    """The looks that are planned, and how many pairs there is time for."""
-
-    looks: tuple[int, ...]
-    pairs: int
-
-    @property
-    def due(self) -> tuple[int, ...]:
-        """The numbers of pairs at which a look is taken, the last of them because time is over."""
-        due = tuple(pairs for pairs in self.looks if pairs <= self.pairs)
-        if self.looks[0] <= self.pairs < self.looks[-1] and self.pairs not in due:
-            due = (*due, self.pairs)
-        return due
-
-    @classmethod
-    def whole(cls, looks: Sequence[int]) -> AnalysisPlan:
-        """Return the plan with time for every look."""
-        return cls(tuple(looks), looks[-1])
+"""A threshold holds if its rates are at most these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +272,7 @@ class ReplayedRates:
 
     ``miss`` is a pass (or an improvement) at a true drop of exactly the threshold,
     ``missed_twice`` at twice as much log time; ``inconclusive_…`` are those left open.
-    ``median_pairs`` and ``p95_pairs`` are what a decision on unchanged code takes.
+    ``median_pairs`` and ``p95_pairs`` are the pairs that a decision on unchanged code takes.
     """
 
     false_alarm: Count
@@ -296,14 +287,8 @@ class ReplayedRates:
     @property
     def counts(self) -> dict[str, Count]:
         """All counts by name."""
-        return {
-            "false_alarm": self.false_alarm,
-            "miss": self.miss,
-            "missed_twice": self.missed_twice,
-            "inconclusive_unchanged": self.inconclusive_unchanged,
-            "inconclusive_at_threshold": self.inconclusive_at_threshold,
-            "inconclusive_twice": self.inconclusive_twice,
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Count)}
 
     @property
     def holds(self) -> bool:
@@ -323,8 +308,10 @@ class ResampledPairs:
     streams: tuple[Stream, ...]
 
     @classmethod
-    def of(cls, pool: Pool, pairs: int, *, draws: int = DRAWS, seed: int = SEED) -> ResampledPairs:
-        """Draw them, each long enough for plans of up to ``pairs`` pairs."""
+    def draw(
+        cls, pool: Pool, pairs: int, *, draws: int = DRAWS, seed: int = SEED
+    ) -> ResampledPairs:
+        """Draw sequences that are long enough for plans of up to ``pairs`` pairs."""
         return cls(draw_streams(pool, pairs, draws=draws, seed=seed))
 
     def rates(self, drop_pct: float, plan: AnalysisPlan) -> ReplayedRates:
@@ -346,20 +333,20 @@ class ResampledPairs:
             p95_pairs=pairs[len(pairs) * 95 // 100],
         )
 
-    def smallest(
+    def find_smallest(
         self, plan: AnalysisPlan, ladder: Iterable[float] = LADDER
     ) -> tuple[float, ReplayedRates] | None:
         """Return the smallest drop of the ladder that holds, with its rates; None if none does."""
         for drop_pct in ladder:
-            if self._hopeless(drop_pct, plan):
+            if self._is_hopeless(drop_pct, plan):
                 continue
             rates = self.rates(drop_pct, plan)
             if rates.holds:
                 return drop_pct, rates
         return None
 
-    def _hopeless(self, drop_pct: float, plan: AnalysisPlan) -> bool:
-        """Whether so many replays of unchanged code stay open that nothing else matters."""
+    def _is_hopeless(self, drop_pct: float, plan: AnalysisPlan) -> bool:
+        """Whether so many replays of unchanged code stay open that the rest need not be tried."""
         threshold = log_time_of_drop(drop_pct)
         allowed = MAX_INCONCLUSIVE * len(self.streams)
         left_open = 0
@@ -370,40 +357,15 @@ class ResampledPairs:
         return False
 
 
-def replay_rule(
-    pool: Pool, drop_pct: float, looks: Sequence[int], *, draws: int = DRAWS, seed: int = SEED
-) -> ReplayedRates:
-    """Replay the whole rule with the threshold ``drop_pct`` on pairs drawn from ``pool``."""
-    plan = AnalysisPlan.whole(looks)
-    return ResampledPairs.of(pool, plan.pairs, draws=draws, seed=seed).rates(drop_pct, plan)
-
-
-def smallest_threshold(
-    pool: Pool,
-    looks: Sequence[int],
-    *,
-    pairs: int | None = None,
-    draws: int = DRAWS,
-    seed: int = SEED,
-) -> float | None:
-    """Return the smallest drop in percent that the pool's machine holds; None if it holds none.
-
-    ``pairs`` is for how many there is time, where that is less than for all looks.
-    """
-    plan = AnalysisPlan(tuple(looks), looks[-1] if pairs is None else min(pairs, looks[-1]))
-    found = ResampledPairs.of(pool, plan.pairs, draws=draws, seed=seed).smallest(plan)
-    return found[0] if found else None
-
-
 def decide_stream(
     stream: Stream, shift: float, threshold: float, plan: AnalysisPlan
 ) -> tuple[int, RateDecision]:
-    """Return at which look of ``plan`` a stream is decided, and as what.
+    """Return after how many pairs of ``plan`` a stream is decided, and the decision.
 
-    This is `looks_at`, which a test holds it to; here what the looks saw is kept for all
+    The same as `interim_analyses`, as a test shows; here the estimates are stored for all
     thresholds and shifts.
     """
-    rates = pair_rates(plan.looks)
+    rates = pair_rates(plan.analyses)
     taken = 0
     decision: RateDecision = "inconclusive"
     for pairs in plan.due:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.headline import headline
-from pytest_flamegate.gate.hotspots import CostChange
 from pytest_flamegate.gate.signals import (
     Reason,
     Signal,
 )
-from pytest_flamegate.gate.verdict import Verdict, VerdictName, exit_code
+from pytest_flamegate.gate.verdict import Verdict, VerdictName
 
 if TYPE_CHECKING:
-    from pytest_flamegate.gate.bricks import BrickChange, BrickCost
+    from pytest_flamegate.gate.brick_costs import BrickCost
+    from pytest_flamegate.gate.bricks import BrickChange
     from pytest_flamegate.gate.comparability import FieldDifference
-    from pytest_flamegate.gate.hotspots import Hotspot
+    from pytest_flamegate.gate.hotspots import HotspotChange
     from pytest_flamegate.gate.pairs import PhaseChange
 
 
@@ -30,7 +31,7 @@ def verdict_document(verdict: Verdict) -> Plain:
     return {
         "verdict": verdict.verdict,
         "headline": headline(verdict),
-        "exit_code": exit_code(verdict),
+        "exit_code": verdict.exit_code,
         "reasons": [_reason(reason) for reason in verdict.reasons],
         "signals": [_signal(signal) for signal in verdict.signals],
         "smallest_detectable_pct": verdict.smallest_detectable_pct,
@@ -88,7 +89,7 @@ def _difference(difference: FieldDifference) -> Plain:
     }
 
 
-def _hotspot(hotspot: Hotspot) -> Plain:
+def _hotspot(hotspot: HotspotChange) -> Plain:
     share = hotspot.share
     return {
         "name": share.name,

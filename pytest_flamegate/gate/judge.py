@@ -1,181 +1,135 @@
-"""What the rate, the shares and the bricks say together."""
+"""Judge a run: from the evidence of one or two sides to a complete verdict.
+
+Against a stored baseline and against a base that was measured in pairs, the path is the same; only
+the change of tokens per second is estimated in another way, and with it the error rates.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import UndecidedError, UsageError
-from pytest_flamegate.gate.bricks import Bricks, judge_bricks
+from pytest_flamegate.config.thresholds import MIN_PROCESSES
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.batches import BATCH_DRIFT_SD_WITHOUT_REFERENCE
+from pytest_flamegate.gate.bricks import JudgedBricks, judge_bricks
 from pytest_flamegate.gate.comparability import (
+    COMPARABLE,
     Comparability,
     FieldDifference,
     compare,
     condition_differences,
 )
-from pytest_flamegate.gate.hotspots import ShareDrift, explaining_functions, judge_shares
-from pytest_flamegate.gate.instructions import instruction_signals, reasons_of
-from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.costs import explaining_functions
+from pytest_flamegate.gate.error_rates import nominal_rates, pair_error_rates
+from pytest_flamegate.gate.hotspots import JudgedShares, judge_shares
+from pytest_flamegate.gate.inputs import GatedRun, GatePolicy, PairedBase, StoredBaseline
+from pytest_flamegate.gate.measurement import Measurement, read_measurement, repeated_samples
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
-    InterimAnalysis,
-    interim_analyses,
+    last_analysis,
     pair_differences,
+    pair_rates,
     phase_changes,
     trimmed_mean,
 )
-from pytest_flamegate.gate.signals import (
-    MIN_PROCESSES,
-    ErrorRates,
-    Reason,
-    ReportedRates,
-    Signal,
-    log_time_of_drop,
-    rate_change_pct,
-)
-from pytest_flamegate.gate.throughput import (
-    TOKENS_PER_SECOND,
-    judge_throughput,
-    rate_signal,
-    wall_signal,
-)
-from pytest_flamegate.gate.verdict import Verdict, refused
+from pytest_flamegate.gate.rule import ErrorRates
+from pytest_flamegate.gate.signals import Reason, Signal, rate_change_pct
+from pytest_flamegate.gate.throughput import judge_throughput, rate_signal, uncompared_rate
+from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
+from pytest_flamegate.gate.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from pytest_flamegate.config.thresholds import Thresholds
-    from pytest_flamegate.gate.hotspots import Hotspot, Shares
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.pairs import PairDifference, Side
+    from pytest_flamegate.gate.error_rates import ReportedRates
+    from pytest_flamegate.gate.pairs import PairDifference, PhaseChange
+    from pytest_flamegate.gate.rule import RateVerdict
     from pytest_flamegate.gate.signals import Decision, Helper
+    from pytest_flamegate.gate.statistics import Estimate
     from pytest_flamegate.gate.verdict import VerdictName
-    from pytest_flamegate.receipt.types import Batch, Evidence
+    from pytest_flamegate.receipt.types import Evidence
 
 
-def share_signal(hotspot: Hotspot) -> Signal:
-    """Return one judged share as a signal, in percent of the samples."""
-    share = hotspot.share
-    return Signal(
-        name=f"share:{share.name}",
-        baseline=100.0 * share.baseline_share,
-        current=100.0 * share.current_share,
-        unit="share_pct",
-        direction="lower_is_better",
-        decision=hotspot.decision,
-        change_pct=share.shift_pp,
-        ci_low_pct=share.ci_low_pp,
-        ci_high_pct=share.ci_high_pp,
-        threshold_pct=hotspot.threshold_pp,
-        smallest_detectable_pct=share.detectable_pp,
-        reasons=(hotspot.reason,) if hotspot.reason is not None else (),
-        helped_by=hotspot.helped_by,
-    )
-
-
-def combined(rate: Signal, shares: Shares, bricks: Bricks) -> VerdictName:
-    """Return the verdict that the rate, the shares and the bricks make together."""
-    decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
-    decisions.update(signal.decision for signal in bricks.signals)
-    if "regressed" in decisions:
-        return "regressed"
-    reasons = (*shares.reasons, *bricks.reasons)
-    if "inconclusive" in decisions or any(r.code.startswith("E_") for r in reasons):
-        return "inconclusive"
-    return "improved" if "improved" in decisions else "pass"
-
-
-def ordered(name: VerdictName, rate: Signal, shares: Shares, bricks: Bricks) -> tuple[Reason, ...]:
-    """Put the reasons that decided first; tokens per second leads among equals."""
-    judged: list[tuple[bool, Sequence[Reason]]] = [(rate.decision == name, rate.reasons)]
-    judged += [
-        (hotspot.decision == name, (hotspot.reason,))
-        for hotspot in shares.hotspots
-        if hotspot.reason is not None
-    ]
-    judged += [(signal.decision == name, signal.reasons) for signal in bricks.signals]
-    general = (*shares.reasons, *bricks.reasons)
-    undecided = [reason for reason in general if reason.code.startswith("E_")]
-    informing = [reason for reason in general if not reason.code.startswith("E_")]
-    judged += [(name == "inconclusive", undecided), (False, informing)]
-    deciding = [reason for decides, reasons in judged if decides for reason in reasons]
-    beside = [reason for decides, reasons in judged if not decides for reason in reasons]
-    return tuple(deciding + beside)
-
-
-def helped_by(rate: Signal, shares: Shares, bricks: Bricks) -> tuple[Helper, ...]:
-    """Return of which processes more could settle what is open."""
-    wanted: set[Helper] = {*rate.helped_by, *shares.helped_by, *bricks.helped_by}
-    for signal in bricks.signals:
-        wanted.update(signal.helped_by)
-    for hotspot in shares.hotspots:
-        wanted.update(hotspot.helped_by)
-    return tuple(sorted(wanted))
+SHARE_ANALYSES = 2
+"""Shares are judged twice in pairs: when the profiles' part of the budget is spent, and at its
+end."""
 
 
 def judge(
-    baseline: Evidence | None,
-    current: Evidence,
-    thresholds: Thresholds,
-    *,
-    grade: str,
-    share_drift: ShareDrift = "cost",
-    looks: int = 1,
-    batches: Sequence[Batch] = (),
+    run: GatedRun, baseline: StoredBaseline | PairedBase | None, policy: GatePolicy
 ) -> Verdict:
-    """Judge ``current`` against a stored ``baseline``; without one the verdict is `no_baseline`.
+    """Judge a run against a baseline; without one the verdict is `no_baseline`.
 
-    ``grade`` is the receipt's and is handed on. ``looks`` is how often the caller may
-    ask at most, with more processes each time; the error rates are spent over them.
-    ``batches`` are the measurements that the baseline rests on; from six on their own spread
-    takes the place of an assumed drift.
-    Raises UsageError ``E_THRESHOLD``, ``E_SHARE_DRIFT`` or ``E_LOOKS`` for settings that
-    mean nothing. Anything wrong with the evidence is a verdict, never an exception.
+    Whatever is wrong with the evidence is a verdict, never an exception.
     """
-    check_settings(thresholds, share_drift, looks)
-    rates = ErrorRates(looks=looks)
-    alone = judge_bricks(None, current, thresholds, rates)
-    if baseline is None:
-        return budgeted(no_baseline(current, grade=grade), alone)
-    refusal = copied(baseline, current)
-    if refusal is not None:
-        return refused("dishonest", [refusal], grade=grade)
-    differences = (*_later(baseline, current), *compare(baseline, current).differences)
-    comparability = Comparability(differences)
-    if not comparability.comparable:
-        return budgeted(not_comparable(comparability, grade), alone)
+    verdict = _judge(run, baseline, policy)
+    base = baseline.evidence if baseline is not None else None
+    notes = (*find_notes(base, run.evidence), *run.notes)
+    return replace(verdict, reasons=(*verdict.reasons, *notes))
+
+
+def _judge(
+    run: GatedRun, baseline: StoredBaseline | PairedBase | None, policy: GatePolicy
+) -> Verdict:
+    errors = _dishonesty(run, baseline)
+    if errors:
+        return Verdict.unjudged("dishonest", errors, grade=run.grade)
+    paired = isinstance(baseline, PairedBase)
+    rates = ErrorRates(analyses=SHARE_ANALYSES if paired else policy.analyses)
     try:
-        old, new = read_measurement(baseline), read_measurement(current)
-        counts = instruction_signals(baseline, current)
+        if baseline is None:
+            new = read_measurement(run.evidence)
+            return _uncompared("no_baseline", run, policy, rates, current=new)
+        comparability = _compare(baseline, run.evidence)
+        if not comparability.comparable:
+            return _uncompared("not_comparable", run, policy, rates, comparability, paired=paired)
+        old, new = read_measurement(baseline.evidence), read_measurement(run.evidence)
+        if isinstance(baseline, StoredBaseline):
+            comparability = Comparability(condition_differences(old, new))
+            if not comparability.comparable:
+                return _uncompared(
+                    "not_comparable", run, policy, rates, comparability, old=old, current=new
+                )
+            rate = _judge_stored_rate(baseline, old, new, policy, rates)
+        else:
+            rate = _judge_paired_rate(baseline, run.evidence, old, new, policy)
+        counts = instruction_signals(baseline.evidence, run.evidence)
     except UndecidedError as error:
-        return refused("inconclusive", [Reason.of(error)], grade=grade)
-    comparability = Comparability(condition_differences(old, new))
-    if not comparability.comparable:
-        return budgeted(not_comparable(comparability, grade, old, new), alone)
-    rate_signal, rate = judge_throughput(old, new, thresholds.tokens_per_second_pct, rates, batches)
-    shares = judge_shares(old, new, thresholds, rate, rates, share_drift)
-    bricks = judge_bricks(baseline, current, thresholds, rates)
-    name = combined(rate_signal, shares, bricks)
+        return Verdict.unjudged("inconclusive", [Reason.from_error(error)], grade=run.grade)
+    shares = judge_shares(
+        old, new, policy.thresholds, rate.verdict, rates, policy.share_drift, rate.cpu
+    )
+    bricks = judge_bricks(
+        baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
+    )
+    name = _combine_decisions(rate.signal, shares, bricks)
     return Verdict(
         verdict=name,
-        reasons=(*ordered(name, rate_signal, shares, bricks), *reasons_of(counts)),
-        grade=grade,
+        reasons=(
+            *_order_reasons(name, rate.signal, shares, bricks),
+            *(reason for signal in counts for reason in signal.reasons),
+        ),
+        grade=run.grade,
         signals=(
-            rate_signal,
+            rate.signal,
             wall_signal(old, new),
             *counts,
-            *map(share_signal, shares.hotspots),
+            *(hotspot.signal for hotspot in shares.hotspots),
             *bricks.signals,
         ),
-        smallest_detectable_pct=rate_signal.smallest_detectable_pct,
-        false_alarm_rate=rates.false_alarm,
-        miss_rate=rates.miss,
-        error_rate_basis=_basis(rates),
+        smallest_detectable_pct=rate.signal.smallest_detectable_pct,
+        false_alarm_rate=rate.reported.false_alarm,
+        miss_rate=rate.reported.miss,
+        error_rate_basis=rate.reported.basis,
         hotspots=shares.hotspots,
         attribution=shares.costs,
         explained_by=explaining_functions(shares.costs),
-        helped_by=helped_by(rate_signal, shares, bricks),
+        phases=rate.phases,
+        pairs=rate.pairs,
+        looks=rate.analyses,
+        against=_commit(baseline.evidence) if paired else None,
+        helped_by=_collect_helpers(rate.signal, shares, bricks),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
@@ -183,328 +137,251 @@ def judge(
     )
 
 
-def no_baseline(current: Evidence, *, grade: str) -> Verdict:
-    """Return the verdict where nothing was accepted yet: shown, and judged by nothing."""
-    try:
-        new = read_measurement(current)
-    except UndecidedError as refusal:
-        return refused("inconclusive", [Reason.of(refusal)], grade=grade)
-    reasons = [
-        Reason(
-            "E_NO_BASELINE",
-            "No baseline is accepted for this workload on this machine. "
-            "Accept this one with --flamegate-update.",
-        )
-    ]
-    if len(new.timed) < MIN_PROCESSES:
-        reasons.append(
-            Reason(
-                "E_FEW_PROCESSES",
-                f"As a baseline it would need {MIN_PROCESSES} timed processes and has "
-                f"{len(new.timed)}. Give it more time (--flamegate-budget sets the seconds).",
-            )
-        )
-    return Verdict(
-        verdict="no_baseline",
-        reasons=tuple(reasons),
-        grade=grade,
-        signals=_shown(None, new, "no_baseline"),
-        current_processes=len(new.timed),
-        cpu_pressure_pct=new.cpu_pressure_pct,
-    )
+# --- may the run be judged? ----------------------------------------------------------------
 
 
-def budgeted(verdict: Verdict, bricks: Bricks) -> Verdict:
-    """Add what the budgets say where nothing is compared: a call over its own is a regression.
-
-    ``bricks`` are those of the current side, judged without another.
-    """
-    over = [signal for signal in bricks.signals if signal.decision == "regressed"]
-    rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
-    decided = verdict.verdict in ("no_baseline", "not_comparable") and bool(over)
-    first, last = ([r for s in some for r in s.reasons] for some in (over, rest))
-    return replace(
-        verdict,
-        verdict="regressed" if decided else verdict.verdict,
-        reasons=(
-            *(first if decided else ()),
-            *verdict.reasons,
-            *(() if decided else first),
-            *last,
-            *bricks.reasons,
-        ),
-        signals=(*verdict.signals, *bricks.signals),
-        bricks=bricks.changes,
-    )
+def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> tuple[Reason, ...]:
+    """Return why the run must not be judged at all; nothing if it may be."""
+    if not isinstance(baseline, PairedBase):
+        copied = _find_copy(baseline.evidence, run.evidence) if baseline is not None else None
+        return run.errors or ((copied,) if copied is not None else ())
+    copied = _find_copy(baseline.evidence, run.evidence)
+    swapped = _find_swap(baseline.evidence, run.evidence)
+    found = copied or swapped
+    return run.errors or ((found,) if found is not None else ())
 
 
-def check_settings(thresholds: Thresholds, share_drift: str, looks: int) -> None:
-    """Raise UsageError for settings that mean nothing."""
-    drop = thresholds.tokens_per_second_pct
-    if not (math.isfinite(drop) and 0.0 < drop < 100.0):
-        raise UsageError(
-            "E_THRESHOLD",
-            f"An allowed drop of {drop} % of tokens per second means nothing.",
-            "Give a percentage above 0 and below 100.",
-        )
-    for frame, drift in thresholds.hotspots_pp.items():
-        if not (math.isfinite(drift) and 0.0 < drift <= 100.0):
-            raise UsageError(
-                "E_THRESHOLD",
-                f"An allowed drift of {drift} pp for {frame} means nothing.",
-                "Give percentage points above 0 and up to 100.",
-            )
-    for brick, budget in thresholds.bricks.items():
-        for figure in (budget.per_call_us, budget.growth_pct):
-            if figure is not None and not (math.isfinite(figure) and figure > 0.0):
-                raise UsageError(
-                    "E_THRESHOLD",
-                    f"A budget of {figure} for the brick {brick} means nothing.",
-                    "Give a time per call, or an allowed growth, above 0.",
-                )
-    if share_drift not in get_args(ShareDrift):
-        raise UsageError(
-            "E_SHARE_DRIFT",
-            f"There is no share drift policy {share_drift!r}.",
-            f"Choose one of {', '.join(get_args(ShareDrift))}.",
-        )
-    if looks < 1:
-        raise UsageError(
-            "E_LOOKS", f"{looks} looks decide nothing.", "Plan at least one look at the data."
-        )
-
-
-def copied(baseline: Evidence, current: Evidence) -> Reason | None:
-    """Refuse a comparison of something with itself: it can only pass."""
+def _find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
+    """Return the error of a comparison of something with itself: it could only pass."""
     times = {run.blocks for run in baseline.runs if run.blocks}
     shared = [run.pid for run in current.runs if run.blocks in times]
-    lanes = {(each.wall_ns, each.lanes) for each in baseline.bricks}
-    shared += [each.pid for each in current.bricks if (each.wall_ns, each.lanes) in lanes]
+    threads = {(run.wall_ns, run.lanes) for run in baseline.bricks}
+    shared += [run.pid for run in current.bricks if (run.wall_ns, run.lanes) in threads]
     if baseline.nonce != current.nonce and not shared:
         return None
-    what = (
+    same = (
         f"process {shared[0]} took the same times in both to the nanosecond"
         if shared
         else f"both carry the nonce {current.nonce!r}"
     )
     return Reason(
         "E_COPIED_BASELINE",
-        f"The baseline was copied from what it is to judge: {what}. "
+        f"The baseline was copied from the run that it is to judge: {same}. "
         "Restore the accepted baseline, or measure again.",
     )
 
 
-def _later(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:
-    """Refuse a baseline younger than what it is to judge: the two were exchanged."""
-    # Both are written alike, in UTC to the millisecond: their order is that of the text.
-    if baseline.created <= current.created:
-        return ()
-    when = (baseline.created, current.created)
-    return (
-        FieldDifference("order of the two (the baseline must be older)", *when, "E_SIDES_SWAPPED"),
-    )
-
-
-def not_comparable(
-    comparability: Comparability,
-    grade: str,
-    baseline: Measurement | None = None,
-    current: Measurement | None = None,
-) -> Verdict:
-    """Return the verdict on two sides that must not be compared, with every difference."""
-    return Verdict(
-        verdict="not_comparable",
-        reasons=tuple(
-            Reason(difference.code, difference.message) for difference in comparability.differences
-        ),
-        grade=grade,
-        signals=_shown(baseline, current, "not_comparable") if current is not None else (),
-        comparability=comparability,
-        baseline_processes=len(baseline.timed) if baseline is not None else 0,
-        current_processes=len(current.timed) if current is not None else 0,
-        cpu_pressure_pct=current.cpu_pressure_pct if current is not None else None,
-    )
-
-
-def _shown(
-    baseline: Measurement | None, current: Measurement, decision: Decision
-) -> tuple[Signal, ...]:
-    """Return the rates as they stand, compared with nothing."""
-    quiet = Signal(
-        name=TOKENS_PER_SECOND,
-        baseline=baseline.quiet_tokens_per_second if baseline is not None else None,
-        current=current.quiet_tokens_per_second,
-        unit=current.unit,
-        direction="higher_is_better",
-        decision=decision,
-    )
-    return quiet, wall_signal(baseline, current)
-
-
-def _basis(rates: ErrorRates) -> str:
-    spent = f", spent over {rates.looks} looks" if rates.looks > 1 else ""
-    return (
-        f"nominal {100 * rates.false_alarm:g} % for tokens per second and "
-        f"{100 * rates.false_alarm:g} % for all shares together{spent}; "
-        "not calibrated on this machine"
-    )
-
-
-SHARE_LOOKS = 2
-"""How often shares are looked at: when the budget's part for profiles is spent, and at its end."""
-
-
-PAIR_MISS_RATE = 0.02
-"""Less than elsewhere: with 5 % the first look, at five pairs, let 1.1 % of the slowdowns of
-exactly the threshold pass under load."""
-
-
-SIMULATED = (
-    "Replayed on 1,687 pairs of one code on a busy machine of two cores: no alarm in 243 gates "
-    "at 5 % (≤ 1.2 %)."
-)
-"""What is known of the rule where nothing was calibrated; docs/gate.md has the rest."""
-
-
-def pair_rates(looks: Sequence[int]) -> ErrorRates:
-    """Return the error rates of a comparison, spent over its planned looks."""
-    return ErrorRates(miss=PAIR_MISS_RATE, looks=len(looks))
-
-
-def last_analysis(
-    base: Side, head: Side, drop_pct: float, looks: Sequence[int], *, ended: bool
-) -> InterimAnalysis | None:
-    """Return the last look at tokens per second that was due; None before the first.
-
-    Raises UndecidedError where the two sides are no pairs.
-    """
-    differences = [pair.quiet for pair in pair_differences(base, head)]
-    rates = pair_rates(looks)
-    taken = interim_analyses(differences, log_time_of_drop(drop_pct), rates, looks, ended=ended)
-    return taken[-1] if taken else None
-
-
-def judge_pairs(
-    base: Evidence,
-    head: Evidence,
-    thresholds: Thresholds,
-    *,
-    grade: str,
-    looks: Sequence[int] = FIRST_ANALYSES,
-    ended: bool = True,
-    share_drift: ShareDrift = "cost",
-    known: ReportedRates | None = None,
-) -> Verdict:
-    """Judge ``head`` against ``base``, both measured in the same pairs.
-
-    ``looks`` is the plan that was made beforehand, ``ended`` that no more pairs will come,
-    ``known`` what is known of the rule's error rates (nominal without). Raises UsageError for
-    settings that mean nothing; anything wrong with the evidence is a verdict.
-    """
-    check_settings(thresholds, share_drift, len(looks))
-    refusal = copied(base, head) or _swapped(base, head)
-    if refusal is not None:
-        return refused("dishonest", [refusal], grade=grade)
-    comparability = compare(base, head)
-    if not comparability.comparable:
-        alone = judge_bricks(None, head, thresholds, ErrorRates(looks=SHARE_LOOKS))
-        return budgeted(not_comparable(comparability, grade), alone)
-    try:
-        old, new = read_measurement(base), read_measurement(head)
-        differences = pair_differences(base, head)
-        counts = instruction_signals(base, head)
-        look = last_analysis(base, head, thresholds.tokens_per_second_pct, looks, ended=ended)
-        _check_spread(differences)
-    except UndecidedError as error:
-        return refused("inconclusive", [Reason.of(error)], grade=grade)
-    rates = pair_rates(looks)
-    if look is None:
-        return refused("inconclusive", [_few(len(differences), looks[0])], grade=grade)
-    decided = differences[: look.pairs]
-    rate = rate_signal(
-        old,
-        new,
-        look.verdict,
-        rate_change_pct(look.estimate.mean_diff),
-        thresholds.tokens_per_second_pct,
-        helped=look.verdict.decision == "inconclusive" and not ended,
-    )
-    shares = judge_shares(
-        old,
-        new,
-        thresholds,
-        look.verdict,
-        ErrorRates(looks=SHARE_LOOKS),
-        share_drift,
-        trimmed_mean([pair.cpu for pair in decided]),
-    )
-    # The passes of both sides ran in turn: no batch drifted from the other.
-    bricks = judge_bricks(base, head, thresholds, ErrorRates(looks=SHARE_LOOKS), drift_sd=0.0)
-    name = combined(rate, shares, bricks)
-    known = known or nominal(rates)
-    return Verdict(
-        verdict=name,
-        reasons=(*ordered(name, rate, shares, bricks), *reasons_of(counts)),
-        grade=grade,
-        signals=(
-            rate,
-            wall_signal(old, new),
-            *counts,
-            *map(share_signal, shares.hotspots),
-            *bricks.signals,
-        ),
-        smallest_detectable_pct=rate.smallest_detectable_pct,
-        false_alarm_rate=known.false_alarm,
-        miss_rate=known.miss,
-        error_rate_basis=known.basis,
-        hotspots=shares.hotspots,
-        attribution=shares.costs,
-        explained_by=explaining_functions(shares.costs),
-        phases=phase_changes(base, head, decided, rates),
-        pairs=look.pairs,
-        looks=tuple(looks),
-        against=base.commit.revision if base.commit else None,
-        helped_by=helped_by(rate, shares, bricks),
-        baseline_processes=len(old.timed),
-        current_processes=len(new.timed),
-        cpu_pressure_pct=new.cpu_pressure_pct,
-        bricks=bricks.changes,
-    )
-
-
-def nominal(rates: ErrorRates) -> ReportedRates:
-    """Return what the rule promises by its arithmetic alone."""
-    return ReportedRates(
-        rates.false_alarm,
-        rates.miss,
-        f"nominal: ≤ {100 * rates.false_alarm:g} % false alarms and ≤ {100 * rates.miss:g} % "
-        f"misses, spent over {rates.looks} looks. {SIMULATED} Not calibrated on this machine: "
-        "flamegate calibrate does",
-    )
-
-
-def _swapped(base: Evidence, head: Evidence) -> Reason | None:
+def _find_swap(base: Evidence, head: Evidence) -> Reason | None:
     if (base.side, head.side) == ("base", "head"):
         return None
     return Reason(
         "E_SIDES_SWAPPED",
-        f"What was given as the base was measured as {base.side or 'no side'}, and what was given "
+        f"The evidence given as the base was measured as {base.side or 'no side'}, and that given "
         f"as the head as {head.side or 'no side'}. Give each on its own side.",
+    )
+
+
+def _compare(baseline: StoredBaseline | PairedBase, current: Evidence) -> Comparability:
+    comparability = compare(baseline.evidence, current)
+    created = (baseline.evidence.created, current.created)
+    # Both are written alike, in UTC to the millisecond: their order is that of the text.
+    if isinstance(baseline, StoredBaseline) and created[0] > created[1]:
+        newer = FieldDifference("time of measuring", *created, "E_BASELINE_NEWER")
+        return Comparability((newer, *comparability.differences))
+    return comparability
+
+
+# --- without a comparison ------------------------------------------------------------------
+
+
+def _uncompared(
+    name: VerdictName,
+    run: GatedRun,
+    policy: GatePolicy,
+    rates: ErrorRates,
+    comparability: Comparability = COMPARABLE,
+    *,
+    paired: bool = False,
+    old: Measurement | None = None,
+    current: Measurement | None = None,
+) -> Verdict:
+    """Return the verdict on a run that is compared with nothing.
+
+    Budgets for one call of a brick need no other side: a call over its budget is a regression.
+    """
+    if name == "no_baseline":
+        reasons = _no_baseline_reasons(current, policy)
+    else:
+        reasons = comparability.reasons(paired=paired)
+    bricks = judge_bricks(None, run.evidence, policy.thresholds, rates)
+    over = [signal for signal in bricks.signals if signal.decision == "regressed"]
+    rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
+    signals: tuple[Signal, ...] = bricks.signals
+    if current is not None:
+        decision: Decision = "no_baseline" if name == "no_baseline" else "not_comparable"
+        signals = (uncompared_rate(old, current, decision), wall_signal(old, current), *signals)
+    return Verdict(
+        verdict="regressed" if over else name,
+        reasons=(*_reasons_of(over), *reasons, *_reasons_of(rest), *bricks.reasons),
+        grade=run.grade,
+        signals=signals,
+        comparability=comparability,
+        baseline_processes=len(old.timed) if old is not None else 0,
+        current_processes=len(current.timed) if current is not None else 0,
+        cpu_pressure_pct=current.cpu_pressure_pct if current is not None else None,
+        bricks=bricks.changes,
+    )
+
+
+def _no_baseline_reasons(current: Measurement | None, policy: GatePolicy) -> tuple[Reason, ...]:
+    remedy = (
+        "Compare with a revision instead: --flamegate-against=origin/main."
+        if policy.ci
+        else "Accept this run with --flamegate-update."
+    )
+    missing = Reason(
+        "E_NO_BASELINE",
+        f"No baseline is accepted for this workload on this machine. {remedy}",
+    )
+    if current is None or len(current.timed) >= MIN_PROCESSES:
+        return (missing,)
+    return missing, Reason(
+        "E_FEW_PROCESSES",
+        f"A baseline needs {MIN_PROCESSES} timed processes; this run has {len(current.timed)}. "
+        "Give it more time (--flamegate-budget sets the seconds).",
+    )
+
+
+# --- tokens per second, in two ways --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedRate:
+    """The decision about tokens per second, and what follows from how it was measured.
+
+    ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
+    ``batch_drift_sd`` is the drift between the two sides in log time.
+    """
+
+    signal: Signal
+    verdict: RateVerdict | None
+    reported: ReportedRates
+    batch_drift_sd: float
+    cpu: Estimate | None = None
+    phases: tuple[PhaseChange, ...] = ()
+    pairs: int | None = None
+    analyses: tuple[int, ...] = ()
+
+
+def _judge_stored_rate(
+    baseline: StoredBaseline,
+    old: Measurement,
+    new: Measurement,
+    policy: GatePolicy,
+    rates: ErrorRates,
+) -> _JudgedRate:
+    signal, verdict = judge_throughput(
+        old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
+    )
+    return _JudgedRate(signal, verdict, nominal_rates(rates), BATCH_DRIFT_SD_WITHOUT_REFERENCE)
+
+
+def _judge_paired_rate(
+    base: PairedBase, head: Evidence, old: Measurement, new: Measurement, policy: GatePolicy
+) -> _JudgedRate:
+    """Judge tokens per second by the last analysis that was due.
+
+    Raises:
+        UndecidedError: ``E_UNPAIRED`` if the two sides do not belong together, ``E_FEW_PAIRS``
+            before the first analysis, ``E_REPEATED_SAMPLES`` if all pairs are the same.
+    """
+    drop_pct = policy.thresholds.tokens_per_second_pct
+    differences = pair_differences(base.evidence, head)
+    analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=base.ended)
+    _check_spread(differences)
+    if analysis is None:
+        raise UndecidedError(
+            "E_FEW_PAIRS",
+            f"{len(differences)} pair(s) were measured; the first analysis needs "
+            f"{base.analyses[0]}.",
+            "Give it more time (--flamegate-budget sets the seconds).",
+        )
+    rates = pair_rates(base.analyses)
+    analysed = differences[: analysis.pairs]
+    reported = base.rates or pair_error_rates(
+        head.workload, drop_pct, rates, default_plan=base.analyses == FIRST_ANALYSES
+    )
+    signal = rate_signal(
+        old,
+        new,
+        analysis.verdict,
+        rate_change_pct(analysis.estimate.mean_diff),
+        drop_pct,
+        helps=analysis.verdict.decision == "inconclusive" and not base.ended,
+    )
+    return _JudgedRate(
+        signal,
+        analysis.verdict,
+        reported,
+        # Both sides ran in turn: no batch drifted from the other.
+        batch_drift_sd=0.0,
+        cpu=trimmed_mean([pair.cpu for pair in analysed]),
+        phases=phase_changes(base.evidence, head, analysed, rates),
+        pairs=analysis.pairs,
+        analyses=base.analyses,
     )
 
 
 def _check_spread(differences: Sequence[PairDifference]) -> None:
     if len(differences) > 1 and len({pair.quiet for pair in differences}) == 1:
-        raise UndecidedError(
-            "E_CONSTANT_SAMPLES",
-            f"All {len(differences)} pairs differ by exactly the same.",
-            "Measure again: real pairs vary, so either these were copied or the clock is coarse.",
-        )
+        raise repeated_samples(f"All {len(differences)} pairs differ by exactly the same.")
 
 
-def _few(pairs: int, first: int) -> Reason:
-    return Reason(
-        "E_FEW_PAIRS",
-        f"{pairs} pair(s) were measured, and the first look needs {first}. "
-        "Give it more time (--flamegate-budget sets the seconds).",
+def _commit(evidence: Evidence) -> str | None:
+    return evidence.commit.revision if evidence.commit else None
+
+
+# --- all decisions together ----------------------------------------------------------------
+
+
+def _combine_decisions(rate: Signal, shares: JudgedShares, bricks: JudgedBricks) -> VerdictName:
+    """Combine the decisions: certain harm outweighs an open question, and that a gain."""
+    decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
+    decisions.update(signal.decision for signal in bricks.signals)
+    if "regressed" in decisions:
+        return "regressed"
+    reasons = (*shares.reasons, *bricks.reasons)
+    if "inconclusive" in decisions or any(reason.leaves_open for reason in reasons):
+        return "inconclusive"
+    return "improved" if "improved" in decisions else "pass"
+
+
+def _order_reasons(
+    name: VerdictName, rate: Signal, shares: JudgedShares, bricks: JudgedBricks
+) -> tuple[Reason, ...]:
+    """Put the reasons that decided first; tokens per second leads among equals."""
+    shown = (rate, *(hotspot.signal for hotspot in shares.hotspots), *bricks.signals)
+    general = (*shares.reasons, *bricks.reasons)
+    is_open = name == "inconclusive"
+    return (
+        *_reasons_of(signal for signal in shown if signal.decision == name),
+        *(reason for reason in general if reason.leaves_open and is_open),
+        *_reasons_of(signal for signal in shown if signal.decision != name),
+        *(reason for reason in general if not (reason.leaves_open and is_open)),
     )
+
+
+def _reasons_of(signals: Iterable[Signal]) -> tuple[Reason, ...]:
+    return tuple(reason for signal in signals for reason in signal.reasons)
+
+
+def _collect_helpers(
+    rate: Signal, shares: JudgedShares, bricks: JudgedBricks
+) -> tuple[Helper, ...]:
+    """Return the kinds of process of which more could settle an open question."""
+    helpers: set[Helper] = {*rate.helped_by, *shares.helped_by, *bricks.helped_by}
+    for signal in bricks.signals:
+        helpers.update(signal.helped_by)
+    for hotspot in shares.hotspots:
+        helpers.update(hotspot.helped_by)
+    return tuple(sorted(helpers))

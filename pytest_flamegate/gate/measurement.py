@@ -1,4 +1,4 @@
-"""What the gate judges: the numbers of each process, taken out of the evidence and checked."""
+"""The figures of each process that the gate judges, read from the evidence and checked."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 
 
 REFERENCE_FOLLOWS = frozenset({"embedded"})
-"""Engines for which the ratio to the reference kernel was measured to hold still.
+"""Engines whose ratio to the reference kernel was measured to hold still.
 
-Others are memory-bound in other ways, wait, or run elsewhere: for them the reference is
-a second opinion and no correction.
+Others are bound by memory in other ways, wait, or run elsewhere: for them the reference is a
+second opinion and no correction.
 """
 _NS_PER_S = 1e9
-_MEASURE_AGAIN = "Measure again; if it stays, the observer's clock cannot be used on this machine."
+_MEASURE_AGAIN = "Measure again. If it stays, the clocks of this machine cannot be used."
 
 
 @dataclass(frozen=True, slots=True)
 class TimedProcess:
-    """One process that no profiler touched.
+    """One process that was timed and not profiled.
 
-    ``log_time`` is the natural logarithm of its quiet seconds per token, ``log_cpu`` that of
-    its CPU seconds per token. ``log_time_ratio`` and ``log_cpu_ratio`` are the same
-    divided by the quiet seconds of the reference kernel beside each block: they are
-    equal to the first two without a reference. ``waiting_s_per_token`` is quiet time
-    that was not CPU time.
+    ``log_time`` is the natural logarithm of its scheduler-adjusted seconds per token, ``log_cpu``
+    that of its CPU seconds per token. ``log_time_ratio`` and ``log_cpu_ratio`` are the same over
+    the seconds of the reference kernel next to each block, and equal to the first two without a
+    reference. ``waiting_s_per_token`` is the part of the adjusted time that was not CPU time.
     """
 
     pid: int
@@ -55,26 +54,25 @@ class TimedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All processes of one side. ``receipt_tps`` is the wall rate the receipt claims.
+    """All processes of one side.
 
     ``reference_follows`` says that the engine was measured to gain and lose speed with the
-    machine as the reference kernel does.
+    machine as the reference kernel does. ``unit`` is that of the rates.
     """
 
     timed: tuple[TimedProcess, ...]
     profiled: tuple[ProcessProfile, ...]
-    receipt_tps: float | None
     reference_follows: bool
     unit: str = "tokens/s"
 
     @property
     def has_reference(self) -> bool:
-        """Whether the reference kernel ran beside every block."""
+        """Whether the reference kernel ran next to every block."""
         return self.timed[0].reference_s is not None
 
     @property
     def quiet_tokens_per_second(self) -> float:
-        """Tokens per second on the quiet clock: geometric mean over the processes."""
+        """Tokens per scheduler-adjusted second: geometric mean over the processes."""
         return math.exp(-mean([math.log(process.quiet_s_per_token) for process in self.timed]))
 
     @property
@@ -89,37 +87,39 @@ class Measurement:
 
     @property
     def waiting_s_per_token(self) -> float:
-        """Quiet seconds per token off the CPU (sleeps and waits): mean over the processes."""
+        """Seconds per token off the CPU (sleeps and waits): mean over the processes."""
         return mean([process.waiting_s_per_token for process in self.timed])
 
     @property
+    def waiting_share(self) -> float:
+        """The part (0 to 1) of the adjusted time that was spent off the CPU."""
+        return self.waiting_s_per_token * self.quiet_tokens_per_second
+
+    @property
     def cpu_pressure_pct(self) -> float | None:
-        """Median CPU pressure of the timed processes, None where the kernel does not tell."""
-        seen = [p.cpu_pressure_pct for p in self.timed if p.cpu_pressure_pct is not None]
-        return median(seen) if seen else None
+        """Median CPU pressure of the timed processes; None if the kernel does not report it."""
+        reported = [p.cpu_pressure_pct for p in self.timed if p.cpu_pressure_pct is not None]
+        return median(reported) if reported else None
 
 
-def read_measurement(evidence: Evidence, receipt_tps: float | None = None) -> Measurement:
-    """Take out of ``evidence`` what the gate judges.
+def read_measurement(evidence: Evidence) -> Measurement:
+    """Read the figures that the gate judges from ``evidence``.
 
-    Raises UndecidedError: ``E_NO_PROCESSES`` and ``E_NO_TOKENS`` where nothing was
-    measured, ``E_NOT_FINITE`` and ``E_NOT_POSITIVE`` for impossible times or rates,
-    ``E_REFERENCE_MIXED`` where only some blocks have a reference,
-    ``E_DUPLICATE_PROCESS`` where one process is counted twice, ``E_CONSTANT_SAMPLES``
-    where two took the same times, ``E_NO_SAMPLES`` and ``E_SAMPLES_CONTRADICT`` for
-    profiles that cannot be.
+    Raises:
+        UndecidedError: ``E_FEW_PROCESSES`` without a timed process, ``E_NO_TOKENS`` if a block
+            has no token, ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for
+            times and counts that cannot be, ``E_REPEATED_SAMPLES`` if one process is counted
+            twice or two took the same times.
     """
     timed_runs = [run for run in evidence.runs if run.role == "timed"]
     if not timed_runs:
         raise UndecidedError(
-            "E_NO_PROCESSES",
-            "The evidence holds no timed process.",
-            "Run the workload again and let it finish.",
+            "E_FEW_PROCESSES",
+            "No process was timed.",
+            "Give it more time (--flamegate-budget sets the seconds).",
         )
-    if receipt_tps is not None:
-        _positive(receipt_tps, "tokens_per_second of the receipt")
-    _refuse_duplicates(timed_runs, windows=of_one_process(evidence.workload))
-    timed = tuple(_timed_process(run) for run in timed_runs)
+    _refuse_repeated(timed_runs, windows=of_one_process(evidence.workload))
+    timed = tuple(_read_process(run) for run in timed_runs)
     if len({process.reference_s is None for process in timed}) > 1:
         raise _mixed_reference()
     profiled = evidence.profile.processes if evidence.profile is not None else ()
@@ -128,13 +128,12 @@ def read_measurement(evidence: Evidence, receipt_tps: float | None = None) -> Me
     return Measurement(
         timed=timed,
         profiled=profiled,
-        receipt_tps=receipt_tps,
         reference_follows=evidence.workload.get("engine") in REFERENCE_FOLLOWS,
         unit="rounds/s" if evidence.token_source == "called:round" else "tokens/s",
     )
 
 
-def _timed_process(run: Run) -> TimedProcess:
+def _read_process(run: Run) -> TimedProcess:
     if not run.blocks or any(block.judged_tokens <= 0 for block in run.blocks):
         raise UndecidedError(
             "E_NO_TOKENS",
@@ -150,7 +149,7 @@ def _timed_process(run: Run) -> TimedProcess:
         raise _mixed_reference()
     pressure = run.cpu_pressure_pct
     if pressure is not None and not math.isfinite(pressure):
-        raise _not_finite(pressure, f"CPU pressure of process {run.pid}")
+        raise impossible_figure(pressure, f"CPU pressure of process {run.pid}")
     tokens = sum(block.judged_tokens for block in run.blocks)
     quiet_ns = sum(block.judged.quiet_ns for block in run.blocks)
     cpu_ns = sum(block.judged.cpu_ns for block in run.blocks)
@@ -175,10 +174,10 @@ def _timed_process(run: Run) -> TimedProcess:
 
 
 def _log_ratios(blocks: Sequence[Block]) -> tuple[float, float] | None:
-    """Return log quiet and log CPU time per token over the reference; None without one.
+    """Return log adjusted and log CPU time per token over the reference; None without one.
 
-    Block by block, and not of the sums: what slowed a block and the reference around it
-    cancels only there.
+    The ratio is taken block by block and not of the sums: what slowed a block and the reference
+    next to it cancels only there.
     """
     times, cpus = [], []
     for block in blocks:
@@ -190,83 +189,73 @@ def _log_ratios(blocks: Sequence[Block]) -> tuple[float, float] | None:
     return mean(times), mean(cpus)
 
 
-def _check_interval(interval: Interval, where: str) -> None:
-    _positive(interval.wall_ns, f"wall time of {where}")
-    _positive(interval.cpu_ns, f"CPU time of {where}")
+def _check_interval(interval: Interval, place: str) -> None:
+    _check_time(interval.wall_ns, f"wall time of {place}")
+    _check_time(interval.cpu_ns, f"CPU time of {place}")
     delay = interval.run_delay_ns
-    if delay is None:
-        return
-    if not math.isfinite(delay):
-        raise _not_finite(delay, f"run delay of {where}")
-    if delay < 0:
-        raise _not_positive(delay, f"run delay of {where}")
+    if delay is not None and not 0 <= delay < math.inf:
+        raise impossible_figure(delay, f"run delay of {place}")
+
+
+def _check_time(value: float, figure: str) -> None:
+    if not 0 < value < math.inf:
+        raise impossible_figure(value, figure)
 
 
 def _check_profile(process: ProcessProfile) -> None:
-    counts = [process.samples, *process.self_samples.values()]
-    for count in counts:
-        if not math.isfinite(count):
-            raise _not_finite(count, f"samples of profiled process {process.pid}")
-        if count < 0:
-            raise _not_positive(count, f"samples of profiled process {process.pid}")
+    for count in (process.samples, *process.self_samples.values()):
+        if not 0 <= count < math.inf:
+            raise impossible_figure(count, f"number of samples of process {process.pid}")
     if process.samples == 0:
         raise UndecidedError(
             "E_NO_SAMPLES",
             f"The profile of process {process.pid} holds no sample.",
             "Run longer, or see `flamegate doctor` for what the profiler may do here.",
         )
-    if sum(process.self_samples.values()) > process.samples:
-        raise UndecidedError(
-            "E_SAMPLES_CONTRADICT",
-            f"The frames of process {process.pid} have more samples than the process.",
-            "Measure again; an edited profile cannot be judged.",
+    own = sum(process.self_samples.values())
+    if own > process.samples:
+        raise impossible_figure(
+            own, f"number of samples of all functions of process {process.pid}", process.samples
         )
 
 
-def _refuse_duplicates(runs: Sequence[Run], *, windows: bool) -> None:
-    """Refuse one process counted twice, or copied: it would pass for independent evidence.
+def _refuse_repeated(runs: Sequence[Run], *, windows: bool) -> None:
+    """Raise if a process is counted twice or copied: it would pass for independent evidence.
 
-    ``windows`` of one process are the unit of evidence themselves; their times still differ.
+    Windows of one process may share its identity; their times still differ.
     """
     processes: set[tuple[int, int]] = set()
     times: dict[tuple[Block, ...], int] = {}
     for run in runs:
         if run.started_ticks is not None and not windows:
             if (run.started_ticks, run.pid) in processes:
-                raise UndecidedError(
-                    "E_DUPLICATE_PROCESS",
-                    f"Process {run.pid} is in the evidence more than once.",
-                    "Measure again; every timed process must be its own.",
-                )
+                raise repeated_samples(f"Process {run.pid} is in the evidence more than once.")
             processes.add((run.started_ticks, run.pid))
         if run.blocks and run.blocks in times:
-            raise UndecidedError(
-                "E_CONSTANT_SAMPLES",
-                f"Processes {times[run.blocks]} and {run.pid} took the same time "
-                "to the nanosecond.",
-                "Measure again; real processes never agree like this.",
+            raise repeated_samples(
+                f"Processes {times[run.blocks]} and {run.pid} took the same time to the nanosecond."
             )
         times[run.blocks] = run.pid
 
 
-def _positive(value: float, what: str) -> None:
-    if not math.isfinite(value):
-        raise _not_finite(value, what)
-    if value <= 0:
-        raise _not_positive(value, what)
+def impossible_figure(value: float, figure: str, limit: float | None = None) -> UndecidedError:
+    """Return the error ``E_IMPOSSIBLE_FIGURE`` about a value that no measurement can have."""
+    most = "" if limit is None else f" and can be at most {limit}"
+    return UndecidedError("E_IMPOSSIBLE_FIGURE", f"The {figure} is {value}{most}.", _MEASURE_AGAIN)
 
 
-def _not_finite(value: float, what: str) -> UndecidedError:
-    return UndecidedError("E_NOT_FINITE", f"The {what} is {value}, not a number.", _MEASURE_AGAIN)
-
-
-def _not_positive(value: float, what: str) -> UndecidedError:
-    return UndecidedError("E_NOT_POSITIVE", f"The {what} is {value}.", _MEASURE_AGAIN)
+def repeated_samples(problem: str) -> UndecidedError:
+    """Return the error ``E_REPEATED_SAMPLES``: values that vary in reality are identical."""
+    return UndecidedError(
+        "E_REPEATED_SAMPLES",
+        problem,
+        "Measure again. Real processes differ, so these were copied, or the clock is too coarse.",
+    )
 
 
 def _mixed_reference() -> UndecidedError:
     return UndecidedError(
-        "E_REFERENCE_MIXED",
-        "The reference kernel ran beside some blocks and not beside others.",
+        "E_IMPOSSIBLE_FIGURE",
+        "The reference kernel ran next to some blocks and not next to others.",
         "Measure again, so that all processes are normalised alike.",
     )

@@ -1,8 +1,8 @@
 """How the share of each function moved between two sets of profiled processes.
 
-Samples of one process are not independent (their spread is 1.1 to 3.3 times
-binomial), so the unit is the process here too: Welch's t on the log-odds of the share
-per process, two-sided, Holm's correction over all hotspots and the bucket of the rest.
+Samples of one process are not independent (their spread is 1.1 to 3.3 times binomial), so the
+unit is the process here too: Welch's t on the log-odds of the share per process, two-sided, with
+Holm's correction over all hotspots and the bucket of the rest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pytest_flamegate.gate.statistics import (
     log_odds,
     log_odds_variance,
     mean,
-    sample_variance,
     student_t_upper,
+    variance,
 )
 
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 
 
 OTHER = "(other)"
-"""The bucket of all frames too small to be judged one by one."""
+"""The bucket of all functions too small to be judged one by one."""
 HOTSPOT_SHARE = 0.01
-"""Frames with at least this share on either side are hotspots."""
+"""Functions with at least this share on either side are hotspots."""
 
 Presence = Literal["both", "new", "vanished"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """How the self share of one frame moved; shares are 0 to 1 of all samples of a side.
+    """How the self share of one function moved; shares are 0 to 1 of all samples of a side.
 
-    The interval (percentage points) is for this frame alone; ``p_adjusted`` is for the
-    whole family. The variances are those of the share (0 to 1) with their df.
+    The interval (percentage points) is for this function alone; ``p_adjusted`` is for the whole
+    family. ``detectable_pp`` is the shift that would have been certain with 95 % probability. The
+    variances are those of the share (0 to 1) with their df.
     """
 
     name: str
@@ -59,8 +60,12 @@ class ShareChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """One frame on one side: pooled share, mean log-odds, and its variance with df."""
+class _ShareOfSide:
+    """One function on one side: its share of all samples, and the mean log-odds of it.
+
+    ``corrected`` is the share with half a sample added, so that it is never 0 or 1. ``variance``
+    and ``df`` are those of the mean log-odds.
+    """
 
     pooled: float
     corrected: float
@@ -69,9 +74,14 @@ class _Side:
     df: float
 
     @property
+    def slope(self) -> float:
+        """The derivative of the share by its log-odds."""
+        return self.corrected * (1.0 - self.corrected)
+
+    @property
     def share_variance(self) -> tuple[float, float]:
-        """Variance of the share itself, by the derivative of the log-odds."""
-        return (self.corrected * (1.0 - self.corrected)) ** 2 * self.variance, self.df
+        """Variance of the share itself, with its df."""
+        return self.slope**2 * self.variance, self.df
 
 
 def share_changes(
@@ -80,15 +90,18 @@ def share_changes(
     declared: Iterable[str],
     alpha: float,
 ) -> tuple[ShareChange, ...]:
-    """Return the change of every hotspot, of every declared frame that was seen, and the rest.
+    """Return the change of every hotspot, of every declared function with samples, and the rest.
 
-    Hottest first, the rest last. ``alpha`` is the false-alarm probability of the whole
-    family. ValueError below two processes a side.
+    The hottest comes first, the rest last. ``alpha`` is the false-alarm probability of the whole
+    family.
+
+    Raises:
+        ValueError: A side has fewer than two processes.
     """
-    names = _judged(baseline, current, declared)
-    pairs = [(_side(baseline, (name,)), _side(current, (name,))) for name in names]
+    names = _judged_names(baseline, current, declared)
+    pairs = [(_share_of(baseline, (name,)), _share_of(current, (name,))) for name in names]
     if any(_rest(process, names) for process in (*baseline, *current)):
-        pairs.append((_side(baseline, names, rest=True), _side(current, names, rest=True)))
+        pairs.append((_share_of(baseline, names, rest=True), _share_of(current, names, rest=True)))
         names = (*names, OTHER)
     estimates = [_difference(old, new) for old, new in pairs]
     adjusted = holm([estimate.p_two_sided for estimate in estimates])
@@ -105,16 +118,16 @@ def pooled_share(processes: Sequence[ProcessProfile], name: str) -> float:
 
 
 def observed_frames(*sides: Sequence[ProcessProfile]) -> tuple[str, ...]:
-    """Return every frame with a sample on any side, most samples first."""
+    """Return every function with a sample on any side, most samples first."""
     counts: dict[str, int] = {}
     for process in (process for side in sides for process in side):
         for name, count in process.self_samples.items():
             counts[name] = counts.get(name, 0) + count
-    seen = [name for name, count in counts.items() if count]
-    return tuple(sorted(seen, key=lambda name: (-counts[name], name)))
+    sampled = [name for name, count in counts.items() if count]
+    return tuple(sorted(sampled, key=lambda name: (-counts[name], name)))
 
 
-def _judged(
+def _judged_names(
     baseline: Sequence[ProcessProfile],
     current: Sequence[ProcessProfile],
     declared: Iterable[str],
@@ -132,39 +145,38 @@ def _rest(process: ProcessProfile, names: Iterable[str]) -> int:
     return process.samples - sum(process.self_samples.get(name, 0) for name in names)
 
 
-def _side(
+def _share_of(
     processes: Sequence[ProcessProfile], names: Sequence[str], *, rest: bool = False
-) -> _Side:
+) -> _ShareOfSide:
     totals = [process.samples for process in processes]
     counts = [
         _rest(process, names) if rest else process.self_samples.get(names[0], 0)
         for process in processes
     ]
     odds = [log_odds(count, total) for count, total in zip(counts, totals, strict=True)]
-    # A few processes can agree by luck, and zeros always do: sampling alone has at
-    # least the binomial variance.
+    # A few processes can agree by luck, and zeros always do: sampling alone has at least the
+    # binomial variance.
     binomial = mean(
         [log_odds_variance(count, total) for count, total in zip(counts, totals, strict=True)]
     )
-    variance = max(sample_variance(odds), binomial) / len(processes)
-    return _Side(
+    return _ShareOfSide(
         pooled=sum(counts) / sum(totals),
         corrected=(sum(counts) + 0.5) / (sum(totals) + 1.0),
         log_odds=mean(odds),
-        variance=variance,
+        variance=max(variance(odds), binomial) / len(processes),
         df=len(processes) - 1.0,
     )
 
 
-def _difference(old: _Side, new: _Side) -> Estimate:
-    variance, df = combine([(old.variance, old.df), (new.variance, new.df)])
-    return Estimate(new.log_odds - old.log_odds, math.sqrt(variance), df)
+def _difference(old: _ShareOfSide, new: _ShareOfSide) -> Estimate:
+    total, df = combine([(old.variance, old.df), (new.variance, new.df)])
+    return Estimate(new.log_odds - old.log_odds, math.sqrt(total), df)
 
 
 def _change(
     name: str,
-    old: _Side,
-    new: _Side,
+    old: _ShareOfSide,
+    new: _ShareOfSide,
     estimate: Estimate,
     p_adjusted: float,
     alpha: float,
@@ -179,7 +191,7 @@ def _change(
     t_sum = student_t_upper(alpha / 2 / family, estimate.df) + student_t_upper(
         1.0 - POWER, estimate.df
     )
-    largest_slope = max(side.corrected * (1.0 - side.corrected) for side in (old, new))
+    detectable = max(old.slope, new.slope) * t_sum * estimate.standard_error
     presence: Presence = "both"
     if old.pooled == 0.0:
         presence = "new"
@@ -194,7 +206,7 @@ def _change(
         ci_low_pp=low,
         ci_high_pp=high,
         p_adjusted=p_adjusted,
-        detectable_pp=min(100.0, 100.0 * largest_slope * t_sum * estimate.standard_error),
+        detectable_pp=min(100.0, 100.0 * detectable),
         baseline_variance=old.share_variance,
         current_variance=new.share_variance,
     )
@@ -209,11 +221,11 @@ def _logistic(log_odds_value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ShareSpread:
-    """One hotspot: its share of all samples (0 to 1), and how unlike it is between processes.
+    """One hotspot: its share of all samples (0 to 1), and how much it varies between processes.
 
-    ``phi`` is the variance of the log-odds of its share over processes, as a multiple of
-    what independent samples would have (1). A gate that took samples for independent would
-    need ``phi`` times as many.
+    ``phi`` is the variance of the log-odds of its share over processes, as a multiple of what
+    independent samples would have (1). Because a gate takes processes for independent and not
+    samples, it needs ``phi`` times as many samples.
     """
 
     name: str
@@ -224,7 +236,7 @@ class ShareSpread:
 def share_spreads(processes: Sequence[ProcessProfile]) -> tuple[ShareSpread, ...]:
     """Return the spread of every function with at least 1 % of the samples, hottest first.
 
-    Nothing is said of fewer than two processes with samples.
+    Fewer than two processes with samples have none.
     """
     sampled = [process for process in processes if process.samples]
     if len(sampled) < 2:
@@ -239,4 +251,4 @@ def share_spreads(processes: Sequence[ProcessProfile]) -> tuple[ShareSpread, ...
 def _phi(processes: Sequence[ProcessProfile], name: str) -> float:
     counts = [(process.self_samples.get(name, 0), process.samples) for process in processes]
     binomial = mean([log_odds_variance(count, total) for count, total in counts])
-    return sample_variance([log_odds(count, total) for count, total in counts]) / binomial
+    return variance([log_odds(count, total) for count, total in counts]) / binomial

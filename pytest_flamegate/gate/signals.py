@@ -1,4 +1,4 @@
-"""The words a verdict is made of: reasons, signals and the error rates behind them."""
+"""The parts of a verdict: reasons, and the figures that were compared."""
 
 from __future__ import annotations
 
@@ -6,80 +6,53 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.config import thresholds
+from pytest_flamegate.core.text import significant
 
 if TYPE_CHECKING:
     from pytest_flamegate.core.errors import FlamegateError
     from pytest_flamegate.receipt.types import Direction
 
 
-FALSE_ALARM_RATE = 0.01
-"""Chance of an alarm where nothing changed, over all looks of one gate."""
-MISS_RATE = 0.05
-"""Chance of a pass where tokens per second fell by the whole threshold."""
-MIN_PROCESSES = thresholds.MIN_PROCESSES
+TOKENS_PER_SECOND = "tokens_per_second"
 
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
 ]
 Helper = Literal["timed", "profiled", "bricks"]
+"""A kind of process. More processes of this kind could settle an open question."""
 
 _MAX_EXPONENT = 700.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why: a stable code (``E_`` refuses or alarms, ``I_`` informs) and one sentence."""
+    """One reason of a verdict: a stable code and one or two sentences.
+
+    Codes start with ``E_`` (error or alarm), ``W_`` (warning) or ``I_`` (information).
+    """
 
     code: str
     message: str
 
     @classmethod
-    def of(cls, error: FlamegateError) -> Reason:
-        """Return the reason that a refusal gives."""
+    def from_error(cls, error: FlamegateError) -> Reason:
+        """Return the reason with the error's code, problem and remedy."""
         return cls(error.code, f"{error.problem} {error.remedy}")
 
-
-@dataclass(frozen=True, slots=True)
-class ErrorRates:
-    """How often a decision may be wrong, each rate spent evenly over the planned looks."""
-
-    false_alarm: float = FALSE_ALARM_RATE
-    miss: float = MISS_RATE
-    looks: int = 1
-
     @property
-    def alpha(self) -> float:
-        """False-alarm probability of one look."""
-        return self.false_alarm / self.looks
-
-    @property
-    def beta(self) -> float:
-        """Miss probability of one look."""
-        return self.miss / self.looks
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedRates:
-    """What is known of a rule's error rates, and how: calibrated here, or simulated elsewhere.
-
-    Both rates are 0 to 1; ``basis`` is a sentence without its full stop.
-    """
-
-    false_alarm: float
-    miss: float
-    basis: str
+    def leaves_open(self) -> bool:
+        """Whether the reason prevents a `pass`: it is an error and no information."""
+        return self.code.startswith("E_")
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One figure that was judged, or is shown beside those that were.
+    """One figure, compared with the baseline or shown next to those that were.
 
-    ``change_pct``, its interval and ``threshold_pct`` are relative percent for rates,
-    and percentage points of the share where ``unit`` is ``share_pct``. Where it is ``us/call``
-    they are of the cost of a call against its budget. The interval's
-    ends are the bounds the decision was made by. ``helped_by`` names the kind of
-    process of which more could settle an inconclusive signal.
+    ``change_pct``, its interval and ``threshold_pct`` are in percent of the baseline. If
+    ``unit`` is ``share_pct`` they are percentage points; if it is ``us/call`` they are in percent
+    of the brick's budget. The ends of the interval are the bounds that decided. ``helped_by``
+    names the kinds of process of which more could settle an inconclusive signal.
     """
 
     name: str
@@ -98,12 +71,15 @@ class Signal:
 
 
 def rate_change_pct(log_time: float) -> float:
-    """Return the change of a rate in percent that a change of log time per token means."""
+    """Convert a change of log time per token to a change of the rate in percent.
+
+    Slower is negative: ``rate_change_pct(0.0513)`` is -5.0.
+    """
     return 100.0 * math.expm1(min(_MAX_EXPONENT, -log_time))
 
 
 def log_time_of_drop(drop_pct: float) -> float:
-    """Return the change of log time per token that a drop of the rate by ``drop_pct`` means."""
+    """Convert a drop of the rate in percent to log time per token: 5.0 becomes 0.0513."""
     return -math.log1p(-drop_pct / 100.0)
 
 
@@ -112,3 +88,26 @@ def describe_rate_change(change_pct: float) -> str:
     if abs(change_pct) < 0.05:
         return "unchanged"
     return f"{abs(change_pct):.1f} % {'faster' if change_pct > 0 else 'slower'}"
+
+
+def describe_range(low_pct: float, high_pct: float) -> str:
+    """Return ``between 6.4 and 31.1 % faster``, or with both directions if it includes zero."""
+    first, second = describe_rate_change(high_pct), describe_rate_change(low_pct)
+    for direction in (" % slower", " % faster"):
+        if first.endswith(direction) and second.endswith(direction):
+            small, large = sorted((abs(low_pct), abs(high_pct)))
+            return f"between {small:.1f} and {large:.1f}{direction}"
+    return f"between {first} and {second}"
+
+
+def describe_interval(low_pct: float, high_pct: float) -> str:
+    """Return ``5.1 … 7.4`` for an interval on one side of zero, else both ends in words."""
+    if low_pct * high_pct > 0.0:
+        small, large = sorted((abs(low_pct), abs(high_pct)))
+        return f"{small:.1f} … {large:.1f}"
+    return f"{describe_rate_change(low_pct)} … {describe_rate_change(high_pct)}"
+
+
+def describe_us(value_us: float) -> str:
+    """Return ``0.305 µs``, ``76.2 µs`` or ``2,890 µs``."""
+    return f"{significant(value_us)} µs"

@@ -1,105 +1,130 @@
-"""What a count of failures in so many trials proves of their rate: Clopper and Pearson's bounds."""
+"""The statistics that decisions rest on: estimates, Student's t, Welch, Holm, binomial bounds.
+
+Written here and not taken from SciPy, whose import takes longer than all of the gate.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-CONFIDENCE = 0.95
-_HALVINGS = 200
+mean = statistics.fmean
+median = statistics.median
+
+
+# --- estimates -----------------------------------------------------------------------------
+
+
+def variance(values: Sequence[float]) -> float:
+    """Return the unbiased variance (n - 1).
+
+    Raises:
+        ValueError: There are fewer than two values.
+    """
+    # statistics.variance computes in fractions and takes thirty times as long, and a calibration
+    # replays ten thousand of them.
+    if len(values) < 2:
+        raise ValueError("a variance needs at least two values")
+    centre = mean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """``failures`` of ``trials``, with what that proves of the rate behind them (0 to 1)."""
+class Estimate:
+    """A difference with its uncertainty; ``mean_diff`` is current less baseline.
 
-    failures: int
-    trials: int
-
-    @property
-    def rate(self) -> float:
-        """The part that failed; NaN where nothing was tried."""
-        return self.failures / self.trials if self.trials else math.nan
-
-    @property
-    def upper(self) -> float:
-        """The rate is at most this, with 95 % confidence."""
-        return clopper_pearson_upper(self.failures, self.trials)
-
-    @property
-    def lower(self) -> float:
-        """The rate is at least this, with 95 % confidence."""
-        return clopper_pearson_lower(self.failures, self.trials)
-
-    @property
-    def words(self) -> str:
-        """Return ``0.1 % (≤ 0.3 %)``: what was seen, and what it proves."""
-        return f"{pct(self.rate)} % (≤ {pct(self.upper)} %)"
-
-
-def pct(rate: float) -> str:
-    """Return a rate (0 to 1) in percent, a small one with two digits."""
-    return f"{100.0 * rate:.2f}" if 0.0 < rate < 0.005 else f"{100.0 * rate:.1f}"
-
-
-def clopper_pearson_upper(failures: int, trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the exact one-sided upper bound of a rate; 1 where nothing was tried.
-
-    It is the largest rate with which so few failures have still a probability of
-    1 - ``confidence``. ValueError for counts or a confidence that cannot be.
+    Decisions need only these three figures, whether two samples or pairs gave them.
     """
-    if not 0 <= failures <= trials or not 0.0 < confidence < 1.0:
-        raise ValueError(f"no bound for {failures!r} of {trials!r} at confidence {confidence!r}")
-    if failures == trials:
-        return 1.0
-    log_tail = math.log1p(-confidence)
-    if failures == 0:
-        return -math.expm1(log_tail / trials)
-    low, high = failures / trials, 1.0
-    for _ in range(_HALVINGS):
-        rate = 0.5 * (low + high)
-        if rate in (low, high):
-            break
-        if _log_at_most(failures, trials, rate) > log_tail:
-            low = rate
-        else:
-            high = rate
-    return high
+
+    mean_diff: float
+    standard_error: float
+    df: float
+
+    def lower(self, tail: float) -> float:
+        """Return the bound that the true difference is below with probability ``tail``."""
+        return self.mean_diff - student_t_upper(tail, self.df) * self.standard_error
+
+    def upper(self, tail: float) -> float:
+        """Return the bound that the true difference is above with probability ``tail``."""
+        return self.mean_diff + student_t_upper(tail, self.df) * self.standard_error
+
+    @property
+    def p_two_sided(self) -> float:
+        """The probability of a difference at least this large if there is none."""
+        if self.standard_error == 0.0:
+            return 1.0 if self.mean_diff == 0.0 else 0.0
+        return min(1.0, 2.0 * student_t_sf(abs(self.mean_diff) / self.standard_error, self.df))
 
 
-def clopper_pearson_lower(failures: int, trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the exact one-sided lower bound of a rate; 0 where nothing was tried."""
-    return 1.0 - clopper_pearson_upper(trials - failures, trials, confidence)
+def combine(components: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Add independent ``(variance, df)`` pairs: the sum and its Welch-Satterthwaite df.
 
-
-def _log_at_most(failures: int, trials: int, rate: float) -> float:
-    """Return the logarithm of the probability of at most ``failures``, fewer than expected.
-
-    The terms fall from the last one on, so that few of them count.
+    A known variance has infinite degrees of freedom.
     """
-    log_last = (
-        math.lgamma(trials + 1.0)
-        - math.lgamma(failures + 1.0)
-        - math.lgamma(trials - failures + 1.0)
-        + failures * math.log(rate)
-        + (trials - failures) * math.log1p(-rate)
+    pairs = list(components)
+    total = math.fsum(each for each, _ in pairs)
+    if total == 0.0:
+        return 0.0, math.inf
+    # Shares of the total, so that squaring neither under- nor overflows.
+    uncertain = math.fsum((each / total) ** 2 / df for each, df in pairs)
+    return total, 1.0 / uncertain if uncertain > 0.0 else math.inf
+
+
+def welch(a: Sequence[float], b: Sequence[float], extra_variance: float = 0.0) -> Estimate:
+    """Estimate ``mean(b) - mean(a)`` from independent samples of unequal variance.
+
+    Args:
+        a: Values of one side, two at least.
+        b: Values of the other side, two at least.
+        extra_variance: A known variance of the difference that the samples cannot show, such as
+            the drift between two batches.
+
+    Raises:
+        ValueError: A side has fewer than two values.
+    """
+    total, df = combine(
+        [
+            (variance(a) / len(a), len(a) - 1),
+            (variance(b) / len(b), len(b) - 1),
+            (extra_variance, math.inf),
+        ]
     )
-    odds = rate / (1.0 - rate)
-    term = total = 1.0
-    for count in range(failures, 0, -1):
-        term *= count / ((trials - count + 1) * odds)
-        total += term
-        if term < 1e-17 * total:
-            break
-    return log_last + math.log(total)
+    return Estimate(mean(b) - mean(a), math.sqrt(total), df)
 
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return Holm's adjusted p-values in the order given.
+
+    Rejecting if the adjusted value is at most alpha keeps the probability of any false rejection
+    in the family at alpha.
+    """
+    count = len(p_values)
+    adjusted = [0.0] * count
+    running = 0.0
+    for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, (count - rank) * p_values[index]))
+        adjusted[index] = running
+    return tuple(adjusted)
+
+
+def log_odds(count: int, total: int) -> float:
+    """Return ln(p / (1 - p)) of ``count`` in ``total``, with half a count added to each side."""
+    return math.log((count + 0.5) / (total - count + 0.5))
+
+
+def log_odds_variance(count: int, total: int) -> float:
+    """Return the binomial variance of ``log_odds``: the least that sampling can have."""
+    return 1.0 / (count + 0.5) + 1.0 / (total - count + 0.5)
+
+
+# --- Student's t ---------------------------------------------------------------------------
 
 # Beyond this many degrees of freedom the first term of the Cornish-Fisher expansion
 # is exact to double precision, and the continued fraction would only get slower.
@@ -107,13 +132,16 @@ _NORMAL_DF = 1e8
 # Below this the three-term series for the ratio of gamma functions is not exact yet.
 _ASYMPTOTIC_A = 60.0
 _MAX_TERMS = 100_000
+_TINY = 1e-300
 
 
 def student_t_sf(t: float, df: float) -> float:
     """Return the probability that a Student t variable with ``df`` exceeds ``t``.
 
-    Keeps its relative accuracy where the probability is tiny. ``df`` may be infinite.
-    Raises ValueError where ``df`` is not positive or an argument is NaN.
+    The relative accuracy holds for tiny probabilities too. ``df`` may be infinite.
+
+    Raises:
+        ValueError: ``df`` is not positive, or an argument is NaN.
     """
     if not df > 0 or math.isnan(t):
         raise ValueError(f"a t distribution needs df > 0 and a number, got t={t!r}, df={df!r}")
@@ -127,34 +155,23 @@ def student_t_sf(t: float, df: float) -> float:
     return 0.5 * _incomplete_beta_tail(t, df)
 
 
-def student_t_cdf(t: float, df: float) -> float:
-    """Return the probability that a Student t variable with ``df`` is at most ``t``."""
-    return student_t_sf(-t, df)
-
-
 @lru_cache(maxsize=4096)
-def student_t_quantile(p: float, df: float) -> float:
-    """Return the value that a Student t variable with ``df`` stays below with probability ``p``.
-
-    Raises ValueError where ``p`` is not strictly between 0 and 1 or ``df`` is not positive.
-    """
-    if not 0.0 < p < 1.0 or not df > 0:
-        raise ValueError(f"a t quantile needs 0 < p < 1 and df > 0, got p={p!r}, df={df!r}")
-    if p == 0.5:
-        return 0.0
-    if p < 0.5:
-        return -_upper_quantile(p, df)
-    return _upper_quantile(1.0 - p, df)
-
-
 def student_t_upper(tail: float, df: float) -> float:
-    """Return the value exceeded with probability ``tail``, exact for tiny tails too."""
-    return -student_t_quantile(tail, df)
+    """Return the value that a Student t variable with ``df`` exceeds with probability ``tail``.
+
+    Raises:
+        ValueError: ``tail`` is not strictly between 0 and 1, or ``df`` is not positive.
+    """
+    if not 0.0 < tail < 1.0 or not df > 0:
+        raise ValueError(f"a t quantile needs 0 < tail < 1 and df > 0, got {tail!r}, df={df!r}")
+    if tail == 0.5:
+        return 0.0
+    return _upper_quantile(tail, df) if tail < 0.5 else -_upper_quantile(1.0 - tail, df)
 
 
 def _upper_quantile(tail: float, df: float) -> float:
     """Solve ``student_t_sf(t, df) == tail`` for a tail below one half: Newton inside a bracket."""
-    z = -NormalDist().inv_cdf(tail)
+    z = -statistics.NormalDist().inv_cdf(tail)
     if df >= _NORMAL_DF:
         return z * (1.0 + (z * z + 1.0) / (4.0 * df))
     low, high = 0.0, max(1.0, 2.0 * z)
@@ -175,15 +192,13 @@ def _upper_quantile(tail: float, df: float) -> float:
 
 
 def _density(t: float, df: float) -> float:
-    """Density of the t distribution."""
+    """Return the density of the t distribution at ``t``."""
     exponent = -0.5 * (df + 1.0) * math.log1p(t * t / df)
     return math.exp(exponent - 0.5 * math.log(df) - _log_beta_half(0.5 * df))
 
 
 def _incomplete_beta_tail(t: float, df: float) -> float:
     """Return I_x(df/2, 1/2) at x = df / (df + t²): both tails of the t distribution."""
-    if t == 0.0:
-        return 1.0
     a, b = 0.5 * df, 0.5
     ratio = t / math.sqrt(df)  # squaring t first would lose a tiny one
     square = ratio * ratio
@@ -191,8 +206,8 @@ def _incomplete_beta_tail(t: float, df: float) -> float:
         return 1.0
     rest = square / (1.0 + square)  # 1 - x, without cancellation
     x = 1.0 / (1.0 + square)
-    log_front = b * math.log(rest) - a * math.log1p(square) - _log_beta_half(a)
-    front = math.exp(log_front)
+    front = math.exp(b * math.log(rest) - a * math.log1p(square) - _log_beta_half(a))
+    # The fraction converges fast on one side of the mean of the beta distribution only.
     if x < (a + 1.0) / (a + b + 2.0):
         return front * _beta_fraction(a, b, x) / a
     return 1.0 - front * _beta_fraction(b, a, rest) / b
@@ -210,153 +225,109 @@ def _log_beta_half(a: float) -> float:
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
     """Evaluate the continued fraction of the incomplete beta function by Lentz's method."""
-    tiny = 1e-300
     c = 1.0
-    d = 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0), tiny)
+    d = 1.0 / _keep_from_zero(1.0 - (a + b) * x / (a + 1.0))
     result = d
     for m in range(1, _MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m))
-        d = 1.0 / _away_from_zero(1.0 + even * d, tiny)
-        c = _away_from_zero(1.0 + even / c, tiny)
-        result *= d * c
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0))
-        d = 1.0 / _away_from_zero(1.0 + odd * d, tiny)
-        c = _away_from_zero(1.0 + odd / c, tiny)
-        result *= d * c
+        for term in (even, odd):
+            d = 1.0 / _keep_from_zero(1.0 + term * d)
+            c = _keep_from_zero(1.0 + term / c)
+            result *= d * c
         if abs(d * c - 1.0) < 1e-16:
             break
     return result
 
 
-def _away_from_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny
+def _keep_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
 
 
-__all__ = [
-    "Estimate",
-    "combine",
-    "holm",
-    "interval",
-    "log_odds",
-    "log_odds_variance",
-    "mean",
-    "median",
-    "sample_variance",
-    "student_t_cdf",
-    "student_t_quantile",
-    "student_t_sf",
-    "welch",
-]
+# --- bounds of a rate ----------------------------------------------------------------------
+
+CONFIDENCE = 0.95
+_HALVINGS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A difference with its uncertainty: ``mean_diff`` is current less baseline.
+class Count:
+    """``failures`` of ``trials``, and the bounds that they prove for the rate (0 to 1)."""
 
-    Whatever made the estimate (two samples, pairs), decisions need only these three.
-    """
-
-    mean_diff: float
-    standard_error: float
-    df: float
-
-    def lower(self, tail: float) -> float:
-        """Return the bound that the truth is below with probability ``tail``."""
-        return self.mean_diff - student_t_upper(tail, self.df) * self.standard_error
-
-    def upper(self, tail: float) -> float:
-        """Return the bound that the truth is above with probability ``tail``."""
-        return self.mean_diff + student_t_upper(tail, self.df) * self.standard_error
+    failures: int
+    trials: int
 
     @property
-    def p_two_sided(self) -> float:
-        """Probability of a difference at least this large, either way, where there is none."""
-        if self.standard_error == 0.0:
-            return 1.0 if self.mean_diff == 0.0 else 0.0
-        return min(1.0, 2.0 * student_t_sf(abs(self.mean_diff) / self.standard_error, self.df))
+    def rate(self) -> float:
+        """The part that failed; NaN without trials."""
+        return self.failures / self.trials if self.trials else math.nan
+
+    @property
+    def upper(self) -> float:
+        """The rate is at most this, with 95 % confidence."""
+        return clopper_pearson_upper(self.failures, self.trials)
+
+    @property
+    def lower(self) -> float:
+        """The rate is at least this, with 95 % confidence."""
+        return 1.0 - clopper_pearson_upper(self.trials - self.failures, self.trials)
+
+    @property
+    def words(self) -> str:
+        """``0.1 % (≤ 0.3 %)``: the observed rate and its upper bound."""
+        return f"{pct(self.rate)} % (≤ {pct(self.upper)} %)"
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, summed exactly; ValueError where there are none."""
-    if not values:
-        raise ValueError("the mean of nothing is not defined")
-    return math.fsum(values) / len(values)
+def pct(rate: float) -> str:
+    """Return a rate (0 to 1) in percent; below half a percent with two decimals."""
+    return f"{100.0 * rate:.2f}" if 0.0 < rate < 0.005 else f"{100.0 * rate:.1f}"
 
 
-def median(values: Iterable[float]) -> float:
-    """Return the median; ValueError where there are no values."""
-    ordered = sorted(values)
-    if not ordered:
-        raise ValueError("the median of nothing is not defined")
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return 0.5 * (ordered[middle - 1] + ordered[middle])
+def clopper_pearson_upper(failures: int, trials: int, confidence: float = CONFIDENCE) -> float:
+    """Return the exact one-sided upper bound of a rate; 1 without trials.
 
+    It is the largest rate at which so few failures still have a probability of
+    1 - ``confidence``.
 
-def sample_variance(values: Sequence[float]) -> float:
-    """Return the unbiased variance (n - 1); ValueError below two values."""
-    if len(values) < 2:
-        raise ValueError("a variance needs at least two values")
-    centre = mean(values)
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
-
-
-def combine(components: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Add independent ``(variance, df)`` pairs: the sum and its Welch-Satterthwaite df.
-
-    A known variance has infinite degrees of freedom.
+    Raises:
+        ValueError: The counts or the confidence are impossible.
     """
-    pairs = list(components)
-    total = math.fsum(variance for variance, _ in pairs)
-    if total == 0.0:
-        return 0.0, math.inf
-    # Shares of the total, so that squaring neither under- nor overflows.
-    uncertain = math.fsum((variance / total) ** 2 / df for variance, df in pairs)
-    return total, 1.0 / uncertain if uncertain > 0.0 else math.inf
+    if not 0 <= failures <= trials or not 0.0 < confidence < 1.0:
+        raise ValueError(f"no bound for {failures!r} of {trials!r} at confidence {confidence!r}")
+    if failures == trials:
+        return 1.0
+    log_tail = math.log1p(-confidence)
+    if failures == 0:
+        return -math.expm1(log_tail / trials)
+    low, high = failures / trials, 1.0
+    for _ in range(_HALVINGS):
+        rate = 0.5 * (low + high)
+        if rate in (low, high):
+            break
+        if _log_at_most(failures, trials, rate) > log_tail:
+            low = rate
+        else:
+            high = rate
+    return high
 
 
-def welch(a: Sequence[float], b: Sequence[float], extra_variance: float = 0.0) -> Estimate:
-    """Estimate ``mean(b) - mean(a)`` from independent samples of unequal variance.
+def _log_at_most(failures: int, trials: int, rate: float) -> float:
+    """Return the log probability of at most ``failures``, which are fewer than expected.
 
-    ``extra_variance`` is a known variance of the difference that the samples cannot
-    show (drift between two batches). ValueError below two values a side.
+    The terms fall from the last one on, so that few of them count.
     """
-    variance, df = combine(
-        [
-            (sample_variance(a) / len(a), len(a) - 1),
-            (sample_variance(b) / len(b), len(b) - 1),
-            (extra_variance, math.inf),
-        ]
+    log_last = (
+        math.lgamma(trials + 1.0)
+        - math.lgamma(failures + 1.0)
+        - math.lgamma(trials - failures + 1.0)
+        + failures * math.log(rate)
+        + (trials - failures) * math.log1p(-rate)
     )
-    return Estimate(mean(b) - mean(a), math.sqrt(variance), df)
-
-
-def interval(estimate: Estimate, lower_tail: float, upper_tail: float) -> tuple[float, float]:
-    """Return the two bounds of an estimate, each missed with its own probability."""
-    return estimate.lower(lower_tail), estimate.upper(upper_tail)
-
-
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return Holm's adjusted p-values in the order given.
-
-    Rejecting where the adjusted value is at most alpha keeps the probability of any
-    false rejection in the family at alpha.
-    """
-    count = len(p_values)
-    adjusted = [0.0] * count
-    running = 0.0
-    for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
-        running = max(running, min(1.0, (count - rank) * p_values[index]))
-        adjusted[index] = running
-    return tuple(adjusted)
-
-
-def log_odds(count: int, total: int) -> float:
-    """Return ln(p / (1 - p)) of ``count`` in ``total``, half a count added to either side."""
-    return math.log((count + 0.5) / (total - count + 0.5))
-
-
-def log_odds_variance(count: int, total: int) -> float:
-    """Return the binomial variance of ``log_odds``: the least that sampling can have."""
-    return 1.0 / (count + 0.5) + 1.0 / (total - count + 0.5)
+    odds = rate / (1.0 - rate)
+    term = total = 1.0
+    for count in range(failures, 0, -1):
+        term *= count / ((trials - count + 1) * odds)
+        total += term
+        if term < 1e-17 * total:
+            break
+    return log_last + math.log(total)

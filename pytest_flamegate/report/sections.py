@@ -19,9 +19,8 @@ from pytest_flamegate.report.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_flamegate.gate.hotspots import CostChange
+    from pytest_flamegate.gate.costs import CostChange
     from pytest_flamegate.gate.signals import Signal
-    from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.observe.build import Program
     from pytest_flamegate.profile.model import Hotspot, Profile
     from pytest_flamegate.receipt.types import Evidence, Metric, ProfileRecord, Receipt
@@ -521,11 +520,6 @@ def signal_cells(signal: Signal) -> tuple[str, str, str, str, str, str, str, str
     )
 
 
-def certain(verdict: Verdict, cost: CostChange) -> bool:
-    """Say whether a function's cost certainly changed, at the verdict's false-alarm rate."""
-    return cost.p_adjusted <= (verdict.false_alarm_rate or 0.0)
-
-
 def cost_cells(cost: CostChange) -> tuple[str, str, str, str, str]:
     """Return five cells: name, before, after, change with half its interval, what it explains."""
     half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
@@ -534,7 +528,7 @@ def cost_cells(cost: CostChange) -> tuple[str, str, str, str, str]:
         _micros(cost.baseline_us),
         _micros(cost.current_us),
         f"{'+' if cost.change_us > 0 else ''}{_micros(cost.change_us)} ±{_micros(half_us)}",
-        NONE if cost.explains is None else f"{100 * cost.explains:.0f} %",
+        NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %",
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import text as core_text
+from pytest_flamegate.gate.costs import MOST
 from pytest_flamegate.gate.headline import MOST_OF_IT, headline
-from pytest_flamegate.gate.hotspots import MOST
-from pytest_flamegate.gate.signals import describe_rate_change
-from pytest_flamegate.gate.throughput import TOKENS_PER_SECOND, WALL_TOKENS_PER_SECOND
+from pytest_flamegate.gate.signals import TOKENS_PER_SECOND, describe_rate_change
+from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.report import text
 from pytest_flamegate.report.families import family_lines, speed_cells
@@ -18,7 +18,6 @@ from pytest_flamegate.report.sections import (
     NONE,
     amounts,
     by_self_share,
-    certain,
     cost_cells,
     kernel_line,
     own_lines,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.core.errors import FlamegateError
     from pytest_flamegate.core.text import Notice, Refusal
-    from pytest_flamegate.gate.hotspots import CostChange
+    from pytest_flamegate.gate.costs import CostChange
     from pytest_flamegate.gate.signals import Signal
     from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt import Verification
@@ -444,7 +443,7 @@ _BESIDE = frozenset(
         "I_INSTRUCTIONS",
         "I_WAITING",
         "I_OTHER_PROGRAM",
-        "W_KNOBS",
+        "W_ENVIRONMENT",
         "W_NOT_DETERMINISTIC",
         "W_SAME_PROGRAM",
         "W_PROFILER_FALLBACK",
@@ -532,11 +531,11 @@ def _sureness(verdict: Verdict, signal: Signal) -> Iterator[str]:
 def _where_failure(verdict: Verdict) -> list[str]:
     """Return the functions that certainly changed, else the likeliest; and the costliest others."""
     # The attribution is sorted by the size of the change: its first row is what a headline names.
-    changed = [cost for cost in verdict.attribution if certain(verdict, cost)][:_CERTAIN]
+    changed = [cost for cost in verdict.attribution if cost.is_certain][:_CERTAIN]
     changed = changed or list(verdict.attribution[:1])
     steady = sorted(
         (cost for cost in verdict.attribution if cost not in changed),
-        key=lambda cost: (certain(verdict, cost), -cost.baseline_us, cost.name),
+        key=lambda cost: (cost.is_certain, -cost.baseline_us, cost.name),
     )[:_STEADY]
     rows: list[tuple[str, ...]] = []
     for cost in [*changed, *steady]:
@@ -579,7 +578,7 @@ def _explained(verdict: Verdict) -> list[str]:
 def _told_of(verdict: Verdict, cost: CostChange) -> Iterator[str]:
     """Say how sure a function's change is, what it explains, and what its share did."""
     explains = cost_cells(cost)[4]
-    if certain(verdict, cost):
+    if cost.is_certain:
         if cost.explains is not None:
             yield f"explains {explains}"
     elif cost.explains is not None and cost.explains >= MOST_OF_IT:

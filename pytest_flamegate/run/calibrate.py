@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,8 +25,8 @@ from pytest_flamegate.gate.shares import share_spreads
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.compose import process_profile
-from pytest_flamegate.run.calibration import Calibration, recipe_sha256
-from pytest_flamegate.run.measure import PAIRS_PROFILED_S, PAIRS_SHARE, planned_pair_counts
+from pytest_flamegate.run.calibration import Calibration, plan_for, recipe_sha256
+from pytest_flamegate.run.measure import PAIRS_PROFILED_S, PAIRS_SHARE
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 
@@ -67,7 +66,7 @@ class _SelfComparison:
 
         Raises:
             UndecidedError: ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time
-                for enough of them, ``E_NOT_DETERMINISTIC`` if the same code gave other tokens.
+                for enough of them, ``E_OUTPUT_VARIES`` if the same code gave other tokens.
         """
         self.progress.update("warming up")
         for side in self._sides:
@@ -86,7 +85,7 @@ class _SelfComparison:
             self._check(observers.pairs)
             self._update("pairs", f"pair {observers.pairs} of ≤ {self.pairs}")
         found = pair_differences(base.observation(), head.observation())
-        return Pool.of([pair.quiet for pair in found]).differences
+        return Pool.check([pair.quiet for pair in found]).differences
 
     def spreads(self) -> tuple[ShareSpread, ...]:
         """Profile processes of both sides and return how unlike the shares of functions are.
@@ -115,7 +114,7 @@ class _SelfComparison:
         name = self.side.workload.name
         if base.differs_at is not None or base.tokens != head.tokens:
             raise UndecidedError(
-                "E_NOT_DETERMINISTIC",
+                "E_OUTPUT_VARIES",
                 f"{name} answered the same prompt differently, and runs that generate other "
                 "tokens cannot be compared.",
                 "Make it deterministic: fix its seed, and sample greedily.",
@@ -173,9 +172,9 @@ BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """The smallest threshold that holds in a budget; ``drop_pct`` is None where none does.
+    """The smallest threshold that holds in a budget; ``drop_pct`` is None if none does.
 
-    ``pairs`` is for how many there is time, ``median_pairs`` what unchanged code takes.
+    There is time for ``pairs``; unchanged code takes ``median_pairs``.
     """
 
     budget_s: float
@@ -186,10 +185,10 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What the machine can tell apart, and what becomes of the workload's own threshold.
+    """The thresholds that the machine holds, and whether the workload's own is one of them.
 
-    ``next_pct`` is the smallest threshold above one's own that holds in ``budget_s``, and
-    ``next_budget_s`` the smallest budget that holds one's own; None where there is none.
+    ``next_pct`` is the smallest threshold above its own that holds in ``budget_s``, and
+    ``next_budget_s`` the smallest budget in which its own holds; None if there is none.
     """
 
     drop_pct: float
@@ -199,17 +198,6 @@ class Supported:
     rows: tuple[Holds, ...]
     next_pct: float | None = None
     next_budget_s: float | None = None
-
-
-def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:
-    """Return the looks that a comparison plans for a budget, and the pairs it has time for.
-
-    ``pairs_share`` is the part of the budget that pairs may take. The first look waits for
-    its pairs, whatever they take.
-    """
-    looks = planned_pair_counts(budget_s)
-    in_time = math.floor(pairs_share * budget_s / pair_s)
-    return AnalysisPlan(looks, min(looks[-1], max(looks[0], in_time)))
 
 
 def supported(
@@ -225,10 +213,10 @@ def supported(
         return plan_for(seconds, calibration.pair_s, pairs_share)
 
     all_s = sorted({*budgets_s, budget_s})
-    replayed = ResampledPairs.of(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
+    replayed = ResampledPairs.draw(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
     rows = []
     for seconds in all_s:
-        found = replayed.smallest(plan(seconds))
+        found = replayed.find_smallest(plan(seconds))
         row = Holds(seconds, plan(seconds).pairs)
         if found is not None:
             row = Holds(row.budget_s, row.pairs, found[0], found[1].median_pairs)
@@ -237,7 +225,7 @@ def supported(
     rates = replayed.rates(drop_pct, own)
     next_pct = next_budget_s = None
     if not rates.holds:
-        larger = replayed.smallest(own, [each for each in LADDER if each > drop_pct])
+        larger = replayed.find_smallest(own, [each for each in LADDER if each > drop_pct])
         next_pct = larger[0] if larger else None
         longer = (s for s in all_s if s > budget_s and replayed.rates(drop_pct, plan(s)).holds)
         next_budget_s = next(longer, None)
@@ -245,7 +233,7 @@ def supported(
 
 
 def document(found: Supported) -> dict[str, object]:
-    """Return what was replayed as plain data, for the readers of the calibration's file."""
+    """Return the replayed rates as plain data, for readers of the calibration's file."""
     rates: dict[str, object] = {
         name: {"failures": count.failures, "trials": count.trials, "upper": count.upper}
         for name, count in found.rates.counts.items()
@@ -261,7 +249,7 @@ def document(found: Supported) -> dict[str, object]:
 
 
 def refusal(workload: str, found: Supported) -> UndecidedError | None:
-    """Return why the workload's threshold is too small for this machine; None where it holds."""
+    """Return the error of a threshold that is too small for this machine; None if it holds."""
     if found.rates.holds:
         return None
     can = []

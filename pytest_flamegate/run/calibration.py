@@ -1,8 +1,12 @@
-"""The ledger as a file: one line for each gate of unchanged code, appended and never rewritten."""
+"""Calibrations as files: one for each workload and machine class, and the ledger of A/A gates.
+
+The ledger has one line for each gate of unchanged code; lines are appended and never rewritten.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +18,17 @@ from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json_old import from_plain, read_timestamp, to_plain
 from pytest_flamegate.gate.calibration import (
     DRAWS,
+    AnalysisPlan,
     LedgerLine,
     Pool,
+    ResampledPairs,
     count_alarms,
     describe_alarms,
-    replay_rule,
 )
-from pytest_flamegate.gate.signals import ReportedRates
+from pytest_flamegate.gate.error_rates import ReportedRates
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.compose import recipe
+from pytest_flamegate.run.measure import planned_pair_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,49 +40,18 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
 
 
-def enter(
-    artifacts: ArtifactStore, calibration: Calibration, drop_pct: float, gates: Iterable[AaGate]
-) -> None:
-    """Append the gates that a calibration's pairs made."""
-    for gate in gates:
-        line = LedgerLine(
-            created=calibration.created,
-            machine=calibration.machine_id,
-            workload=calibration.workload,
-            engine=calibration.engine,
-            recipe_sha256=calibration.recipe_sha256,
-            flamegate_version=calibration.flamegate_version,
-            via="calibrate",
-            threshold_pct=drop_pct,
-            pairs=len(gate.differences),
-            decision=gate.decision,
-            change_pct=gate.change_pct,
-            differences=gate.differences,
-        )
-        artifacts.append_ledger(to_plain(line))
-
-
-def read(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
-    """Read the ledger; empty where there is none.
-
-    A line that a crash cut off, or that somebody spoilt, is named and left out. Raises
-    ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
-    """
-    return artifact_files.read_history(artifacts.ledger_path, partial(from_plain, LedgerLine))
-
-
 SCHEMA_VERSION = "1.0.0"
 _MAX_BYTES = 16 << 20
 _NOT_RUN = frozenset({"name", "source", "timeout_s", "build", "injection"})
-"""Parts of a recipe that change nothing of how the same code runs twice."""
+"""Parts of a recipe that do not change how the same code runs twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What A/A pairs of one workload differed by on one machine.
+    """By how much A/A pairs of one workload differed on one machine.
 
-    ``differences`` are log time per token, in the order of measuring; ``pair_s`` is how long
-    a pair took on average; ``spreads`` is empty where nothing was profiled.
+    ``differences`` are log time per token, in the order of measuring; ``pair_s`` is the mean
+    duration of a pair in seconds; ``spreads`` is empty if nothing was profiled.
     """
 
     created: str
@@ -93,25 +68,27 @@ class Calibration:
 
     @property
     def pool(self) -> Pool:
-        """The pairs to draw from; UndecidedError where they cannot be drawn from."""
-        return Pool.of(self.differences)
+        """The pairs to draw from; UndecidedError if they cannot be drawn from."""
+        return Pool.check(self.differences)
 
 
 def recipe_sha256(workload: Workload) -> str:
-    """Return a digest of all that decides how the workload runs, thresholds apart."""
-    told = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
-    return hashlib.sha256(json_old.dumps(to_plain(told))).hexdigest()
+    """Return a digest of everything that decides how the workload runs, thresholds apart."""
+    decisive = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
+    return hashlib.sha256(json_old.dumps(to_plain(decisive))).hexdigest()
 
 
 def encode(calibration: Calibration, **derived: object) -> bytes:
-    """Return the bytes of the file; ``derived`` is for its readers, who may not compute."""
+    """Return the bytes of the file; ``derived`` adds figures for readers that do not compute."""
     return json_old.dumps({**to_plain(calibration), **derived})
 
 
 def decode(data: bytes) -> Calibration:
     """Return the calibration that ``data`` holds.
 
-    ``ReceiptError`` where it is none, ``UndecidedError`` where its pairs cannot be.
+    Raises:
+        ReceiptError: The bytes are no calibration.
+        UndecidedError: Its pairs are impossible.
     """
     found = from_plain(Calibration, json_old.loads(data, max_bytes=_MAX_BYTES))
     try:
@@ -132,8 +109,8 @@ def load(
 ) -> Calibration | None:
     """Return the calibration of ``workload`` on this class of machine; None without one.
 
-    One that cannot be read, or is of something else, is told to ``warn`` and does not count:
-    without it a verdict still stands, on what its rule promises.
+    One that cannot be read, or belongs to something else, is reported to ``warn`` and ignored: a
+    verdict does not need it.
     """
     path = artifacts.calibration_path(machine_id, workload.name)
     if not os.path.lexists(path):
@@ -158,24 +135,55 @@ def load(
     return found
 
 
-def keep(artifacts: ArtifactStore, calibration: Calibration, **derived: object) -> StoredPath:
-    """Make ``calibration`` the one of its workload; what stands there is set aside if spoilt."""
+def store(artifacts: ArtifactStore, calibration: Calibration, **derived: object) -> StoredPath:
+    """Store ``calibration`` as the one of its workload; a corrupt one there is set aside."""
     machine_id, workload = calibration.machine_id, calibration.workload
     path = artifacts.calibration_path(machine_id, workload)
-    spoilt = False
+    corrupt = False
     if os.path.lexists(path):
         try:
             decode(_read(artifacts, path))
         except FlamegateError:
-            spoilt = True
+            corrupt = True
     data = encode(calibration, **derived)
-    return artifacts.write_calibration(machine_id, workload, data, set_aside=spoilt)
+    return artifacts.write_calibration(machine_id, workload, data, set_aside=corrupt)
+
+
+def append_gates(
+    artifacts: ArtifactStore, calibration: Calibration, drop_pct: float, gates: Iterable[AaGate]
+) -> None:
+    """Append the gates that a calibration's pairs made."""
+    for gate in gates:
+        line = LedgerLine(
+            created=calibration.created,
+            machine=calibration.machine_id,
+            workload=calibration.workload,
+            engine=calibration.engine,
+            recipe_sha256=calibration.recipe_sha256,
+            flamegate_version=calibration.flamegate_version,
+            via="calibrate",
+            threshold_pct=drop_pct,
+            pairs=len(gate.differences),
+            decision=gate.decision,
+            change_pct=gate.change_pct,
+            differences=gate.differences,
+        )
+        artifacts.append_ledger(to_plain(line))
+
+
+def read_ledger(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
+    """Read the ledger; empty where there is none.
+
+    A line that a crash cut off, or that somebody corrupt, is named and left out. Raises
+    ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
+    """
+    return artifact_files.read_history(artifacts.ledger_path, partial(from_plain, LedgerLine))
 
 
 def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
-    """Return the lines of the ledger; what cannot be read is told to ``warn``."""
+    """Return the lines of the ledger; lines that cannot be read are reported to ``warn``."""
     try:
-        found = read(artifacts)
+        found = read_ledger(artifacts)
     except FlamegateError as error:
         warn(f"The ledger does not count: {error.problem}")
         return ()
@@ -184,20 +192,26 @@ def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[
     return found.lines
 
 
-def calibration_known(
-    calibration: Calibration | None,
-    drop_pct: float,
-    looks: Sequence[int],
-    lines: Sequence[LedgerLine] = (),
-) -> ReportedRates | None:
-    """Return what is known of the rule's error rates by a calibration; None without one.
+def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:
+    """Return the analyses that a comparison plans for a budget, and the pairs it has time for.
 
-    The rates are upper bounds of what 2,000 replays gave. Where the ledger proves more false
-    alarms than that, its own bound counts.
+    ``pairs_share`` is the part of the budget that pairs may take. The first analysis waits for
+    its pairs, however long they take.
     """
-    if calibration is None:
-        return None
-    rates = replay_rule(calibration.pool, drop_pct, looks)
+    analyses = planned_pair_counts(budget_s)
+    in_time = math.floor(pairs_share * budget_s / pair_s)
+    return AnalysisPlan(analyses, min(analyses[-1], max(analyses[0], in_time)))
+
+
+def known_rates(
+    calibration: Calibration, drop_pct: float, plan: AnalysisPlan, lines: Sequence[LedgerLine] = ()
+) -> ReportedRates:
+    """Return the error rates of the rule by a calibration, replayed within ``plan``.
+
+    They are upper bounds of the rates in 2,000 replays. If the ledger proves more false alarms
+    than that, its own bound counts.
+    """
+    rates = ResampledPairs.draw(calibration.pool, plan.pairs).rates(drop_pct, plan)
     gates = count_alarms(lines, calibration.machine_id, calibration.workload, drop_pct)
     false_alarm = rates.false_alarm.upper
     if gates.lower > false_alarm:
@@ -205,7 +219,8 @@ def calibration_known(
     basis = (
         f"calibrated here on {len(calibration.differences)} A/A pairs "
         f"({calibration.created[:10]}): {rates.false_alarm.words} false alarms and "
-        f"{rates.miss.words} misses in {DRAWS:,} replays of the whole rule"
+        f"{rates.miss.words} misses in {DRAWS:,} replays of the whole rule, within {plan.pairs} "
+        "pairs"
     )
     if gates.trials:
         basis = f"{basis}; ledger: {describe_alarms(gates)}"

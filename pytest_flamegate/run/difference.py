@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.paths import is_file
-from pytest_flamegate.gate.pairs import estimate_cpu_cost
+from pytest_flamegate.gate.costs import estimate_cpu_cost
 from pytest_flamegate.profile.difference import (
     SPREAD,
     ProfileDifference,

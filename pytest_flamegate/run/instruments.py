@@ -12,7 +12,7 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Choosy, Served
 from pytest_flamegate.engines.figures import report
 from pytest_flamegate.gate import Reason
-from pytest_flamegate.gate.instructions import INSTRUCTIONS_PER_TOKEN
+from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.profile.formats.traces import (

@@ -26,10 +26,10 @@ from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run.calibration import calibration_known, load, load_ledger
+from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
 from pytest_flamegate.run.decode import NOT_IN_PAIRS
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
-from pytest_flamegate.run.measure import planned_pair_counts
+from pytest_flamegate.run.measure import PAIRS_SHARE, planned_pair_counts
 from pytest_flamegate.run.publish import RunStore
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Workbench:
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=pair_counts,
-            known=self._known(workload, pair_counts, notes),
+            known=self._known(workload, notes),
             notes=self._notes(workload, notes),
         )
 
@@ -310,14 +310,16 @@ class Workbench:
                 return None
             raise
 
-    def _known(
-        self, workload: Workload, pair_counts: tuple[int, ...], notes: list[str]
-    ) -> ReportedRates | None:
-        """Return what a calibration of this machine knows of the rule; ``notes`` gain why not."""
+    def _known(self, workload: Workload, notes: list[str]) -> ReportedRates | None:
+        """Return the rule's error rates by a calibration of this machine, None without one."""
         calibration = load(self.store.artifacts, self.store.machine_id, workload, notes.append)
-        lines = load_ledger(self.store.artifacts, notes.append) if calibration else ()
+        if calibration is None:
+            return None
+        lines = load_ledger(self.store.artifacts, notes.append)
         drop_pct = workload.thresholds.tokens_per_second_pct
-        return calibration_known(calibration, drop_pct, pair_counts, lines)
+        budget_s = self.settings.budget_of(workload.engine, compare=True)
+        plan = plan_for(budget_s, calibration.pair_s, PAIRS_SHARE)
+        return known_rates(calibration, drop_pct, plan, lines)
 
 
 @dataclass(frozen=True, slots=True)

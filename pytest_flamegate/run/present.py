@@ -23,7 +23,7 @@ from pytest_flamegate.core.json_old import (
 )
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
-from pytest_flamegate.gate import Reason, Verdict, headline, refused
+from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import Told, read_verdict
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.receipt import store
@@ -356,7 +356,7 @@ def _read_run(directory: Path, hints: Hints) -> Reported:
         return _read_files(directory, hints)
     except FlamegateError as error:
         problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
-        verdict = refused("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
+        verdict = Verdict.unjudged("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
         return Reported(name=directory.name, told=Told.of(verdict))
 
 

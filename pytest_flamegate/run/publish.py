@@ -17,10 +17,9 @@ from pytest_flamegate.core.errors import (
 from pytest_flamegate.core.json_old import dumps
 from pytest_flamegate.gate import (
     Reason,
+    Verdict,
     compare,
-    exit_code,
     read_measurement,
-    refused,
     verdict_document,
 )
 from pytest_flamegate.gate.statistics import mean
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.gate import Verdict
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.run.seal import Run, Sealed
 
@@ -79,7 +77,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """The exit code of the command line: an error's own, else the verdict's."""
-        return self.error.exit_code if self.error is not None else exit_code(self.verdict)
+        return self.error.exit_code if self.error is not None else self.verdict.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +227,7 @@ def verdict_of_error(error: FlamegateError, workload: Workload) -> Verdict:
     if isinstance(error, UndecidedError):
         name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
     message = redactor.text(f"{error.problem} {error.remedy}", "verdict")
-    return refused(name, [Reason(error.code, message)], grade="SELF_REPORTED")
+    return Verdict.unjudged(name, [Reason(error.code, message)], grade="SELF_REPORTED")
 
 
 def batch_of(evidence: Evidence) -> Batch:
@@ -271,7 +269,7 @@ def _is_same_code(one: Evidence, other: Evidence) -> bool:
 def _warnings(run: Run, verdict: Verdict) -> list[str]:
     """Return the notes that are more than information, and the warnings of the verdict."""
     notes = [each for each in run.notes if not each.code.startswith("I_")]
-    notes += [each for each in verdict.reasons if each.code.startswith("W_")]
+    notes += verdict.warnings
     return list(dict.fromkeys(f"{each.code}: {each.message}" for each in notes))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.config.workload import Injection, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import MoreProcesses, Reason, machine_id, refused
+from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
 from pytest_flamegate.observe.build import build
 from pytest_flamegate.observe.machine import identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.gate import Verdict
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.seal import SealedSide
 
@@ -257,20 +256,21 @@ class Bench:
     def _once(
         self, label: str, base: Injection | None, head: Injection | None, budget_s: float
     ) -> Compared:
-        thresholds, share_drift = self.asked.workload.thresholds, self.settings.share_drift
+        policy = GatePolicy(self.asked.workload.thresholds, self.settings.share_drift)
         sides = self.side("base", base), self.side("head", head)
         prepared = Prepared(sides, budget_s, pair_counts=planned_pair_counts(budget_s))
 
         def until(measured: Measured) -> MoreProcesses:
-            return wanted_processes(judge_run(compose(measured), thresholds, share_drift))
+            return wanted_processes(judge_run(compose(measured), policy))
 
         self.progress.begin(label)
         try:
             sealed = seal(compose(measure(prepared, until, self.progress)))
         except UndecidedError as error:
-            return Compared(refused("inconclusive", [Reason.of(error)], grade="SELF_REPORTED"))
+            reasons = [Reason.from_error(error)]
+            return Compared(Verdict.unjudged("inconclusive", reasons, grade="SELF_REPORTED"))
         self.progress.end()
-        return Compared(judge_run(sealed, thresholds, share_drift), sealed.base, sealed.head)
+        return Compared(judge_run(sealed, policy), sealed.base, sealed.head)
 
 
 @contextmanager

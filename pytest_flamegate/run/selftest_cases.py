@@ -12,12 +12,14 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.gate import (
     FIRST_ANALYSES,
-    exit_code,
-    fails_test,
+    GatedRun,
+    GatePolicy,
+    PairedBase,
+    StoredBaseline,
     headline,
     judge,
-    judge_pairs,
 )
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import FOLDED
@@ -117,8 +119,8 @@ def is_open(verdict: Verdict) -> bool:
     """Whether a build goes on with this verdict, by any of the words that say so."""
     return (
         verdict.verdict in ("pass", "improved")
-        or exit_code(verdict) == 0
-        or not fails_test(verdict, ci=True, strict=False)
+        or verdict.exit_code == 0
+        or not verdict.fails_test(ci=True, strict=False)
     )
 
 
@@ -138,7 +140,7 @@ CLEAR = 1.3
 def slowed(bench: Bench) -> Happened:
     """Expect extra work in one function to close the gate."""
     verdict = bench.slowed.verdict
-    if verdict.verdict == "regressed" and exit_code(verdict) == 1 and not is_open(verdict):
+    if verdict.verdict == "regressed" and verdict.exit_code == 1 and not is_open(verdict):
         return Happened(_told(verdict), "ok", headline(verdict))
     if verdict.verdict == "inconclusive":
         return Happened(_told(verdict), "undecided", headline(verdict))
@@ -179,7 +181,7 @@ def same_code(bench: Bench) -> Happened:
 def another_faster(bench: Bench) -> Happened:
     """Expect the gate to stay open: beside a faster function the others only weigh more."""
     verdict = bench.faster.verdict
-    if verdict.verdict in ("improved", "pass") and is_open(verdict) and exit_code(verdict) == 0:
+    if verdict.verdict in ("improved", "pass") and is_open(verdict) and verdict.exit_code == 0:
         return Happened(_told(verdict), "ok", headline(verdict))
     undecided = verdict.verdict == "inconclusive"
     return Happened(_told(verdict), "undecided" if undecided else "differs", headline(verdict))
@@ -197,11 +199,10 @@ def neighbours(bench: Bench) -> Happened:
     dearer = [spot.name for spot in verdict.hotspots if spot.finding == "costs_more"]
     if dearer:
         return Happened(f"{dearer[0]} costs more", "differs", headline(verdict))
-    rates = verdict.false_alarm_rate or 0.0
     rose = [
         spot.share
         for spot in verdict.hotspots
-        if spot.share.shift_pp > 0.0 and spot.share.p_adjusted <= rates
+        if spot.share.shift_pp > 0.0 and spot.share.p_adjusted <= FALSE_ALARM_RATE
     ]
     if not rose:
         return Happened("no share rose for certain", "undecided", headline(verdict))
@@ -250,14 +251,14 @@ def swapped_sides(bench: Bench) -> Happened:
     )
 
 
-@case("swapped baseline", "baseline and run exchanged", "not_comparable, E_SIDES_SWAPPED")
+@case("swapped baseline", "baseline and run exchanged", "not_comparable, E_BASELINE_NEWER")
 def swapped_baseline(bench: Bench) -> Happened:
     """Hand in a run as the baseline that is younger than what it is held to."""
     older, newer = bench.pair
     return closed(
         _stored(bench, newer.side.evidence, older.side.evidence),
         "not_comparable",
-        "E_SIDES_SWAPPED",
+        "E_BASELINE_NEWER",
     )
 
 
@@ -301,14 +302,14 @@ def copied_run(bench: Bench) -> Happened:
     )
 
 
-@case("copied process", "one process counted twice", "inconclusive, E_CONSTANT_SAMPLES")
+@case("copied process", "one process counted twice", "inconclusive, E_REPEATED_SAMPLES")
 def copied_process(bench: Bench) -> Happened:
     """Count a copy under another process id, as if it were independent."""
     base, head = bench.pair
     first = next(run for run in head.side.evidence.runs if run.role == "timed")
     copy = replace(first, pid=first.pid + 1, started_ticks=(first.started_ticks or 0) + 1)
     spoiled = replace(head.side.evidence, runs=(*head.side.evidence.runs, copy))
-    return closed(_paired(bench, base.side.evidence, spoiled), "inconclusive", "E_CONSTANT_SAMPLES")
+    return closed(_paired(bench, base.side.evidence, spoiled), "inconclusive", "E_REPEATED_SAMPLES")
 
 
 @case("wrong direction", "the metric's direction flipped", "not_comparable, E_DIRECTION_DIFFERS")
@@ -370,23 +371,16 @@ def other_tokens(bench: Bench) -> Happened:
 
 
 def _paired(bench: Bench, base: Evidence, head: Evidence) -> Verdict:
-    return judge_pairs(
-        base,
-        head,
-        bench.asked.workload.thresholds,
-        grade="SELF_REPORTED",
-        share_drift=bench.settings.share_drift,
-    )
+    return judge(GatedRun(head, "SELF_REPORTED"), PairedBase(base), _policy(bench))
 
 
 def _stored(bench: Bench, baseline: Evidence | None, current: Evidence) -> Verdict:
-    return judge(
-        baseline,
-        current,
-        bench.asked.workload.thresholds,
-        grade="SELF_REPORTED",
-        share_drift=bench.settings.share_drift,
-    )
+    stored = None if baseline is None else StoredBaseline(baseline)
+    return judge(GatedRun(current, "SELF_REPORTED"), stored, _policy(bench))
+
+
+def _policy(bench: Bench) -> GatePolicy:
+    return GatePolicy(bench.asked.workload.thresholds, bench.settings.share_drift)
 
 
 def _first_pairs(evidence: Evidence, count: int) -> Evidence:

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Progress, terminable
 from pytest_flamegate.gate import (
+    GatedRun,
+    GatePolicy,
     MoreProcesses,
+    PairedBase,
     Reason,
+    StoredBaseline,
     Verdict,
-    engine_differences,
-    fails_test,
-    find_notes,
     headline,
     judge,
-    judge_pairs,
-    needs_more,
-    refused,
 )
-from pytest_flamegate.gate.comparability import TRANSIENT_CODES
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.gate import ShareDrift
     from pytest_flamegate.run.measure import Measured
     from pytest_flamegate.run.prepare import Call
 
@@ -159,7 +155,9 @@ class Session:
         return None
 
     def _judge(self, found: Run | Sealed, thresholds: Thresholds) -> Verdict:
-        return judge_run(found, thresholds, self.settings.share_drift)
+        settings = self.settings
+        policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
+        return judge_run(found, policy)
 
     def _publish(self, sealed: Sealed, verdict: Verdict) -> Outcome:
         workload = sealed.run.measured.prepared.head.subject.workload
@@ -177,7 +175,7 @@ class Session:
 
     def _with_failure(self, outcome: Outcome) -> Outcome:
         """Return ``outcome`` with the answer to whether a test on it fails."""
-        fails = fails_test(outcome.verdict, ci=self.settings.ci, strict=self.settings.strict)
+        fails = outcome.verdict.fails_test(ci=self.settings.ci, strict=self.settings.strict)
         return replace(outcome, fails=fails and outcome.accepted is None)
 
 
@@ -189,46 +187,28 @@ class _Measured:
     outcome: Outcome
 
 
-def judge_run(found: Run | Sealed, thresholds: Thresholds, share_drift: ShareDrift) -> Verdict:
+def judge_run(found: Run | Sealed, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
     run, sealed = (found.run, found) if isinstance(found, Sealed) else (found, None)
-    grade = sealed.head.grade if sealed else "SELF_REPORTED"
-    prepared, evidence = run.measured.prepared, run.head.evidence
-    baseline = prepared.baseline
-    other = baseline.evidence if baseline else None
-    if sealed is not None and sealed.errors:
-        verdict = refused("dishonest", sealed.errors, grade=grade)
-    elif run.base is not None:
-        other = run.base.evidence
-        verdict = judge_pairs(
-            other,
-            evidence,
-            thresholds,
-            grade=grade,
-            looks=prepared.pair_counts,
-            share_drift=share_drift,
-            known=prepared.known,
-        )
-    else:
-        verdict = judge(
-            other,
-            evidence,
-            thresholds,
-            grade=grade,
-            share_drift=share_drift,
-            looks=INTERIM_ANALYSES,
-            batches=baseline.batches if baseline else (),
-        )
-    notes = [*run.notes, *find_notes(other, evidence)]
-    if other is not None:
-        notes += [Reason(d.code, d.message) for d in engine_differences(other, evidence)]
-    return replace(verdict, reasons=(*verdict.reasons, *notes))
+    prepared = run.measured.prepared
+    gated = GatedRun(
+        run.head.evidence,
+        grade=sealed.head.grade if sealed else "SELF_REPORTED",
+        errors=sealed.errors if sealed else (),
+        notes=run.notes,
+    )
+    if run.base is not None:
+        base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)
+        return judge(gated, base, policy)
+    stored = prepared.baseline
+    baseline = StoredBaseline(stored.evidence, stored.batches) if stored else None
+    return judge(gated, baseline, policy)
 
 
 def wanted_processes(verdict: Verdict) -> MoreProcesses:
     """Return of which processes more could settle the verdict, or name what got slower."""
     if verdict.pairs is None:
-        return needs_more(verdict)
+        return verdict.more_processes
     unnamed = verdict.verdict in ("regressed", "improved") and not verdict.explained_by
     is_coarse = any(hotspot.coarse for hotspot in verdict.hotspots)
     decided = verdict.verdict in ("regressed", "improved")
@@ -245,24 +225,20 @@ def suspected_commit(run: Run, verdict: Verdict) -> str | None:
     subject = run.measured.prepared.head.subject
     baseline, here = run.measured.prepared.baseline, subject.commit
     commit = baseline.evidence.commit if baseline is not None else None
-    if not _is_suspicious(verdict) or commit is None or commit.uncommitted or here is None:
+    if not verdict.is_suspicious or commit is None or commit.uncommitted or here is None:
         return None
     is_same = here.same_code(commit) and subject.workload.injection is None
     return None if is_same else commit.revision
 
 
-def _is_suspicious(verdict: Verdict) -> bool:
-    if verdict.verdict == "not_comparable":
-        codes = {difference.code for difference in verdict.comparability.differences}
-        return bool(codes) and codes <= TRANSIENT_CODES
-    return verdict.verdict in ("regressed", "inconclusive") and bool(verdict.signals)
-
-
 def _suspicion(verdict: Verdict, commit: str) -> Reason:
     """Return why the base was built and measured too."""
+    sentence = headline(verdict)
+    if differences := verdict.comparability.differences:
+        sentence = f"not comparable: {differences[0].message}"  # without the advice
     return Reason(
         "I_STORED_BASELINE",
-        f"By its stored baseline alone it is {headline(verdict).rstrip('.')}. So the baseline's "
+        f"By its stored baseline alone it is {sentence.rstrip('.')}. So the baseline's "
         f"commit {commit[:12]} was built and measured in pairs with this run; that is the verdict.",
     )
 

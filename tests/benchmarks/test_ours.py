@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.ours import flamegate, flamegate_up_to
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.gate import FIRST_ANALYSES
 from tests.benchmarks.made import pairs
 
 pytestmark = pytest.mark.measures

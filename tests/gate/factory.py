@@ -7,14 +7,27 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+from pytest_flamegate.gate import (
+    GatedRun,
+    GatePolicy,
+    Measurement,
+    PairedBase,
+    ShareDrift,
+    StoredBaseline,
+    Verdict,
+    judge,
+)
+from pytest_flamegate.gate.measurement import TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, Metric, ProcessProfile, ProfileRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
+
+    from pytest_flamegate.receipt.types import Batch
 
 
 MACHINE = MappingProxyType(
@@ -224,7 +237,6 @@ def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] =
     return Measurement(
         timed=tuple(timed(value, pid=i) for i, value in enumerate(log_times)),
         profiled=tuple(profiled),
-        receipt_tps=None,
         reference_follows=True,
     )
 
@@ -244,3 +256,32 @@ def sampled(
         largest = max(counts, key=lambda frame: counts[frame])
         counts[largest] -= excess
     return counts
+
+
+def judge_stored(
+    old: Evidence | None,
+    new: Evidence,
+    thresholds: Thresholds | None = None,
+    *,
+    share_drift: ShareDrift = "cost",
+    analyses: int = 1,
+    batches: Sequence[Batch] = (),
+    **run: Any,
+) -> Verdict:
+    """Judge ``new`` against a stored baseline; ``run`` holds further fields of the `GatedRun`."""
+    baseline = None if old is None else StoredBaseline(old, tuple(batches))
+    policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses)
+    return judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy)
+
+
+def judge_paired(
+    base: Evidence,
+    head: Evidence,
+    thresholds: Thresholds | None = None,
+    *,
+    share_drift: ShareDrift = "cost",
+    **pairs: Any,
+) -> Verdict:
+    """Judge ``head`` against a base measured in pairs; ``pairs`` are fields of the `PairedBase`."""
+    policy = GatePolicy(thresholds or Thresholds(), share_drift)
+    return judge(GatedRun(head, "OBSERVED"), PairedBase(base, **pairs), policy)

@@ -10,10 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import judge, needs_more
-from pytest_flamegate.gate.signals import ErrorRates
+from pytest_flamegate.gate import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
-from tests.gate.factory import evidence, measurement, sampled
+from tests.gate.factory import evidence, judge_stored, measurement, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +58,7 @@ def rate_outcomes(
 ) -> dict[str, float]:
     """Share of the trials (0 to 1) in which the rate was judged each way."""
     random = Random(seed)
-    rates = ErrorRates(looks=len(LOOKS))
+    rates = ErrorRates(analyses=len(LOOKS))
     found: Counter[str] = Counter()
     for _ in range(trials):
         old = measurement(machine.batch(random, BASELINE_PROCESSES, 0.0))
@@ -107,8 +106,8 @@ def gate_outcomes(
         new_times, new_profile = times(LOOKS[-1], whole - 1.0), profile(LOOKS[-1], shares)
         for look in LOOKS:
             new = evidence(new_times[:look], new_profile[:look], first_pid=300, samples=samples)
-            verdict = judge(old, new, Thresholds(), grade="OBSERVED", looks=len(LOOKS))
-            if not needs_more(verdict):
+            verdict = judge_stored(old, new, Thresholds(), analyses=len(LOOKS))
+            if not verdict.more_processes:
                 break
         found[verdict.verdict] += 1
     return {verdict: count / trials for verdict, count in found.items()}

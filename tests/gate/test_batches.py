@@ -6,12 +6,11 @@ from random import Random
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import judge
-from pytest_flamegate.gate.rule import MIN_BATCHES, estimate_from_batches
-from pytest_flamegate.gate.signals import ErrorRates
+from pytest_flamegate.gate import ErrorRates, decide
+from pytest_flamegate.gate.batches import MIN_BATCHES, estimate_from_batches
 from pytest_flamegate.receipt.types import Batch, Evidence
 from pytest_flamegate.run.publish import batch_of
-from tests.gate.factory import QUIET, baseline, evidence, scaled
+from tests.gate.factory import QUIET, baseline, evidence, judge_stored, measurement, scaled
 
 
 def batches(levels: list[float]) -> tuple[Batch, ...]:
@@ -19,7 +18,9 @@ def batches(levels: list[float]) -> tuple[Batch, ...]:
 
 
 def test_the_error_is_that_of_predicting_one_batch() -> None:
-    estimate = estimate_from_batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], [0.05, 0.07])
+    (estimate,) = estimate_from_batches(
+        batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0]), measurement([0.0]), measurement([0.05, 0.07])
+    )
     assert estimate.mean_diff == pytest.approx(0.06)
     spread = math.sqrt((2 * 0.02**2 + 2 * 0.01**2) / 5)
     assert estimate.standard_error == pytest.approx(spread * math.sqrt(1 + 1 / 6))
@@ -27,7 +28,7 @@ def test_the_error_is_that_of_predicting_one_batch() -> None:
 
 
 def judged(current: Evidence, levels: list[float]) -> str:
-    verdict = judge(baseline(), current, Thresholds(), grade="X", batches=batches(levels))
+    verdict = judge_stored(baseline(), current, Thresholds(), batches=batches(levels))
     return verdict.verdict
 
 
@@ -47,17 +48,16 @@ def test_error_rates_of_batches_on_a_drifting_machine() -> None:
     random = Random(11)
     alarms = found = 0
     trials = 400
-    rates = ErrorRates(looks=1)
-    from pytest_flamegate.gate.rule import decide
-
     for _ in range(trials):
-        earlier = [random.gauss(0.0, 0.012) for _ in range(MIN_BATCHES)]
+        earlier = batches([random.gauss(0.0, 0.012) for _ in range(MIN_BATCHES)])
         drift = random.gauss(0.0, 0.012)
         unchanged = [drift + random.gauss(0.0, 0.01) for _ in range(5)]
-        alarms += (
-            decide(estimate_from_batches(earlier, unchanged), 0.05, rates).decision == "regressed"
-        )
-        slower = [value + 0.1 for value in unchanged]
-        found += decide(estimate_from_batches(earlier, slower), 0.05, rates).decision == "regressed"
+        old = measurement([0.0])
+        for slower in (0.0, 0.1):
+            new = measurement([value + slower for value in unchanged])
+            (estimate,) = estimate_from_batches(earlier, old, new)
+            regressed = decide(estimate, 0.05, ErrorRates()).decision == "regressed"
+            alarms += regressed and not slower
+            found += regressed and bool(slower)
     assert alarms / trials <= 0.02
     assert found / trials >= 0.95

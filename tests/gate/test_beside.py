@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.gate import find_notes
+from pytest_flamegate.gate.ungated import find_notes
 from pytest_flamegate.observe.build import Build, Program
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import baseline, evidence
@@ -36,8 +36,8 @@ def test_of_a_plain_run_there_is_nothing_to_say() -> None:
     ("at", "later", "words"),
     [
         (1, "9", "token 1 was 'b' in the first run and '9' in a later one"),
-        (1, None, "token 1 was 'b' in the first run and missing, for it had ended, in a later"),
-        (2, "c", "token 2 was missing, for it had ended, in the first run and 'c' in a later"),
+        (1, None, "token 1 was 'b' in the first run and missing, because it had ended, in a later"),
+        (2, "c", "token 2 was missing, because it had ended, in the first run and 'c' in a later"),
     ],
 )
 def test_the_first_token_that_differs_is_shown(at: int, later: str | None, words: str) -> None:
@@ -51,7 +51,7 @@ def test_a_knob_that_did_not_take_is_named() -> None:
     asked = MappingProxyType({"A": "1", "B": "2", "C": "3"})
     seen = replace(evidence(), requested_environment=asked, program=program("1"))
     had = replace(seen, effective_environment=MappingProxyType({"A": "1", "B": "8", "Z": "0"}))
-    message = told(None, had)["W_KNOBS"]
+    message = told(None, had)["W_ENVIRONMENT"]
     assert "B was '8' and not '2', C was not set, and not '3'" in message
     assert "A was" not in message
     assert told(None, replace(seen, effective_environment=MappingProxyType({}))) == {}

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate.statistics import (
-    Count,
-    clopper_pearson_lower,
-    clopper_pearson_upper,
-    pct,
-)
+from pytest_flamegate.gate.statistics import Count, clopper_pearson_upper, pct
 
 trials = st.integers(1, 60)
 confidences = st.sampled_from((0.9, 0.95, 0.99))
@@ -55,8 +50,8 @@ def test_so_many_quiet_gates_prove_a_rate_and_one_less_does_not(trials: int, rat
 
 def test_all_failed_or_nothing_was_tried() -> None:
     assert clopper_pearson_upper(7, 7) == 1.0
-    assert math.isclose(clopper_pearson_lower(7, 7), 0.05 ** (1 / 7))
-    assert (clopper_pearson_lower(0, 0), clopper_pearson_upper(0, 0)) == (0.0, 1.0)
+    assert math.isclose(Count(7, 7).lower, 0.05 ** (1 / 7))
+    assert (Count(0, 0).lower, clopper_pearson_upper(0, 0)) == (0.0, 1.0)
     assert math.isnan(Count(0, 0).rate)
 
 

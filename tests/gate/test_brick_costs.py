@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.bricks import brick_costs, check_passes, common_window
+from pytest_flamegate.gate.brick_costs import brick_costs, check_brick_runs, common_window
 from tests.gate.bricked import CALLS, clocked, passes, row
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}
@@ -82,30 +82,30 @@ FIRST = passes(COSTS)[0]
     [
         ((), "E_NO_BRICKS"),
         (broken(totals=()), "E_NO_BRICKS"),
-        (passes(COSTS)[:4], "E_FEW_BRICKS"),
+        (passes(COSTS)[:4], "E_FEW_PROCESSES"),
         (broken(tokens=0), "E_NO_TOKENS"),
-        (broken(wall_ns=FIRST.lanes[0].self_ns // 2), "E_BRICKS_CONTRADICT"),
-        (broken(wall_ns=0), "E_BRICKS_CONTRADICT"),
+        (broken(wall_ns=FIRST.lanes[0].self_ns // 2), "E_IMPOSSIBLE_FIGURE"),
+        (broken(wall_ns=0), "E_IMPOSSIBLE_FIGURE"),
         (
             broken(lanes=(ThreadTotals("main", 1, 1),), wall_ns=FIRST.wall_ns // 2),
-            "E_BRICKS_CONTRADICT",
+            "E_IMPOSSIBLE_FIGURE",
         ),
-        (broken(totals=(row("RmsNorm", 2.0, self_ns=10**9),)), "E_BRICKS_CONTRADICT"),
-        (broken(totals=(row("RmsNorm", 2.0, self_ns=-1), row("Up", 2.0))), "E_BRICKS_CONTRADICT"),
-        ((FIRST, *passes(COSTS)[:4]), "E_DUPLICATE_PROCESS"),
-        ((replace(FIRST, pid=9), *passes(COSTS)), "E_CONSTANT_SAMPLES"),
+        (broken(totals=(row("RmsNorm", 2.0, self_ns=10**9),)), "E_IMPOSSIBLE_FIGURE"),
+        (broken(totals=(row("RmsNorm", 2.0, self_ns=-1), row("Up", 2.0))), "E_IMPOSSIBLE_FIGURE"),
+        ((FIRST, *passes(COSTS)[:4]), "E_REPEATED_SAMPLES"),
+        ((replace(FIRST, pid=9), *passes(COSTS)), "E_REPEATED_SAMPLES"),
     ],
 )
 def test_passes_that_cannot_be_judged(side: tuple[BrickRun, ...], code: str) -> None:
     with pytest.raises(UndecidedError) as raised:
-        check_passes(side, "current side")
+        check_brick_runs(side, "current side")
     assert raised.value.code == code
 
 
 def test_a_baseline_is_accepted_anew_and_not_measured_longer() -> None:
-    with pytest.raises(UndecidedError, match="Accept a new one"):
-        check_passes((), "baseline")
-    assert check_passes(passes(COSTS), "baseline")
+    with pytest.raises(UndecidedError, match="Accept a new baseline"):
+        check_brick_runs((), "baseline")
+    check_brick_runs(passes(COSTS), "baseline")
 
 
 def test_a_brick_within_itself_counts_in_the_outermost_layer() -> None:
@@ -113,4 +113,4 @@ def test_a_brick_within_itself_counts_in_the_outermost_layer() -> None:
     inner = row("Block", 6.0, layer=1, total_ns=0)
     within = passes({"Block": 1.0})
     nested = tuple(clocked([outer, inner], pid=each.pid) for each in within)
-    assert check_passes(nested, "current side")
+    check_brick_runs(nested, "current side")

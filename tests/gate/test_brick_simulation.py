@@ -11,20 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_flamegate.gate import ErrorRates, Signal
 from pytest_flamegate.gate.bricks import judge_bricks
-from pytest_flamegate.gate.signals import ErrorRates
 from tests.gate.bricked import allowing, drawn, passes
 from tests.gate.factory import baseline, evidence
 
 if TYPE_CHECKING:
-    from pytest_flamegate.gate import Signal
     from pytest_flamegate.receipt.types import Evidence
 
 
 BRICKS = {"RmsNorm": 3.0, "QkvProjection": 20.0, "DownProjection": 40.0, "LmHead": 60.0}
 TEN_EACH = allowing(every=(None, 10.0))
 BUDGETS = allowing(**{name: (cost, None) for name, cost in BRICKS.items()})
-RATES = ErrorRates(looks=2)
+RATES = ErrorRates(analyses=2)
 QUIET, BUSY, WORST = 0.03, 0.08, 0.17
 """Spread of log cost between fresh processes: the last two were measured on a busy machine."""
 BATCH = 0.02

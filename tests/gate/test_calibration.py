@@ -10,21 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.calibration import (
     BLOCK,
+    DRAWS,
     LADDER,
     MIN_POOL,
+    SEED,
     AnalysisPlan,
     Pool,
+    ReplayedRates,
     ResampledPairs,
     Stream,
     decide_stream,
     draw_streams,
-    replay_rule,
-    smallest_threshold,
 )
-from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses, plan_analyses
+from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 differences = st.lists(
@@ -41,7 +42,22 @@ def pool(sd: float, *, count: int = 40, seed: int = 1, bad: float = 0.0) -> Pool
     for _ in range(count):
         off = random.choice((-1, 1)) * random.uniform(0.1, 0.4) if random.random() < bad else 0.0
         values.append(random.gauss(0.0, sd) + off)
-    return Pool.of(values)
+    return Pool.check(values)
+
+
+def replay_rule(
+    of: Pool, drop_pct: float, analyses: tuple[int, ...], *, draws: int = DRAWS, seed: int = SEED
+) -> ReplayedRates:
+    plan = AnalysisPlan.complete(analyses)
+    return ResampledPairs.draw(of, plan.pairs, draws=draws, seed=seed).rates(drop_pct, plan)
+
+
+def smallest_threshold(
+    of: Pool, analyses: tuple[int, ...], *, pairs: int = 1000, draws: int = DRAWS
+) -> float | None:
+    plan = AnalysisPlan(analyses, min(pairs, analyses[-1]))
+    found = ResampledPairs.draw(of, plan.pairs, draws=draws).find_smallest(plan)
+    return found[0] if found else None
 
 
 QUIET, MIXED, LOUD = pool(0.008), pool(0.02), pool(0.12)
@@ -51,20 +67,20 @@ QUIET, MIXED, LOUD = pool(0.008), pool(0.02), pool(0.12)
 
 
 def test_statistics_of_a_pool() -> None:
-    found = Pool.of([0.01, -0.01] * 20 + [0.2])
+    found = Pool.check([0.01, -0.01] * 20 + [0.2])
     assert found.count == 41
     assert math.isclose(found.largest, 0.2)
     assert found.outliers == 1
     assert found.excess_kurtosis > 10
-    assert Pool.of([0.01, -0.01] * 20).autocorrelation < -0.9
-    assert not Pool.of([0.01, -0.01] * 20).independent
-    assert math.isclose(Pool.of([0.01, -0.01] * 20).excess_kurtosis, -2.0)
-    assert math.isclose(Pool.of([0.01, -0.01] * 20).sd, 0.01 * math.sqrt(40 / 39))
+    assert Pool.check([0.01, -0.01] * 20).autocorrelation < -0.9
+    assert not Pool.check([0.01, -0.01] * 20).independent
+    assert math.isclose(Pool.check([0.01, -0.01] * 20).excess_kurtosis, -2.0)
+    assert math.isclose(Pool.check([0.01, -0.01] * 20).sd, 0.01 * math.sqrt(40 / 39))
 
 
 @given(differences, st.sampled_from((1e-150, 1e-3, 7.0, 1e150)))
 def test_the_unit_changes_no_shape(values: list[float], unit: float) -> None:
-    plain, scaled = Pool.of(values), Pool.of([value * unit for value in values])
+    plain, scaled = Pool.check(values), Pool.check([value * unit for value in values])
     assert math.isclose(plain.excess_kurtosis, scaled.excess_kurtosis, rel_tol=1e-6, abs_tol=1e-6)
     assert math.isclose(plain.autocorrelation, scaled.autocorrelation, rel_tol=1e-6, abs_tol=1e-6)
     assert -1.0 <= plain.autocorrelation <= 1.0
@@ -75,20 +91,20 @@ def test_the_unit_changes_no_shape(values: list[float], unit: float) -> None:
     [
         ([], "E_FEW_PAIRS"),
         ([0.01, -0.01] * 4, "E_FEW_PAIRS"),
-        ([0.01, -0.01] * 10 + [math.nan], "E_NOT_FINITE"),
-        ([0.01, -0.01] * 10 + [-math.inf], "E_NOT_FINITE"),
-        ([0.01] * 40, "E_CONSTANT_SAMPLES"),
-        ([0.0] * 40, "E_CONSTANT_SAMPLES"),
+        ([0.01, -0.01] * 10 + [math.nan], "E_IMPOSSIBLE_FIGURE"),
+        ([0.01, -0.01] * 10 + [-math.inf], "E_IMPOSSIBLE_FIGURE"),
+        ([0.01] * 40, "E_REPEATED_SAMPLES"),
+        ([0.0] * 40, "E_REPEATED_SAMPLES"),
     ],
 )
 def test_what_is_no_pool(values: list[float], code: str) -> None:
     with pytest.raises(UndecidedError) as refused:
-        Pool.of(values)
+        Pool.check(values)
     assert refused.value.code == code
 
 
 def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
-    numbered = Pool.of([float(value) for value in range(1, 21)])
+    numbered = Pool.check([float(value) for value in range(1, 21)])
     ring = [*numbered.differences, *numbered.differences]
     neighbours = {tuple(ring[at : at + BLOCK]) for at in range(20)}
     seen: set[float] = set()
@@ -198,9 +214,9 @@ def test_a_quieter_machine_and_more_pairs_hold_smaller_thresholds() -> None:
 
 
 def test_a_threshold_is_the_first_that_holds() -> None:
-    plan = AnalysisPlan.whole(FIRST_ANALYSES)
-    replayed = ResampledPairs.of(MIXED, plan.pairs)
-    found = replayed.smallest(plan)
+    plan = AnalysisPlan.complete(FIRST_ANALYSES)
+    replayed = ResampledPairs.draw(MIXED, plan.pairs)
+    found = replayed.find_smallest(plan)
     assert found is not None
     smaller = [drop for drop in LADDER if drop < found[0]]
     assert smaller

@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from pytest_flamegate.gate.hotspots import WAITING, CostChange, cost_changes
-from pytest_flamegate.gate.measurement import Measurement, read_measurement
+from pytest_flamegate.gate import CostChange, ErrorRates, Measurement, read_measurement
+from pytest_flamegate.gate.costs import WAITING, cost_changes
 from pytest_flamegate.gate.shares import share_changes
-from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled
 

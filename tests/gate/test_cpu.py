@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_flamegate.gate.pairs import estimate_cpu_cost
+from pytest_flamegate.gate.costs import estimate_cpu_cost
 from tests.gate import factory
 from tests.gate.paired import shifted, sides
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import Reason, Verdict, judge, refused, verdict_document
+from pytest_flamegate.gate import Reason, Verdict, verdict_document
 from pytest_flamegate.receipt.types import Evidence
-from tests.gate.factory import PROFILE, QUIET, baseline, evidence, scaled
+from tests.gate.factory import PROFILE, QUIET, baseline, evidence, judge_stored, scaled
 
 PROMISED = {
     "verdict",
@@ -33,7 +33,7 @@ PROMISED_OF_A_SIGNAL = {
 
 
 def judged(old: Evidence | None, new: Evidence) -> Verdict:
-    return judge(old, new, Thresholds(), grade="OBSERVED")
+    return judge_stored(old, new, Thresholds())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def judged(old: Evidence | None, new: Evidence) -> Verdict:
         judged(baseline(), evidence(model_sha256=None)),
         judged(None, evidence()),
         judged(evidence(), evidence()),
-        refused("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED"),
+        Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED"),
     ],
     ids=lambda verdict: verdict.verdict,
 )

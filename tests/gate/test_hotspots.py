@@ -5,10 +5,15 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate.hotspots import Hotspot, ShareDrift, Shares, judge_shares
-from pytest_flamegate.gate.measurement import Measurement, read_measurement
+from pytest_flamegate.gate import (
+    ErrorRates,
+    HotspotChange,
+    Measurement,
+    ShareDrift,
+    read_measurement,
+)
+from pytest_flamegate.gate.hotspots import JudgedShares, judge_shares
 from pytest_flamegate.gate.shares import OTHER
-from pytest_flamegate.gate.signals import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.factory import (
     PROFILE,
@@ -47,7 +52,7 @@ def judged(
     thresholds: Thresholds | None = None,
     before: Counts = PROFILE,
     current: Measurement | None = None,
-) -> Shares:
+) -> JudgedShares:
     old = read_measurement(baseline(profile=before))
     new = current or read_measurement(evidence(scaled(QUIET, factor), counts))
     asked = thresholds or Thresholds()
@@ -55,7 +60,7 @@ def judged(
     return judge_shares(old, new, asked, rate, RATES, drift)
 
 
-def named(shares: Shares, name: str) -> Hotspot:
+def named(shares: JudgedShares, name: str) -> HotspotChange:
     return next(hotspot for hotspot in shares.hotspots if hotspot.name == name)
 
 
@@ -150,7 +155,7 @@ def test_new_and_vanished_frames_are_named(before: Counts, after: Counts, findin
     hotspot = named(judged(1.0, after, before=before), "copy")
     assert (hotspot.finding, hotspot.decision) == (finding, "regressed")
     assert hotspot.reason is not None
-    assert finding.removesuffix("ed") in hotspot.reason.message
+    assert {"new": "it is new", "vanished": "it is gone"}[finding] in hotspot.reason.message
 
 
 def test_the_rest_of_the_profile_is_judged_too() -> None:
@@ -171,7 +176,7 @@ def test_a_shift_that_chance_could_make_is_inconclusive() -> None:
     hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, "cost"), "a")
     assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
     assert hotspot.reason is not None
-    assert hotspot.reason.code == "E_SHARE_NOISE"
+    assert hotspot.reason.code == "E_SHARE_UNSETTLED"
 
 
 def test_a_drift_has_to_be_certain_at_one_percent_not_at_five() -> None:
@@ -214,12 +219,12 @@ def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
     assert hotspot.finding == "unsettled"
     assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
     assert hotspot.reason is not None
-    assert hotspot.reason.code == "E_SHARE_UNEXPLAINED"
+    assert hotspot.reason.code == "E_SHARE_UNSETTLED"
 
 
 @pytest.mark.parametrize(
     ("drift", "decision", "code"),
-    [("cost", "pass", "I_SHARE_EXCUSED"), ("strict", "inconclusive", "E_SHARE_NOISE")],
+    [("cost", "pass", "I_SHARE_MOVED"), ("strict", "inconclusive", "E_SHARE_UNSETTLED")],
 )
 def test_a_drift_that_would_be_excused_need_not_be_certain(
     drift: ShareDrift, decision: str, code: str
@@ -249,13 +254,13 @@ def test_few_profiles_judge_nothing(old: int, new: int, helped: tuple[str, ...])
     before = measurement([0.0, 0.1, 0.2], profiles(PROFILE[:old]))
     after = measurement([0.0, 0.1, 0.2], profiles(PROFILE[:new]))
     shares = judge_shares(before, after, Thresholds(), None, RATES, "cost")
-    assert [reason.code for reason in shares.reasons] == ["E_FEW_PROFILES"]
+    assert [reason.code for reason in shares.reasons] == ["E_FEW_PROCESSES"]
     assert (shares.hotspots, shares.helped_by) == ((), helped)
 
 
 @pytest.mark.parametrize(
     ("thresholds", "code"),
-    [(Thresholds(), "I_NO_PROFILE"), (allowing(gemv=3.0), "E_NO_PROFILE")],
+    [(Thresholds(), "I_NO_PROFILE"), (allowing(gemv=3.0), "E_HOTSPOT_UNKNOWN")],
 )
 def test_without_profiles_only_a_declared_share_is_missed(
     thresholds: Thresholds, code: str
@@ -269,6 +274,6 @@ def test_a_declared_frame_that_nobody_saw_is_named_with_those_seen() -> None:
     shares = judged(1.0, PROFILE, thresholds=allowing(matmul=3.0, gemv=9.0))
     assert [reason.code for reason in shares.reasons] == ["E_HOTSPOT_UNKNOWN"]
     assert shares.reasons[0].message == (
-        "matmul is declared with a share and is not in either profile; frames seen: "
+        "matmul is declared with a share and is in neither profile. Functions there: "
         "gemv, attention, rms_norm, tiny. Correct the name in hotspots."
     )

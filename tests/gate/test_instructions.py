@@ -1,15 +1,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.instructions import judge_instructions
+from pytest_flamegate.gate import Signal
+from pytest_flamegate.gate.ungated import instruction_signals
+from pytest_flamegate.receipt.types import Evidence
+from tests.gate.factory import evidence
 
-COUNTS = st.floats(min_value=1e-3, max_value=1e15)
+
+def counting(per_token: float | None) -> Evidence:
+    plain = evidence()
+    if per_token is None:
+        return plain
+    count = replace(plain.metrics[0], name="instructions_per_token", value=per_token)
+    return replace(plain, metrics=(*plain.metrics, count))
+
+
+def compare(baseline: float | None, current: float | None) -> tuple[Signal, ...]:
+    return instruction_signals(counting(baseline), counting(current))
+
+
+COUNTS = st.floats(min_value=1.0, max_value=1e6)
 
 
 @pytest.mark.parametrize(
@@ -26,41 +43,41 @@ COUNTS = st.floats(min_value=1e-3, max_value=1e15)
 def test_the_change_is_shown_and_not_gated(
     baseline: float, current: float, change_pct: float, words: str
 ) -> None:
-    signal = judge_instructions(baseline, current)
+    (signal,) = compare(baseline, current)
     assert (signal.baseline, signal.current) == (baseline, current)
     assert (signal.name, signal.unit) == ("instructions_per_token", "instructions")
     assert (signal.direction, signal.decision) == ("lower_is_better", "not_gated")
     assert signal.change_pct == pytest.approx(change_pct, abs=1e-3)
     (reason,) = signal.reasons
     assert reason.code == "I_INSTRUCTIONS"
-    assert f"Instructions a token: {words}." in reason.message
-    assert "counts work, not time: cache and memory are invisible to it" in reason.message
+    assert f"Instructions per token: {words}." in reason.message
+    assert "counts work, not time: it is blind to cache and memory" in reason.message
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0])
-def test_a_count_that_is_none_is_refused(bad: float) -> None:
-    with pytest.raises(UndecidedError, match="E_BAD_INSTRUCTIONS: The baseline side counts"):
-        judge_instructions(bad, 1.0)
-    with pytest.raises(UndecidedError, match="E_BAD_INSTRUCTIONS: The current side counts"):
-        judge_instructions(1.0, bad)
+def test_an_impossible_count_is_an_error(bad: float) -> None:
+    for sides in ((bad, 1.0), (1.0, bad)):
+        with pytest.raises(UndecidedError, match="E_IMPOSSIBLE_FIGURE: The number of instr"):
+            compare(*sides)
 
 
-def test_counts_out_of_all_proportion_are_refused() -> None:
-    with pytest.raises(UndecidedError, match="E_BAD_INSTRUCTIONS: 1e-308 and 1e"):
-        judge_instructions(1e-308, 1e308)
+def test_counts_out_of_all_proportion_are_an_error() -> None:
+    with pytest.raises(UndecidedError, match="E_IMPOSSIBLE_FIGURE: The change from 1e-308"):
+        compare(1e-308, 1e308)
 
 
-@given(COUNTS, COUNTS, st.floats(min_value=1e-3, max_value=1e3))
-def test_scaling_both_sides_changes_nothing(one: float, other: float, times: float) -> None:
-    plain = judge_instructions(one, other).change_pct
-    scaled = judge_instructions(one * times, other * times).change_pct
-    assert scaled == pytest.approx(plain, rel=1e-9, abs=1e-9)
+def test_a_count_of_one_side_is_shown_alone() -> None:
+    assert compare(1000.0, None) == ()
+    (signal,) = compare(None, 1000.0)
+    assert (signal.baseline, signal.current, signal.change_pct) == (None, 1000.0, None)
+    assert signal.reasons == ()
 
 
-@given(st.floats(min_value=1.0, max_value=1e3), st.floats(min_value=1.0, max_value=1e3))
+@given(COUNTS, COUNTS)
 def test_swapping_sides_mirrors_the_change(one: float, other: float) -> None:
-    there = judge_instructions(one, other).change_pct
-    back = judge_instructions(other, one).change_pct
-    assert there is not None
-    assert back is not None
-    assert (1.0 + there / 100.0) * (1.0 + back / 100.0) == pytest.approx(1.0, rel=1e-6)
+    (there,), (back,) = compare(one, other), compare(other, one)
+    assert there.change_pct is not None
+    assert back.change_pct is not None
+    assert (1.0 + there.change_pct / 100.0) * (1.0 + back.change_pct / 100.0) == pytest.approx(
+        1.0, rel=1e-6
+    )

@@ -9,11 +9,19 @@ import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.gate import Verdict, judge, needs_more, no_baseline
-from pytest_flamegate.gate.hotspots import ShareDrift
+from pytest_flamegate.gate import Verdict
 from pytest_flamegate.receipt.types import Evidence
-from tests.gate.factory import AGAIN, PROFILE, QUIET, baseline, evidence, moved, run, scaled
+from tests.gate.factory import (
+    AGAIN,
+    PROFILE,
+    QUIET,
+    baseline,
+    evidence,
+    judge_stored,
+    moved,
+    run,
+    scaled,
+)
 
 NOISY = (1001.5, 1200.0, 900.0, 1100.0, 950.0, 1050.0)
 SAME = AGAIN
@@ -28,7 +36,7 @@ WIDER = moved(WIDE, "attention", 70, "gemv")
 def judged(
     old: Evidence | None, new: Evidence, thresholds: Thresholds | None = None, **options: Any
 ) -> Verdict:
-    return judge(old, new, thresholds or Thresholds(), grade="OBSERVED", **options)
+    return judge_stored(old, new, thresholds or Thresholds(), **options)
 
 
 def codes(verdict: Verdict) -> list[str]:
@@ -49,10 +57,10 @@ def codes(verdict: Verdict) -> list[str]:
         (FAST, PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT"),
         (SLOW, WIDE, WIDER, "regressed", "E_SLOWER"),
         # An open question outweighs an improvement and a pass.
-        (FAST, WIDE, WIDER, "inconclusive", "E_SHARE_NOISE"),
-        (SAME, WIDE, WIDER, "inconclusive", "E_SHARE_NOISE"),
-        (SAME, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROFILES"),
-        (FAST, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROFILES"),
+        (FAST, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED"),
+        (SAME, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED"),
+        (SAME, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROCESSES"),
+        (FAST, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROCESSES"),
         (SLOW, PROFILE, PROFILE[:2], "regressed", "E_SLOWER"),
         (FAST, PROFILE, PROFILE, "improved", "I_FASTER"),
     ],
@@ -92,11 +100,11 @@ def test_an_unknown_hotspot_keeps_the_verdict_open_and_more_does_not_help() -> N
     thresholds = Thresholds(hotspots_pp=MappingProxyType({"matmul": 3.0}))
     found = judged(baseline(profile=PROFILE), evidence(SAME, PROFILE), thresholds)
     assert (found.verdict, codes(found)[0]) == ("inconclusive", "E_HOTSPOT_UNKNOWN")
-    assert not needs_more(found)
+    assert not found.more_processes
 
 
 def test_a_verdict_holds_everything_it_was_reached_by() -> None:
-    found = judged(baseline(profile=PROFILE), evidence(SLOW, PROFILE), looks=3)
+    found = judged(baseline(profile=PROFILE), evidence(SLOW, PROFILE), analyses=3)
     assert [signal.name for signal in found.signals] == [
         "tokens_per_second",
         "tokens_per_second_wall",
@@ -108,10 +116,10 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
     assert found.grade == "OBSERVED"
     assert found.comparability.comparable
     assert (found.baseline_processes, found.current_processes) == (6, 6)
-    assert found.false_alarm_rate == 0.01
+    assert found.false_alarm_rate is None
     assert found.error_rate_basis == (
-        "nominal 1 % for tokens per second and 1 % for all shares together, "
-        "spent over 3 looks; not calibrated on this machine"
+        "not calibrated. The rule allows 1 % false alarms for tokens per second, as many for all "
+        "shares together, and 5 % misses, spent over 3 analyses"
     )
     assert found.smallest_detectable_pct == found.signals[0].smallest_detectable_pct
     assert found.attribution[0].name == "gemv"
@@ -146,15 +154,15 @@ def test_what_differs_neither_passes_nor_fails(times: tuple[float, ...]) -> None
     assert found.verdict == "not_comparable"
     assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
     assert not found.comparability.comparable
-    assert not needs_more(found)
+    assert not found.more_processes
 
 
 def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> None:
     found = judged(baseline(), evidence(SLOW, process={"pressure": 90.0}))
-    assert (found.verdict, codes(found)) == ("not_comparable", ["E_CPU_PRESSURE"])
+    assert (found.verdict, codes(found)) == ("not_comparable", ["E_MACHINE_STATE"])
     assert {signal.decision for signal in found.signals} == {"not_comparable", "not_gated"}
     assert found.signals[0].change_pct is None
-    more = needs_more(found)
+    more = found.more_processes
     assert (more.timed, more.profiled) == (True, False)
 
 
@@ -174,19 +182,19 @@ CONSTANT = tuple(replace(run(i, 1000.0), blocks=run(1, 1000.5).blocks) for i in 
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        (baseline(), spoiled(ZERO, evidence(SAME)), "E_NOT_POSITIVE"),
-        (baseline(), spoiled(NAN, evidence(SAME)), "E_NOT_FINITE"),
-        (spoiled(ZERO, baseline()), evidence(SAME), "E_NOT_POSITIVE"),
-        (spoiled(NAN, baseline()), evidence(SAME), "E_NOT_FINITE"),
-        (baseline(), replace(evidence(), runs=CONSTANT), "E_CONSTANT_SAMPLES"),
+        (baseline(), spoiled(ZERO, evidence(SAME)), "E_IMPOSSIBLE_FIGURE"),
+        (baseline(), spoiled(NAN, evidence(SAME)), "E_IMPOSSIBLE_FIGURE"),
+        (spoiled(ZERO, baseline()), evidence(SAME), "E_IMPOSSIBLE_FIGURE"),
+        (spoiled(NAN, baseline()), evidence(SAME), "E_IMPOSSIBLE_FIGURE"),
+        (baseline(), replace(evidence(), runs=CONSTANT), "E_REPEATED_SAMPLES"),
         (baseline(QUIET[:2]), evidence(SAME), "E_FEW_PROCESSES"),
         (baseline(), evidence(SAME[:2]), "E_FEW_PROCESSES"),
         (
             baseline(profile=PROFILE),
             evidence(SAME, [{}, {}, {"gemv": 2000}]),
-            "E_SAMPLES_CONTRADICT",
+            "E_IMPOSSIBLE_FIGURE",
         ),
-        (None, spoiled(ZERO, evidence()), "E_NOT_POSITIVE"),
+        (None, spoiled(ZERO, evidence()), "E_IMPOSSIBLE_FIGURE"),
     ],
 )
 def test_bad_numbers_are_a_named_refusal(old: Evidence | None, new: Evidence, code: str) -> None:
@@ -202,7 +210,6 @@ def test_an_empty_side_is_never_a_pass() -> None:
 
 def test_without_a_baseline_the_rates_are_shown() -> None:
     found = judged(None, evidence())
-    assert found == no_baseline(evidence(), grade="OBSERVED")
     assert (found.verdict, codes(found)) == ("no_baseline", ["E_NO_BASELINE"])
     assert found.signals[0].current == pytest.approx(1000.0, rel=1e-3)
     assert found.signals[0].baseline is None
@@ -211,26 +218,3 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
 
 def test_a_run_too_short_to_be_a_baseline_is_told_so() -> None:
     assert codes(judged(None, evidence(QUIET[:2]))) == ["E_NO_BASELINE", "E_FEW_PROCESSES"]
-
-
-@pytest.mark.parametrize(
-    ("thresholds", "drift", "looks", "code"),
-    [
-        (Thresholds(tokens_per_second_pct=0.0), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(tokens_per_second_pct=-5.0), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(tokens_per_second_pct=100.0), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(tokens_per_second_pct=math.nan), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(hotspots_pp={"*": math.inf}), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(hotspots_pp={"gemv": 0.0}), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(hotspots_pp={"gemv": math.nan}), "cost", 1, "E_THRESHOLD"),
-        (Thresholds(), "lenient", 1, "E_SHARE_DRIFT"),
-        (Thresholds(), "cost", 0, "E_LOOKS"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(
-    thresholds: Thresholds, drift: ShareDrift, looks: int, code: str
-) -> None:
-    for old in (None, baseline()):
-        with pytest.raises(UsageError) as refusal:
-            judged(old, evidence(SAME), thresholds, share_drift=drift, looks=looks)
-        assert refusal.value.code == code

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from pytest_flamegate.gate.comparability import MACHINE_ID_FIELDS, machine_id
+from pytest_flamegate.gate import machine_id
+from pytest_flamegate.gate.comparability import MACHINE_ID_FIELDS
 from tests.gate.factory import MACHINE
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 from tests.gate.factory import (
@@ -107,11 +107,10 @@ def test_without_run_delay_the_quiet_clock_is_cpu_time() -> None:
 
 
 def test_rates_are_geometric_means_over_processes() -> None:
-    made = read_measurement(evidence((1000.0, 4000.0)), receipt_tps=321.0)
+    made = read_measurement(evidence((1000.0, 4000.0)))
     assert made.quiet_tokens_per_second == pytest.approx(500.0)
     assert made.cpu_s_per_token == pytest.approx(2e-3)
     assert made.wall_tokens_per_second == pytest.approx(500.0, rel=1e-3)
-    assert made.receipt_tps == 321.0
 
 
 def test_profiled_runs_supply_no_times() -> None:
@@ -138,31 +137,31 @@ NO_TOKENS = Block(interval=Interval(10, 10, 0), sequences_ns=())
 @pytest.mark.parametrize(
     ("made", "code"),
     [
-        (replace(evidence(), runs=()), "E_NO_PROCESSES"),
-        (replace(evidence(), runs=(replace(run(1, 1.0), role="profiled"),)), "E_NO_PROCESSES"),
+        (replace(evidence(), runs=()), "E_FEW_PROCESSES"),
+        (replace(evidence(), runs=(replace(run(1, 1.0), role="profiled"),)), "E_FEW_PROCESSES"),
         (with_run(blocks=()), "E_NO_TOKENS"),
         (with_run(blocks=(NO_TOKENS,)), "E_NO_TOKENS"),
         (with_block(sequences_ns=()), "E_NO_TOKENS"),
-        (with_interval(wall_ns=0), "E_NOT_POSITIVE"),
-        (with_interval(wall_ns=-5), "E_NOT_POSITIVE"),
-        (with_interval(wall_ns=math.nan), "E_NOT_FINITE"),
-        (with_interval(wall_ns=math.inf), "E_NOT_FINITE"),
-        (with_interval(cpu_ns=0), "E_NOT_POSITIVE"),
-        (with_interval(cpu_ns=-1), "E_NOT_POSITIVE"),
-        (with_interval(cpu_ns=math.nan), "E_NOT_FINITE"),
-        (with_interval(run_delay_ns=-1), "E_NOT_POSITIVE"),
-        (with_interval(run_delay_ns=math.inf), "E_NOT_FINITE"),
-        (with_block(reference=Interval(0, 0, 0)), "E_NOT_POSITIVE"),
-        (with_block(reference=None), "E_REFERENCE_MIXED"),
-        (with_run(cpu_pressure_pct=math.nan), "E_NOT_FINITE"),
-        (with_run(blocks=evidence().runs[0].blocks), "E_CONSTANT_SAMPLES"),
-        (with_run(pid=100, started_ticks=100_100), "E_DUPLICATE_PROCESS"),
+        (with_interval(wall_ns=0), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(wall_ns=-5), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(wall_ns=math.nan), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(wall_ns=math.inf), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(cpu_ns=0), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(cpu_ns=-1), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(cpu_ns=math.nan), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(run_delay_ns=-1), "E_IMPOSSIBLE_FIGURE"),
+        (with_interval(run_delay_ns=math.inf), "E_IMPOSSIBLE_FIGURE"),
+        (with_block(reference=Interval(0, 0, 0)), "E_IMPOSSIBLE_FIGURE"),
+        (with_block(reference=None), "E_IMPOSSIBLE_FIGURE"),
+        (with_run(cpu_pressure_pct=math.nan), "E_IMPOSSIBLE_FIGURE"),
+        (with_run(blocks=evidence().runs[0].blocks), "E_REPEATED_SAMPLES"),
+        (with_run(pid=100, started_ticks=100_100), "E_REPEATED_SAMPLES"),
         (with_profile(0), "E_NO_SAMPLES"),
-        (with_profile(10, gemv=11), "E_SAMPLES_CONTRADICT"),
-        (with_profile(10, gemv=-1), "E_NOT_POSITIVE"),
-        (with_profile(-10), "E_NOT_POSITIVE"),
-        (with_profile(math.nan), "E_NOT_FINITE"),
-        (with_profile(10, gemv=math.inf), "E_NOT_FINITE"),
+        (with_profile(10, gemv=11), "E_IMPOSSIBLE_FIGURE"),
+        (with_profile(10, gemv=-1), "E_IMPOSSIBLE_FIGURE"),
+        (with_profile(-10), "E_IMPOSSIBLE_FIGURE"),
+        (with_profile(math.nan), "E_IMPOSSIBLE_FIGURE"),
+        (with_profile(10, gemv=math.inf), "E_IMPOSSIBLE_FIGURE"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(made: Evidence, code: str) -> None:
@@ -176,19 +175,5 @@ def test_what_cannot_be_is_refused_by_name(made: Evidence, code: str) -> None:
 def test_a_reference_in_some_processes_only_is_refused() -> None:
     made = evidence()
     bare = run(1, 1003.0, reference_us=None)
-    with pytest.raises(UndecidedError, match="E_REFERENCE_MIXED"):
+    with pytest.raises(UndecidedError, match="E_IMPOSSIBLE_FIGURE"):
         read_measurement(replace(made, runs=(*made.runs, bare)))
-
-
-@pytest.mark.parametrize(
-    ("tps", "code"),
-    [
-        (0.0, "E_NOT_POSITIVE"),
-        (-1.0, "E_NOT_POSITIVE"),
-        (math.nan, "E_NOT_FINITE"),
-        (math.inf, "E_NOT_FINITE"),
-    ],
-)
-def test_an_impossible_claim_is_refused(tps: float, code: str) -> None:
-    with pytest.raises(UndecidedError, match=code):
-        read_measurement(evidence(), receipt_tps=tps)

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate.gate.judge import pair_rates
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, interim_analyses
+from pytest_flamegate.gate import FIRST_ANALYSES
+from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
 
 TRIALS = 2000

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.gate import judge, verdict_document
-from pytest_flamegate.gate.rule import decide
-from pytest_flamegate.gate.signals import ErrorRates, Signal
+from pytest_flamegate.gate import ErrorRates, Signal, decide, verdict_document
 from pytest_flamegate.gate.statistics import Estimate
-from pytest_flamegate.gate.throughput import judge_throughput, views_of_log_time
+from pytest_flamegate.gate.throughput import compare_log_times, judge_throughput
 from pytest_flamegate.receipt.types import Evidence
-from tests.gate.factory import PROFILE, baseline, evidence, measurement
+from tests.gate.factory import PROFILE, baseline, evidence, judge_stored, measurement
 
 log_times = st.lists(st.floats(-3.0, 3.0), min_size=3, max_size=8, unique=True)
-rates = st.builds(ErrorRates, looks=st.integers(1, 8))
+rates = st.builds(ErrorRates, analyses=st.integers(1, 8))
 drops = st.floats(0.1, 90.0)
 times_us = st.lists(st.floats(10.0, 1e5), min_size=3, max_size=6, unique_by=lambda t: round(t, 1))
 counts = st.fixed_dictionaries(
@@ -39,10 +37,10 @@ def rate(old: list[float], new: list[float], drop: float, error: ErrorRates) -> 
 def test_the_unit_of_time_changes_nothing(
     old: list[float], new: list[float], scale: float, drop: float, error: ErrorRates
 ) -> None:
-    (plain,) = views_of_log_time(measurement(old), measurement(new)).estimates
+    plain = compare_log_times(measurement(old), measurement(new))[0].estimate
     moved_old, moved_new = [x + scale for x in old], [x + scale for x in new]
     assume(len(set(moved_old)) > 1 and len(set(moved_new)) > 1)
-    (moved,) = views_of_log_time(measurement(moved_old), measurement(moved_new)).estimates
+    moved = compare_log_times(measurement(moved_old), measurement(moved_new))[0].estimate
     assert math.isclose(plain.mean_diff, moved.mean_diff, abs_tol=1e-9)
     assert math.isclose(plain.standard_error, moved.standard_error, abs_tol=1e-9)
 
@@ -53,8 +51,8 @@ def test_swapping_the_sides_mirrors(
     old: list[float], new: list[float], drop: float, error: ErrorRates
 ) -> None:
     forth, back = rate(old, new, drop, error), rate(new, old, drop, error)
-    (there,) = views_of_log_time(measurement(old), measurement(new)).estimates
-    (again,) = views_of_log_time(measurement(new), measurement(old)).estimates
+    there = compare_log_times(measurement(old), measurement(new))[0].estimate
+    again = compare_log_times(measurement(new), measurement(old))[0].estimate
     assert math.isclose(there.mean_diff, -again.mean_diff, abs_tol=1e-12)
     assert math.isclose(there.standard_error, again.standard_error)
     if forth.decision == "regressed":
@@ -114,7 +112,7 @@ def test_any_evidence_gets_a_verdict_that_says_why(
     before: list[dict[str, int]] | None,
     after: list[dict[str, int]] | None,
 ) -> None:
-    verdict = judge(baseline(old, before), evidence(new, after), Thresholds(), grade="OBSERVED")
+    verdict = judge_stored(baseline(old, before), evidence(new, after), Thresholds())
     assert verdict.reasons
     assert all(reason.code and reason.message for reason in verdict.reasons)
     document = verdict_document(verdict)
@@ -155,6 +153,6 @@ def test_no_impossible_number_passes(
         old = spoiled(old)
     else:
         new = spoiled(new)
-    verdict = judge(old, new, Thresholds(), grade="OBSERVED")
+    verdict = judge_stored(old, new, Thresholds())
     assert verdict.verdict == "inconclusive"
-    assert verdict.reasons[0].code in {"E_NOT_FINITE", "E_NOT_POSITIVE"}
+    assert verdict.reasons[0].code in {"E_IMPOSSIBLE_FIGURE"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.gate import Reason, Verdict, headline, refused, verdict_document
+from pytest_flamegate.gate import Reason, Verdict, headline, verdict_document
 from pytest_flamegate.gate.document import Told, read_verdict
 from tests.report import verdicts
 
@@ -15,7 +15,7 @@ VERDICTS = (
     verdicts.in_pairs(),
     verdicts.no_baseline(),
     verdicts.inconclusive(),
-    refused("error", [Reason("E_NO_SAMPLES", "No sample.")], grade="SELF_REPORTED"),
+    Verdict.unjudged("error", [Reason("E_NO_SAMPLES", "No sample.")], grade="SELF_REPORTED"),
 )
 
 

@@ -4,13 +4,9 @@ import math
 
 import pytest
 
-from pytest_flamegate.gate.rule import decide, detectable_change
-from pytest_flamegate.gate.signals import (
-    ErrorRates,
-    describe_rate_change,
-    log_time_of_drop,
-    rate_change_pct,
-)
+from pytest_flamegate.gate import ErrorRates, decide
+from pytest_flamegate.gate.rule import detectable_change
+from pytest_flamegate.gate.signals import describe_rate_change, log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270
@@ -82,10 +78,10 @@ def test_a_regression_mirrors_an_improvement() -> None:
 
 def test_more_looks_ask_for_more_evidence() -> None:
     estimate = Estimate(2.5, 1.0, math.inf)
-    assert decide(estimate, 1.0, ErrorRates(looks=1)).decision == "regressed"
-    assert decide(estimate, 1.0, ErrorRates(looks=6)).decision == "inconclusive"
-    assert ErrorRates(looks=6).alpha == pytest.approx(0.01 / 6)
-    assert ErrorRates(looks=6).beta == pytest.approx(0.05 / 6)
+    assert decide(estimate, 1.0, ErrorRates(analyses=1)).decision == "regressed"
+    assert decide(estimate, 1.0, ErrorRates(analyses=6)).decision == "inconclusive"
+    assert ErrorRates(analyses=6).alpha == pytest.approx(0.01 / 6)
+    assert ErrorRates(analyses=6).beta == pytest.approx(0.05 / 6)
 
 
 def test_the_smallest_detectable_change_is_found_with_95_percent() -> None:

@@ -11,13 +11,12 @@ from pytest_flamegate.gate.statistics import (
     Estimate,
     combine,
     holm,
-    interval,
     log_odds,
     log_odds_variance,
     mean,
     median,
-    sample_variance,
-    student_t_cdf,
+    student_t_sf,
+    variance,
     welch,
 )
 
@@ -33,7 +32,7 @@ def test_welch_against_a_worked_example() -> None:
     assert estimate.standard_error == pytest.approx(math.sqrt(va + vb))
     assert estimate.df == pytest.approx((va + vb) ** 2 / (va**2 / 14 + vb**2 / 14))
     t = estimate.mean_diff / estimate.standard_error
-    assert estimate.p_two_sided == pytest.approx(2 * student_t_cdf(-t, estimate.df))
+    assert estimate.p_two_sided == pytest.approx(2 * student_t_sf(t, estimate.df))
     assert 0.001 < estimate.p_two_sided < 0.05
 
 
@@ -83,13 +82,6 @@ def test_holm_never_lowers_and_keeps_the_order(p_values: list[float]) -> None:
     assert [a for _, a in by_p] == sorted(adjusted)
 
 
-def test_interval_takes_each_end_at_its_own_rate() -> None:
-    estimate = Estimate(0.0, 1.0, math.inf)
-    low, high = interval(estimate, 0.01, 0.05)
-    assert (low, high) == pytest.approx((-2.3263478740, 1.6448536270))
-    assert low == estimate.lower(0.01)
-
-
 @pytest.mark.parametrize(("difference", "p"), [(0.0, 1.0), (0.1, 0.0)])
 def test_an_exact_difference_is_certain(difference: float, p: float) -> None:
     assert Estimate(difference, 0.0, math.inf).p_two_sided == p
@@ -111,9 +103,7 @@ def test_median(values: list[float], middle: float) -> None:
 
 
 def test_too_little_is_refused() -> None:
-    with pytest.raises(ValueError, match="mean of nothing"):
+    with pytest.raises(ValueError, match="at least one"):
         mean([])
-    with pytest.raises(ValueError, match="median of nothing"):
-        median([])
     with pytest.raises(ValueError, match="at least two"):
-        sample_variance([1.0])
+        variance([1.0])

@@ -5,18 +5,8 @@ import dataclasses
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import (
-    EXIT_CODES,
-    Reason,
-    Verdict,
-    VerdictName,
-    exit_code,
-    fails_test,
-    judge,
-    needs_more,
-    refused,
-)
-from tests.gate.factory import PROFILE, QUIET, baseline, evidence, moved, scaled
+from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict, VerdictName
+from tests.gate.factory import PROFILE, QUIET, baseline, evidence, judge_stored, moved, scaled
 
 WHY = (Reason("E_WHY", "Because."),)
 
@@ -36,10 +26,10 @@ WHY = (Reason("E_WHY", "Because."),)
 )
 def test_exit_code_and_outcome(name: VerdictName, code: int, *, locally: bool, in_ci: bool) -> None:
     verdict = Verdict(verdict=name, reasons=WHY, grade="OBSERVED")
-    assert exit_code(verdict) == code
-    assert fails_test(verdict, ci=False, strict=False) is locally
-    assert fails_test(verdict, ci=True, strict=False) is in_ci
-    assert fails_test(verdict, ci=False, strict=True) is in_ci
+    assert verdict.exit_code == code
+    assert verdict.fails_test(ci=False, strict=False) is locally
+    assert verdict.fails_test(ci=True, strict=False) is in_ci
+    assert verdict.fails_test(ci=False, strict=True) is in_ci
     assert name in EXIT_CODES
 
 
@@ -48,13 +38,13 @@ def test_there_are_eight_verdicts() -> None:
 
 
 def test_a_refusal_always_has_a_reason() -> None:
-    assert refused("error", WHY, grade="CONSISTENT").reasons == WHY
+    assert Verdict.unjudged("error", WHY, grade="CONSISTENT").reasons == WHY
     with pytest.raises(ValueError, match="needs a reason"):
-        refused("dishonest", [], grade="CONSISTENT")
+        Verdict.unjudged("dishonest", [], grade="CONSISTENT")
 
 
 def test_a_verdict_cannot_be_edited() -> None:
-    verdict = refused("error", WHY, grade="CONSISTENT")
+    verdict = Verdict.unjudged("error", WHY, grade="CONSISTENT")
     with pytest.raises(dataclasses.FrozenInstanceError):
         verdict.verdict = "pass"  # type: ignore[misc]
 
@@ -86,9 +76,7 @@ def test_what_more_would_help(
     timed: bool,
     profiled: bool,
 ) -> None:
-    verdict = judge(
-        baseline(profile=before), evidence(times, after), Thresholds(), grade="OBSERVED"
-    )
-    more = needs_more(verdict)
+    verdict = judge_stored(baseline(profile=before), evidence(times, after), Thresholds())
+    more = verdict.more_processes
     assert (more.timed, more.profiled) == (timed, profiled)
     assert bool(more) is (timed or profiled)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.types import Evidence

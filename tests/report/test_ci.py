@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate.signals import Reason
-from pytest_flamegate.gate.verdict import Verdict, refused
+from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.report.ci import error_annotation, step_summary
 from pytest_flamegate.report.terminal import Outcome
 from tests.report import factory, verdicts
@@ -43,7 +42,9 @@ def test_no_text_starts_another_command(file: str, title: str, message: str) -> 
 def test_the_job_summary_is_a_table_and_says_why() -> None:
     outcomes = [
         Outcome("decode|x", verdicts.regressed(), factory.receipt(), factory.evidence()),
-        Outcome("1tok", refused("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")),
+        Outcome(
+            "1tok", Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")
+        ),
     ]
     lines = step_summary(outcomes).replace("\u00a0", " ").splitlines()
     assert lines[4:6] == [

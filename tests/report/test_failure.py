@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.gate.comparability import Comparability, FieldDifference
-from pytest_flamegate.gate.signals import Reason
-from pytest_flamegate.gate.verdict import Verdict, refused
+from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
 from pytest_flamegate.report.terminal import failure_section
 from tests.report import factory, verdicts
 
@@ -138,7 +136,9 @@ def test_what_differs_is_listed_whole_up_to_a_limit() -> None:
 
 
 def test_a_refusal_without_figures() -> None:
-    verdict = refused("dishonest", [Reason("E_COPIED", "It is a copy.")], grade="SELF_REPORTED")
+    verdict = Verdict.unjudged(
+        "dishonest", [Reason("E_COPIED", "It is a copy.")], grade="SELF_REPORTED"
+    )
     assert section(verdict, accept=None) == (
         "dishonest: It is a copy.\n"
         "  E_COPIED  It is a copy.\n"

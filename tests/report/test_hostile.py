@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.gate.signals import Reason
+from pytest_flamegate.gate import Reason
 from pytest_flamegate.report import ci
 from pytest_flamegate.report.markdown import flamegraph_markdown
 from pytest_flamegate.report.terminal import Outcome, failure_section, preamble, summary

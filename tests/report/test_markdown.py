@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.gate.signals import Reason
+from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.report.markdown import flamegraph_markdown
 from tests.report import factory, verdicts
 
 if TYPE_CHECKING:
-    from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.types import Evidence
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.gate import Reason, Verdict, refused
+from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.gate.document import Told
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.report import sections
@@ -91,7 +91,9 @@ def test_each_workload_has_a_flame_graph_of_its_own() -> None:
 
 
 def test_what_was_never_measured_says_why() -> None:
-    verdict = refused("error", [Reason("E_BUILD", "The build failed.")], grade="SELF_REPORTED")
+    verdict = Verdict.unjudged(
+        "error", [Reason("E_BUILD", "The build failed.")], grade="SELF_REPORTED"
+    )
     bare = Reported("decode", Told.of(verdict), warnings=("The history does not have this run.",))
     told = words(run_page([bare], title="run"))
     assert "E_BUILD The build failed." in told
@@ -105,9 +107,9 @@ def test_nothing_was_measured() -> None:
 
 @pytest.mark.parametrize("hostile", ["<script>x</script>", '"><img src=x>', "a\u202eb\x00"])
 def test_text_from_outside_stays_text(hostile: str) -> None:
-    verdict = refused("error", [Reason("E_X", hostile)], grade=hostile)
+    verdict = Verdict.unjudged("error", [Reason("E_X", hostile)], grade=hostile)
     page = run_page([reported(verdict, hostile, warnings=(hostile,), again=hostile)], title=hostile)
-    harmless = run_page([reported(refused("error", [Reason("E_X", "m")], grade="g"), "n",
+    harmless = run_page([reported(Verdict.unjudged("error", [Reason("E_X", "m")], grade="g"), "n",
                                   warnings=("w",), again="a")], title="t")  # fmt: skip
     assert re.findall(r"<[a-z0-9]+", page) == re.findall(r"<[a-z0-9]+", harmless)
 

@@ -7,8 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from pytest_flamegate.core.text import Notice, Refusal
-from pytest_flamegate.gate.signals import Reason
-from pytest_flamegate.gate.verdict import Verdict, refused
+from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.replayed import RateAgain, Replayed
 from pytest_flamegate.receipt.verify import Verification
@@ -100,7 +99,7 @@ def test_grades_are_counted_and_the_lowest_is_owned_up_to() -> None:
 
 
 def test_what_never_ran_has_dashes() -> None:
-    verdict = refused("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED")
+    verdict = Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED")
     lines = summary([Outcome("broken", verdict)])
     assert lines[1].split() == ["broken", "–", "–", "error"]
     assert len(lines) == 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import BrickBudget
-from pytest_flamegate.gate.bricks import BrickChange, BrickCost, Grown
-from pytest_flamegate.gate.hotspots import CostChange, Hotspot
+from pytest_flamegate.gate import CostChange, HotspotChange, Reason, Signal, Verdict
+from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth
+from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.shares import ShareChange
-from pytest_flamegate.gate.signals import Reason, Signal
-from pytest_flamegate.gate.verdict import Verdict
 
 
 def rate(decision: str = "regressed", **changes: float | None) -> Signal:
@@ -47,7 +46,7 @@ def wall() -> Signal:
 
 def share(
     name: str, before: float, after: float, finding: str, decision: str = "pass"
-) -> tuple[Hotspot, Signal]:
+) -> tuple[HotspotChange, Signal]:
     change = ShareChange(
         name=name,
         baseline_share=before,
@@ -61,7 +60,7 @@ def share(
         baseline_variance=(1e-6, 5.0),
         current_variance=(1e-6, 5.0),
     )
-    hotspot = Hotspot(
+    hotspot = HotspotChange(
         share=change,
         cost=None,
         threshold_pp=3.0,
@@ -199,4 +198,4 @@ def grown() -> BrickChange:
     )
     signal = brick("RmsNorm", 12.0, 15.0, "us/token", 10.0)
     budget = BrickBudget(growth_pct=10.0)
-    return BrickChange("RmsNorm", budget, before, after, (signal,), Grown(0, 6.0, 9.0))
+    return BrickChange("RmsNorm", budget, before, after, (signal,), LayerGrowth(0, 6.0, 9.0))

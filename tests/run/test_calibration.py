@@ -13,25 +13,27 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
-from pytest_flamegate.run.calibrate import document, plan_for, refusal, supported
+from pytest_flamegate.run.calibrate import document, refusal, supported
 from pytest_flamegate.run.calibration import (
     Calibration,
-    calibration_known,
     decode,
     encode,
-    keep,
+    known_rates,
     load,
     load_ledger,
+    plan_for,
     recipe_sha256,
+    store,
 )
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
 MACHINE = "machine-2c-123456"
+PLAN = AnalysisPlan.complete(FIRST_ANALYSES)
 
 
 def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibration:
@@ -161,8 +163,8 @@ def test_decode_refuses_by_name() -> None:
 
 
 def enter(artifacts: ArtifactStore) -> int:
-    gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan.whole(FIRST_ANALYSES))
-    run_calibration.enter(artifacts, calibration(), 5.0, gates)
+    gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan.complete(FIRST_ANALYSES))
+    run_calibration.append_gates(artifacts, calibration(), 5.0, gates)
     return len(gates)
 
 
@@ -231,16 +233,14 @@ def test_a_ledger_that_is_no_file_is_a_warning(artifacts: ArtifactStore) -> None
 # --- what a verdict knows by it ------------------------------------------------------------
 
 
-def test_without_a_calibration_nothing_is_known() -> None:
-    assert calibration_known(None, 5.0, FIRST_ANALYSES) is None
-
-
 def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> None:
     count = enter(artifacts)
-    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, read(artifacts)[0])
+    known = known_rates(
+        calibration(), 5.0, AnalysisPlan.complete(FIRST_ANALYSES), read(artifacts)[0]
+    )
     assert known is not None
-    assert 0.0 < known.false_alarm < 0.002
-    assert 0.0 < known.miss < 0.02
+    assert 0.0 < (known.false_alarm or 0.0) < 0.002
+    assert 0.0 < (known.miss or 0.0) < 0.02
     assert known.basis.startswith("calibrated here on 40 A/A pairs (2026-01-02): 0.0 % (≤ 0.15 %)")
     assert "in 2,000 replays of the whole rule" in known.basis
     assert f"ledger: 0 of {count} A/A gates raised an alarm" in known.basis
@@ -250,13 +250,13 @@ def test_a_ledger_full_of_alarms_outweighs_the_replays(artifacts: ArtifactStore)
     enter(artifacts)
     line = read(artifacts)[0][0]
     alarms = [replace(line, decision="regressed")] * 4 + [line] * 6
-    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, alarms)
+    known = known_rates(calibration(), 5.0, PLAN, alarms)
     assert known is not None
-    assert known.false_alarm > 0.4
+    assert (known.false_alarm or 0.0) > 0.4
     others = [replace(each, threshold_pct=1.0) for each in alarms]
-    known = calibration_known(calibration(), 5.0, FIRST_ANALYSES, others)
+    known = known_rates(calibration(), 5.0, PLAN, others)
     assert known is not None
-    assert known.false_alarm < 0.002
+    assert (known.false_alarm or 0.0) < 0.002
     assert "ledger" not in known.basis
 
 
@@ -305,12 +305,12 @@ def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(
     artifacts: ArtifactStore,
 ) -> None:
     path = kept(artifacts, b"{")
-    placed = keep(artifacts, calibration(), note="derived")
+    placed = store(artifacts, calibration(), note="derived")
     assert placed.path == path
     assert placed.set_aside is not None
     assert placed.set_aside.read_bytes() == b"{"
     (warning,) = placed.warnings
     assert str(placed.set_aside) in warning
     assert loaded(artifacts)[0] is not None
-    assert keep(artifacts, calibration()).warnings == ()
+    assert store(artifacts, calibration()).warnings == ()
     assert sorted(path.parent.iterdir()) == sorted([path, placed.set_aside])

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, refused
+from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
 from pytest_flamegate.run.present import (
     Hints,
     ResultView,
@@ -73,7 +73,7 @@ def test_what_travels_arrives(make: Callable[[], Verdict]) -> None:
 
 def test_an_outcome_that_was_never_measured_travels_too() -> None:
     sent = shown(
-        refused("error", [Reason("E_TIMEOUT", "…")], grade="SELF_REPORTED"), measured=False
+        Verdict.unjudged("error", [Reason("E_TIMEOUT", "…")], grade="SELF_REPORTED"), measured=False
     )
     assert ResultView.from_data(dict(sent.as_data())) == sent
 
@@ -137,7 +137,9 @@ def test_a_source_too_long_for_any_file(tmp_path: Path) -> None:
 
 def test_what_is_an_error_cannot_be_accepted(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, directory=tmp_path / ".flamegate")
-    verdict = refused("error", [Reason("E_TIMEOUT", "It took too long.")], grade="SELF_REPORTED")
+    verdict = Verdict.unjudged(
+        "error", [Reason("E_TIMEOUT", "It took too long.")], grade="SELF_REPORTED"
+    )
     found = view_of(outcome(tmp_path, verdict), "tests/test_a.py::test_b", Hints(settings))
     assert "--flamegate-update" not in found.section
     assert (found.file, found.line) == ("tests/test_a.py", None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import Reason, judge_pairs, refused
+from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, Verdict, judge
 from pytest_flamegate.run import selftest_cases
 from pytest_flamegate.run.processes import SideProcesses
 from pytest_flamegate.run.selftest import Compared
@@ -17,7 +17,7 @@ from tests.selftest.bench import bench, honest, verdict
 
 MEASURED = {"slowed", "named", "same code", "faster", "neighbours"}
 SPOILED = [each for each in CASES if each.name not in MEASURED]
-JUDGES = ("judge", "judge_pairs", "verify_receipt")
+JUDGES = ("judge", "verify_receipt")
 
 of_each = pytest.mark.parametrize("case", SPOILED, ids=lambda case: case.name)
 
@@ -33,16 +33,17 @@ def believing(*_: Any, **__: Any) -> Any:
 
 def crying_wolf(*_: Any, **__: Any) -> Any:
     """A judge that refuses everything, for a reason of its own."""
-    return refused("inconclusive", [Reason("E_ALWAYS", "It always does.")], grade="OBSERVED")
+    return Verdict.unjudged(
+        "inconclusive", [Reason("E_ALWAYS", "It always does.")], grade="OBSERVED"
+    )
 
 
 def test_the_pair_is_honest(tmp_path: Path) -> None:
     # Else a refusal would show nothing: all that is wrong with a case is its spoiling.
     made = honest(tmp_path)
     base, head = made.pair
-    found = judge_pairs(
-        base.side.evidence, head.side.evidence, made.asked.workload.thresholds, grade="OBSERVED"
-    )
+    policy = GatePolicy(made.asked.workload.thresholds)
+    found = judge(GatedRun(head.side.evidence, "OBSERVED"), PairedBase(base.side.evidence), policy)
     codes = {reason.code for reason in found.reasons}
     assert found.verdict in ("pass", "improved", "regressed", "inconclusive")
     assert not codes & {code for each in SPOILED for code in each.expected.split(", ")}
@@ -65,7 +66,7 @@ def test_a_gate_that_does_not_close_is_found_out(
 ) -> None:
     made = honest(tmp_path)
     assert made.pair
-    for name, broken in zip(JUDGES, (gullible, gullible, believing), strict=True):
+    for name, broken in zip(JUDGES, (gullible, believing), strict=True):
         monkeypatch.setattr(selftest_cases, name, broken)
     monkeypatch.setattr(SideProcesses, "pooled_profile", gullible)
     (row,) = try_all(made, [case])
@@ -80,7 +81,7 @@ def test_a_gate_that_does_not_close_is_found_out(
 def test_a_gate_that_closes_for_another_reason_is_found_out(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("judge", "judge_pairs"):
+    for name in ("judge",):
         monkeypatch.setattr(selftest_cases, name, crying_wolf)
     (row,) = try_all(honest(tmp_path), [case])
     assert row.result == "differs", row

@@ -1,0 +1,259 @@
+"""What each brick costs in each process of one side, and whether its runs can be judged.
+
+A brick is a marked region of the engine. Its times come from runs of their own, in which nothing
+else is measured; the unit of evidence is the process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_flamegate.bricks.record import (
+    compute_bucket_middle_ns,
+    compute_quantile_ns,
+    parse_durations,
+    resolve_alias,
+)
+from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
+from pytest_flamegate.gate.statistics import mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_flamegate.bricks.record import BrickRun, BrickTotals
+
+
+Window = Literal["decode", "all"]
+"""The calls that count: those of decode if every run separates them, else all."""
+CLIPPED_ABOVE = 0.25
+"""No call counts with a longer duration than this quantile of its row's durations."""
+NOT_MEASURED = frozenset({"derived", "ingested"})
+"""Figures of this provenance are shown and never gated."""
+MOST = 0.5
+"""The part of a growth from which on it is attributed to one layer."""
+_TOLERANCE = 1.01
+_US_PER_NS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class BrickCost:
+    """One brick on one side; each tuple holds one value per process that shows it, in order.
+
+    ``call_us`` is the cost of a call, ``calls`` the calls per token, ``share`` the part (0 to 1)
+    of all bricks' own time over the side. ``layers_us`` holds each layer's number and cost per
+    token. ``measured`` is False if any time was derived or ingested.
+    """
+
+    name: str
+    call_us: tuple[float, ...]
+    calls: tuple[float, ...]
+    share: float
+    layers_us: tuple[tuple[int, float], ...]
+    measured: bool
+
+    @property
+    def token_us(self) -> tuple[float, ...]:
+        """The cost per token in each process."""
+        return tuple(cost * calls for cost, calls in zip(self.call_us, self.calls, strict=True))
+
+    @property
+    def call_us_mean(self) -> float:
+        """The cost of a call: geometric mean over the processes, 0 if one took no time."""
+        return _geometric_mean(self.call_us)
+
+    @property
+    def token_us_mean(self) -> float:
+        """The cost per token: geometric mean over the processes, 0 if one took no time."""
+        return _geometric_mean(self.token_us)
+
+    @property
+    def calls_mean(self) -> float:
+        """Calls per token: mean over the processes."""
+        return mean(self.calls)
+
+
+def common_window(*sides: Sequence[BrickRun]) -> Window:
+    """Return the calls that can be separated in every run of every side."""
+    separated = all(
+        run.decode_tokens > 0 and any(row.phase == "decode" for row in run.totals)
+        for side in sides
+        for run in side
+    )
+    return "decode" if separated else "all"
+
+
+def brick_costs(runs: Sequence[BrickRun], window: Window) -> Mapping[str, BrickCost]:
+    """Return the cost of every brick that any of the runs shows within ``window``."""
+    by_name: dict[str, list[_Process]] = defaultdict(list)
+    for run in runs:
+        rows: dict[str, list[BrickTotals]] = defaultdict(list)
+        for row in run.totals:
+            if window == "all" or row.phase == "decode":
+                rows[resolve_alias(row.name)].append(row)
+        tokens = run.decode_tokens if window == "decode" else run.tokens
+        for name, rows_of_name in rows.items():
+            by_name[name].append(_Process(tuple(rows_of_name), tokens))
+    whole_us = math.fsum(process.self_us for processes in by_name.values() for process in processes)
+    return {name: _cost(name, processes, whole_us) for name, processes in by_name.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The rows of one brick in one process, and the tokens that they served."""
+
+    rows: tuple[BrickTotals, ...]
+    tokens: int
+
+    @property
+    def calls(self) -> int:
+        return sum(row.calls for row in self.rows)
+
+    @property
+    def self_us(self) -> float:
+        return math.fsum(row.self_ns for row in self.rows) * _US_PER_NS
+
+    @property
+    def call_us(self) -> float:
+        return math.fsum(map(_typical_us, self.rows)) / self.calls
+
+    def layer_costs_us(self) -> Mapping[int, float]:
+        costs: dict[int, float] = defaultdict(float)
+        for row in self.rows:
+            if row.layer is not None:
+                costs[row.layer] += _typical_us(row) / self.tokens
+        return costs
+
+
+def _typical_us(row: BrickTotals) -> float:
+    """Return the own time of all calls of a row, with the longer ones cut to a quantile.
+
+    A call that was interrupted shows the interruption, so the fastest quarter of the calls says
+    how long each may count. Without a histogram of all calls the plain own time is returned.
+    """
+    counts = parse_durations(row.durations)
+    took_ns = sum(compute_bucket_middle_ns(number) * calls for number, calls in counts.items())
+    if not took_ns or sum(counts.values()) != row.calls:
+        return row.self_ns * _US_PER_NS
+    most_ns = compute_quantile_ns(counts, CLIPPED_ABOVE)
+    clipped_ns = sum(
+        min(compute_bucket_middle_ns(number), most_ns) * calls for number, calls in counts.items()
+    )
+    return row.self_ns * _US_PER_NS * clipped_ns / took_ns
+
+
+def _cost(name: str, processes: Sequence[_Process], whole_us: float) -> BrickCost:
+    layers: dict[int, list[float]] = defaultdict(list)
+    for process in processes:
+        for layer, cost_us in process.layer_costs_us().items():
+            layers[layer].append(cost_us)
+    return BrickCost(
+        name=name,
+        call_us=tuple(process.call_us for process in processes),
+        calls=tuple(process.calls / process.tokens for process in processes),
+        share=math.fsum(each.self_us for each in processes) / whole_us if whole_us else 0.0,
+        layers_us=tuple(
+            (layer, math.fsum(costs) / len(processes)) for layer, costs in sorted(layers.items())
+        ),
+        measured=not any(row.provenance in NOT_MEASURED for each in processes for row in each.rows),
+    )
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(mean([math.log(value) for value in values])) if min(values) > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGrowth:
+    """The layer that makes up most of a brick's growth, and its cost per token in µs."""
+
+    layer: int
+    baseline_us: float
+    current_us: float
+
+
+def find_grown_layer(old: BrickCost, new: BrickCost) -> LayerGrowth | None:
+    """Return the one layer that explains most of a brick's growth; None if no layer does."""
+    before, after = dict(old.layers_us), dict(new.layers_us)
+    layers = sorted(before.keys() & after.keys())
+    growth = {layer: after[layer] - before[layer] for layer in layers}
+    whole = math.fsum(growth.values())
+    if len(layers) < 2 or whole <= 0.0:
+        return None
+    first = max(layers, key=lambda layer: growth[layer])
+    if growth[first] < MOST * whole:
+        return None
+    return LayerGrowth(first, before[first], after[first])
+
+
+def check_brick_runs(runs: Sequence[BrickRun], side: str) -> None:
+    """Check that the brick runs of a side can be judged at all.
+
+    Raises:
+        UndecidedError: ``E_NO_BRICKS`` if no brick run exists or one recorded no call,
+            ``E_FEW_PROCESSES`` below five runs, ``E_NO_TOKENS``, ``E_IMPOSSIBLE_FIGURE`` for times
+            that cannot be, ``E_REPEATED_SAMPLES`` if runs were copied.
+    """
+    again = "Accept a new baseline" if side == "baseline" else "Measure again"
+    if not runs or not all(sum(row.calls for row in run.totals) for run in runs):
+        problem = (
+            f"A brick run of the {side} recorded no call of any brick"
+            if runs
+            else f"There is no brick run of the {side}"
+        )
+        raise UndecidedError(
+            "E_NO_BRICKS",
+            f"{problem}, and a budget is declared.",
+            f"{again}, with an engine that marks its bricks; or remove the budget.",
+        )
+    if len(runs) < MIN_BRICK_PASSES:
+        raise UndecidedError(
+            "E_FEW_PROCESSES",
+            f"The {side} has {len(runs)} brick run(s), and judging needs {MIN_BRICK_PASSES}.",
+            f"{again}, with more time (--flamegate-budget sets the seconds).",
+        )
+    for run in runs:
+        _check_run(run)
+    if len({(run.pid, run.started_ticks) for run in runs}) < len(runs):
+        raise repeated_samples(f"The {side} counts the bricks of one process more than once.")
+    if len({(run.wall_ns, run.lanes) for run in runs}) < len(runs):
+        raise repeated_samples(f"Two brick runs of the {side} took exactly the same times.")
+
+
+def _check_run(run: BrickRun) -> None:
+    place = f"process {run.pid}"
+    if run.tokens <= 0:
+        raise UndecidedError(
+            "E_NO_TOKENS",
+            f"The brick run of {place} generated no token.",
+            "Check that the engine generates with this prompt and token limit.",
+        )
+    rest_ns: dict[str, int] = defaultdict(int)
+    for row in run.totals:
+        # Over all layers: a call within its own brick counts in the layer of the outermost one.
+        rest_ns[row.name] += row.total_ns - row.self_ns
+    for row in run.totals:
+        if row.calls <= 0:
+            raise impossible_figure(row.calls, f"number of calls of {row.name} in {place}")
+        if row.self_ns < 0 or rest_ns[row.name] < 0:
+            raise impossible_figure(
+                row.self_ns, f"own time (ns) of {row.name} in {place}", row.total_ns
+            )
+        if len(parse_durations(row.durations)) < len(row.durations):
+            names = ", ".join(sorted(row.durations)[:3])
+            raise UndecidedError(
+                "E_IMPOSSIBLE_FIGURE",
+                f"The histogram of {row.name} in {place} has impossible durations ({names}).",
+                "Measure again. If it stays, report it: the marks or their clock are at fault.",
+            )
+    measured_ns = sum(row.self_ns for row in run.totals if row.provenance == "measured_wall")
+    busiest_ns = max((thread.self_ns for thread in run.lanes), default=0)
+    longest_ns = max(busiest_ns, measured_ns / max(len(run.lanes), 1))
+    if run.wall_ns <= 0 or longest_ns > run.wall_ns * _TOLERANCE:
+        raise impossible_figure(
+            longest_ns, f"time (ns) in bricks on one thread of {place}", run.wall_ns
+        )

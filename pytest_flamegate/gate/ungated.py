@@ -1,0 +1,188 @@
+"""Figures and notes that are shown next to the judged ones and never decide anything.
+
+Wall tokens per second, instructions per token, and notes on how the run was observed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.gate.comparability import engine_differences
+from pytest_flamegate.gate.measurement import impossible_figure
+from pytest_flamegate.gate.signals import Reason, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.receipt.types import Evidence
+
+
+WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
+INSTRUCTIONS_PER_TOKEN = "instructions_per_token"
+_SHOWN_PCT = 0.01
+_DIGEST_LENGTH = 12
+_TOKEN_LENGTH = 40
+_NAMED = 4
+
+
+def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
+    """Return tokens per second on the wall clock."""
+    old = baseline.wall_tokens_per_second if baseline is not None else None
+    new = current.wall_tokens_per_second
+    return Signal(
+        name=WALL_TOKENS_PER_SECOND,
+        baseline=old,
+        current=new,
+        unit=current.unit,
+        direction="higher_is_better",
+        decision="not_gated",
+        change_pct=100.0 * (new / old - 1.0) if old else None,
+    )
+
+
+def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[Signal, ...]:
+    """Return instructions per token, if they were counted now; compared if they were before.
+
+    Raises:
+        UndecidedError: ``E_IMPOSSIBLE_FIGURE`` for a count that is not finite or not above zero.
+    """
+    new = _instructions(current)
+    if new is None:
+        return ()
+    old = _instructions(baseline) if baseline is not None else None
+    change_pct = None
+    reasons: tuple[Reason, ...] = ()
+    if old is not None:
+        change_pct = 100.0 * (new / old - 1.0)
+        if not math.isfinite(change_pct):
+            raise impossible_figure(change_pct, f"change from {old:g} to {new:g} instructions")
+        reasons = (
+            Reason(
+                "I_INSTRUCTIONS",
+                f"Instructions per token: {_describe_change(change_pct)}. This counts work, not "
+                "time: it is blind to cache and memory, so fewer instructions may be slower and "
+                "more may be faster. A few tenths of a percent may only be another layout of "
+                "memory.",
+            ),
+        )
+    return (
+        Signal(
+            name=INSTRUCTIONS_PER_TOKEN,
+            baseline=old,
+            current=new,
+            unit="instructions",
+            direction="lower_is_better",
+            decision="not_gated",
+            change_pct=change_pct,
+            reasons=reasons,
+        ),
+    )
+
+
+def _instructions(evidence: Evidence) -> float | None:
+    counts = (each.value for each in evidence.metrics if each.name == INSTRUCTIONS_PER_TOKEN)
+    count = next(counts, None)
+    if count is not None and not 0.0 < count < math.inf:
+        raise impossible_figure(count, "number of instructions per token")
+    return count
+
+
+def _describe_change(change_pct: float) -> str:
+    if abs(change_pct) < _SHOWN_PCT / 2:
+        return f"unchanged to {_SHOWN_PCT:g} %"
+    return f"{abs(change_pct):.2f} % {'more' if change_pct > 0.0 else 'fewer'}"
+
+
+def find_notes(baseline: Evidence | None, current: Evidence) -> tuple[Reason, ...]:
+    """Return notes that decide nothing and may explain much; ``baseline`` is None without one.
+
+    ``I_ENGINE_DIFFERS`` names versions that the two engines report, ``W_NOT_DETERMINISTIC`` the
+    first token that differs between sequences, ``W_ENVIRONMENT`` the variables that the process
+    did not have as requested, ``W_SAME_PROGRAM`` two sides of one program and
+    ``I_OTHER_PROGRAM`` two programs of one commit.
+    """
+    engines = engine_differences(baseline, current) if baseline is not None else ()
+    return (
+        *(Reason(each.code, each.message) for each in engines),
+        *_note_other_tokens(current),
+        *_note_environment(current),
+        *_note_programs(baseline, current),
+    )
+
+
+def _note_other_tokens(evidence: Evidence) -> Iterator[Reason]:
+    if (at := evidence.differs_at) is None:
+        return
+    first = _quote(evidence.tokens[at] if at < len(evidence.tokens) else None)
+    yield Reason(
+        "W_NOT_DETERMINISTIC",
+        f"The same prompt gave other tokens: token {at} was {first} in the first run and "
+        f"{_quote(evidence.differs_to)} in a later one. Other tokens are other work. Try greedy "
+        "decoding (temperature 0), a fixed seed, threads = 1, and a server with one slot.",
+    )
+
+
+def _quote(token: str | None) -> str:
+    if token is None:
+        return "missing, because it had ended,"
+    return repr(token if len(token) <= _TOKEN_LENGTH else token[: _TOKEN_LENGTH - 1] + "…")
+
+
+def _note_environment(evidence: Evidence) -> Iterator[Reason]:
+    requested, effective = evidence.requested_environment, evidence.effective_environment
+    if evidence.program is None or not effective:
+        return  # a fork has what it changed itself, and elsewhere it could not be read
+    other = [
+        f"{name} was {effective[name]!r} and not {value!r}"
+        if name in effective
+        else f"{name} was not set, and not {value!r}"
+        for name, value in sorted(requested.items())
+        if effective.get(name) != value
+    ]
+    if other:
+        more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
+        yield Reason(
+            "W_ENVIRONMENT",
+            f"The process did not have the environment that was requested: "
+            f"{', '.join(other[:_NAMED])}{more}. A script before it, or the engine itself, sets "
+            "these variables again.",
+        )
+
+
+def _note_programs(baseline: Evidence | None, current: Evidence) -> Iterator[Reason]:
+    if baseline is None or baseline.program is None or current.program is None:
+        return
+    old, new = baseline.program, current.program
+    if old.sha256 == new.sha256:
+        if current.side is not None and new.inside:
+            yield Reason(
+                "W_SAME_PROGRAM",
+                f"Both sides ran the very same program, {new.path} (sha256 "
+                f"{new.sha256[:_DIGEST_LENGTH]}): its code did not change between them.",
+            )
+        return
+    if baseline.commit and current.commit and current.commit.same_code(baseline.commit):
+        yield Reason(
+            "I_OTHER_PROGRAM",
+            f"The commit is the same and the program {new.path} is another (sha256 "
+            f"{old.sha256[:_DIGEST_LENGTH]} then, {new.sha256[:_DIGEST_LENGTH]} now)"
+            f"{_describe_flags(baseline, current)}.",
+        )
+
+
+def _describe_flags(baseline: Evidence, current: Evidence) -> str:
+    old = baseline.program.build if baseline.program else None
+    new = current.program.build if current.program else None
+    if old is None or new is None or not (old.ran and new.ran):
+        return ": was it built with other flags?"
+    names = sorted({*old.environment, *new.environment})
+    changed = [name for name in names if old.environment.get(name) != new.environment.get(name)]
+    if not changed:
+        return ": was it built by another compiler?"
+    flags = (
+        f"{name} {old.environment.get(name)!r} then, {new.environment.get(name)!r} now"
+        for name in changed[:_NAMED]
+    )
+    return ", built with " + ", ".join(flags)
