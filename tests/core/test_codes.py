@@ -17,7 +17,6 @@ INCOMPLETE = frozenset(
         "config",
         "core",
         "engines",
-        "gate",
         "graph",
         "models",
         "observe",
