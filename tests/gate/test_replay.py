@@ -77,7 +77,7 @@ def test_a_claim_that_scales_its_reference_too_is_not_obtained_again(
     found = compare_claimed_rate(baseline(), here, CLAIM)
     assert found.answer == answer
     if answer == "unknown":
-        assert "of another speed" in found.why
+        assert "at another speed" in found.why
 
 
 def test_token_times_scaled_apart_from_their_clocks_are_seen() -> None:
@@ -182,11 +182,11 @@ def decode_apart(side: Evidence) -> Evidence:
     ("change", "why"),
     [
         (too_few, "2 timed processes"),
-        (none, "at one instant"),
+        (none, "at the same instant"),
         (of_a_program, "whole processes"),
         (without_delay, "waiting for a CPU"),
         (copied, "more than once"),
-        (decode_apart, "told apart"),
+        (decode_apart, "was separated"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
