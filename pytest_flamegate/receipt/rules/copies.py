@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 SHORTEST_NS = 20_000
 """Shorter times of a process are equal by chance."""
-CHANCE = 1e-5
-"""An agreement that is more likely than this is not reported."""
+CHANCE = 1e-3
+"""How many repetitions may be expected by chance, of all rows with each other."""
+SCALED_CHANCE = 1e-6
+"""The same of two runs that are neighbours."""
 CAUTION = 4.0
 """Times at the same place of two sequences are equal more often than two times of one sequence."""
 SCALED_AGREEMENT = 1e-6
@@ -92,7 +94,7 @@ def _find_equal(rows: Sequence[_Row], what: str) -> Iterator[Repetition]:
     for one, other, length in found:
         # A run may be steadier than the others, and then its times repeat more often.
         chance = max(overall, *(equal[run] / max(1, pairs[run]) for run in (one, other)))
-        if (CAUTION * chance) ** length < CHANCE:
+        if math.comb(len(long), 2) * (CAUTION * chance) ** length < CHANCE:
             yield Repetition(one, other, what)
 
 
@@ -126,7 +128,7 @@ def _is_scaled(one: Sequence[float], other: Sequence[float], step: float) -> boo
         if abs(share - again) > slack:
             return False
         chance *= min(1.0, 2 * max(slack, step) / spread) if spread else 1.0
-    return chance < CHANCE
+    return chance < SCALED_CHANCE
 
 
 def _sums(run: Run) -> list[int]:

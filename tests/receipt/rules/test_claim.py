@@ -1,4 +1,4 @@
-"""Each rule over a receipt alone: what breaks it, what does not, and that nothing else does."""
+"""Each rule over a receipt alone: receipts that break it, and honest ones that just do not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def codes(answer: Verification) -> set[str]:
     return {finding.code for finding in findings}
 
 
-# Code, what is changed in an honest receipt, and how it is verified.
+# The code, the change of an honest receipt, and the options of the verification.
 FORGERIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("E_KERNELS", {"kernels": ["i2s_gemv", "é" * 65]}, {}),
     ("E_HIDDEN_CHARACTER", {"kernels": ["i2s_gemv", "rope\u202eapply"]}, {}),
@@ -153,7 +153,7 @@ HONEST: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("block dequantisation on the CPU", {"kernels": ["i2s_dequantize_block_cpu"]}, {}),
     ("named like an interruption", {"kernels": ["i2s_gemv", "interrupted"]}, {}),
     ("gpu run", CUDA, {"require_gpu_kernels": True}),
-    ("gpu run with a CPU kernel beside", {**CUDA, "kernels": ["gemm_fp32", "i2s_cpu_pack"]}, {}),
+    ("gpu run with a CPU kernel", {**CUDA, "kernels": ["gemm_fp32", "i2s_cpu_pack"]}, {}),
     (
         "gpu dequantisation by its whole name",
         {"backend": "cuda", "kernels": ["i2s_dequantize"]},
@@ -200,7 +200,7 @@ HONEST: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("code", "changes", "options"), FORGERIES, ids=[f"{f[0]}-{i}" for i, f in enumerate(FORGERIES)]
 )
-def test_a_forgery_is_found(code: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
+def test_a_forgery_is_rejected(code: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
     answer = verify(changes, **options)
     assert code in codes(answer)
     assert "E_INTERNAL" not in codes(answer)
@@ -208,7 +208,7 @@ def test_a_forgery_is_found(code: str, changes: dict[str, Any], options: dict[st
 
 
 @pytest.mark.parametrize(("name", "changes", "options"), HONEST, ids=[h[0] for h in HONEST])
-def test_honest_but_awkward_passes(
+def test_an_honest_but_awkward_receipt_passes(
     name: str, changes: dict[str, Any], options: dict[str, Any]
 ) -> None:
     answer = verify(changes, **options)
@@ -216,7 +216,7 @@ def test_honest_but_awkward_passes(
     assert answer.grade is Grade.CONSISTENT
 
 
-def test_every_rule_has_its_own_code_and_its_words() -> None:
+def test_every_rule_is_described() -> None:
     every = [*RULES, *NOTICES]
     assert len({rule.sentence for rule in every}) == len(every)
     for rule in every:
@@ -225,20 +225,20 @@ def test_every_rule_has_its_own_code_and_its_words() -> None:
         assert rule.remedy.endswith(".")
 
 
-def test_what_breaks_no_honesty_lowers_no_grade() -> None:
+def test_a_wish_of_the_reader_does_not_lower_the_grade() -> None:
     answer = verify({}, require_gpu_kernels=True, max_age_s=1.0)
     assert {"E_GPU_REQUIRED", "E_EXPIRED"} == codes(answer)
     assert answer.grade is Grade.CONSISTENT
 
 
-def test_a_rule_with_thousands_of_findings_reports_a_handful() -> None:
+def test_of_thousands_of_breaches_a_handful_is_reported() -> None:
     kernels = ["i2s_gemv", *(f"mock_{index}" for index in range(5000))]
     messages = [refusal.message for refusal in verify({"kernels": kernels}).refusals]
     assert len(messages) == 9
     assert messages[-1] == "The same problem occurs 4,992 more times."
 
 
-def test_rules_stay_silent_where_a_field_is_malformed() -> None:
+def test_a_malformed_field_is_reported_once() -> None:
     answer = verify({"kernels": [7], "environment": {"OS": 1}, "tokens_generated": "many"})
     assert codes(answer) == {"E_KERNELS", "E_ENVIRONMENT", "E_TOKENS"}
 
@@ -254,7 +254,7 @@ def test_messages_are_one_printable_line() -> None:
         assert len(refusal.message) < 500
 
 
-def test_the_age_counts_from_the_moment_given() -> None:
+def test_the_age_is_relative_to_the_given_moment() -> None:
     stamp = datetime.fromisoformat(document()["timestamp"])
     for seconds, expired in ((59, False), (61, True)):
         moment = stamp + timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Copies of runs: altered, reordered and multiplied ones are found, honest ones never."""
+"""Copies of runs: reordered, shifted and multiplied ones are found, honest ones never."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(
 
 
 def changed(original: Run, change: Callable[[Sequence], Sequence]) -> Run:
-    """The run with other gaps, and nothing else of it the same."""
+    """The run with other gaps, and nothing else of it equal."""
 
     def other(interval: Interval) -> Interval:
         return replace(interval, wall_ns=interval.wall_ns + 7001, cpu_ns=interval.cpu_ns + 6007)
@@ -103,7 +103,7 @@ COPIES: dict[str, Callable[[Run], Run]] = {
             replace(block, sequences_ns=block.sequences_ns[::-1]) for block in original.blocks[::-1]
         ),
     ),
-    "gaps exchanged, its clocks kept": lambda original: replace(
+    "other gaps, the same clocks": lambda original: replace(
         original,
         blocks=tuple(
             replace(block, sequences_ns=other.sequences_ns)
@@ -154,14 +154,14 @@ def test_sequences_of_one_token_are_compared_by_run() -> None:
 def test_an_honest_run_never_repeats_another(
     jitter: float, step_ns: int, length: int, at_once: float
 ) -> None:
-    """Neither coarse clocks nor engines as steady as a metronome make a copy."""
+    """Coarse clocks and very steady engines repeat times by chance."""
     source = random.Random(f"{jitter} {step_ns} {length} {at_once}")
     kind = {"jitter": jitter, "step_ns": step_ns, "length": length, "at_once": at_once}
     runs = [run(source, **kind) for _ in range(6)]  # type: ignore[arg-type]
     assert list(find_repetitions(runs)) == []
 
 
-def test_runs_without_a_token_share_nothing() -> None:
+def test_runs_without_tokens_are_no_copies() -> None:
     empty = replace(run(random.Random(0)), blocks=())
     assert list(find_repetitions([empty, empty])) == []
     assert list(find_repetitions([])) == []

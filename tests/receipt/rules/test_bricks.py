@@ -1,4 +1,4 @@
-"""Passes over bricks that are odd: refused by name, and never with a failure of the verifier."""
+"""Brick runs: odd records are rejected by code, and never make the verifier fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value[key])
 
 
-def test_a_pass_that_agrees_is_believed() -> None:
+def test_a_consistent_record_is_accepted() -> None:
     draft, _ = clocked()
     assert codes(draft) == set()
 
@@ -52,7 +52,7 @@ def test_a_pass_that_agrees_is_believed() -> None:
     [0, 1, -1, 2**63, 10**60, 1.5, None, "", "x", True, [], {}, [None], {"": 1}],
     ids=repr,
 )
-def test_whatever_stands_somewhere_the_verifier_does_not_fail(odd: Any) -> None:
+def test_an_odd_value_anywhere_never_makes_the_verifier_fail(odd: Any) -> None:
     _, passes = clocked()
     source = Random(repr(odd))
     for _ in range(12):
@@ -65,25 +65,25 @@ def test_whatever_stands_somewhere_the_verifier_does_not_fail(odd: Any) -> None:
 
 
 ODD: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "a layer far out": (
+    "a layer of 10^18": (
         "E_BRICKS",
         lambda it: [row.update(layer=10**18) for row in it["totals"] if row["layer"] == 1],
     ),
-    "a bucket far out": (
+    "a bucket of 4,000 digits": (
         "E_BRICKS",
         lambda it: it["totals"][0].update(durations={"9" * 4000: it["totals"][0]["calls"]}),
     ),
-    "no call at all": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
-    "no phase that is known": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
+    "no calls": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
+    "an unknown phase": ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
     "a brick under its alias": (
         "E_BRICKS",
         lambda it: [row.update(name="Qkv") for row in it["totals"] if row["name"] == "LmHead"],
     ),
-    "a brick of another kind": (
+    "another category": (
         "E_BRICKS",
         lambda it: it["totals"][0].update(category="FFN"),
     ),
-    "times that nobody takes so": (
+    "a provenance that does not fit": (
         "E_BRICKS",
         lambda it: it["totals"][0].update(provenance="counted"),
     ),
@@ -93,13 +93,13 @@ ODD: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
 
 
 @pytest.mark.parametrize(("code", "spoil"), ODD.values(), ids=ODD.keys())
-def test_it_is_refused_by_name(code: str, spoil: Callable[[dict[str, Any]], object]) -> None:
+def test_an_odd_record_is_rejected(code: str, spoil: Callable[[dict[str, Any]], object]) -> None:
     draft, passes = clocked()
     spoil(passes[0])
     assert code in codes(draft)
 
 
-def test_a_brick_that_runs_within_itself_in_another_layer_and_phase_is_believed() -> None:
+def test_a_brick_nested_in_itself_in_another_layer_and_phase_is_accepted() -> None:
     with BrickProfiler() as profiler:
         profiler.phase = "prefill"
         for _ in range(3):
@@ -115,7 +115,7 @@ def test_a_brick_that_runs_within_itself_in_another_layer_and_phase_is_believed(
     assert codes(draft) == set()
 
 
-def test_runs_for_bricks_supply_no_rate_and_no_overhead() -> None:
+def test_brick_runs_change_neither_rate_nor_overhead() -> None:
     draft, _ = clocked()
     seen = from_plain(Evidence, draft.evidence)
     others = tuple(run for run in seen.runs if run.role != "bricks")

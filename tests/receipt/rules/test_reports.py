@@ -1,0 +1,182 @@
+"""Rules over the figures and kernels that an engine reports about itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import process_time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import decode_plain
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.receipt import Grade
+from pytest_flamegate.receipt.rules.figures import CHECKS
+from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.types import KernelSighting
+from tests.made import Bundle, bundle
+from tests.receipt.rules.changes import Make, codes, refusals, verify, with_metric
+
+if TYPE_CHECKING:
+    from pytest_flamegate.receipt.rules.subject import Claim
+
+
+INVENTED = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
+
+
+def reports(**options: Any) -> Bundle:
+    return bundle().with_reports(**options)
+
+
+def only(**figures: float) -> Bundle:
+    """One report of these figures alone in every timed run."""
+    made = bundle()
+    for index, run in enumerate(made.evidence.runs):
+        if run.role == "timed":
+            made = made.with_run(index, reported=(Report("log", figures),))
+    return made.recomputed()
+
+
+def with_kernels(made: Bundle, *reported: KernelSighting) -> Bundle:
+    """The kernels of the profile, and ``reported`` ones of the engine."""
+    profiled = [each for each in made.evidence.kernels if each.source == "profile"]
+    return made.with_evidence(kernels=(*profiled, *reported))
+
+
+def with_kernel() -> Bundle:
+    return reports(kernels={"i2s_gemv": 2})
+
+
+KERNEL = with_kernel().evidence.kernels[-1]
+
+HONEST: dict[str, Make] = {
+    "n-1 tokens": reports,
+    "n tokens": lambda: reports(counted=0),
+    "n+1 tokens, with the end of the text": lambda: reports(counted=1),
+    "two sources": lambda: reports().with_reports("server", counted=0),
+    "a program": lambda: bundle(clock_scope="process").with_reports(load_ms=20.0),
+    "bytes were counted": lambda: reports(counted=30).with_evidence(token_source="stdout:byte"),
+    "a load time before it was ready": lambda: reports(load_ms=29.5),
+    "one token": lambda: bundle(tokens=("52",)).with_reports(counted=0),
+    "a rate": lambda: bundle(jitter=0.001).with_reports(tokens_per_second=512.8),
+    "a rate in whole numbers": lambda: bundle(jitter=0.001).with_reports(tokens_per_second=513.0),
+    "a rate of 0": lambda: reports(tokens_per_second=0.0),
+    "a rate without a time": lambda: only(tokens=4.0, tokens_per_second=9e9),
+    "times in whole milliseconds": lambda: only(
+        tokens=3.0, decode_ms=6.0, tokens_per_second=512.82
+    ),
+    "steps": lambda: only(embed_us=9.0, forward_us=1800.0, logits_us=40.5, sample_us=3.0),
+    "a total of the whole run": lambda: only(tokens=24.0, total_ms=90.0),
+    "unknown figures": lambda: only(spec_accept_pct=41.5, n_reused=0.0),
+    "kernels": lambda: reports(kernels={"MUL_MAT": 211, "ROPE": 60}),
+    "kernels that never ran": lambda: reports(kernels={"TL2": 0, "mock_gemv": 0}),
+    "kernels that the profile shows": lambda: reports(kernels={"ternary_gemv": 210}),
+    "kernels of strange names": lambda: reports(kernels={"a\u202eb": 3, "x" * 500: 1}),
+}
+
+FORGED: list[tuple[str, Make]] = [
+    ("E_REPORT_CONTRADICTION", lambda: reports(counted=2)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(counted=-2)),
+    ("E_REPORT_CONTRADICTION", lambda: only(tokens=0.0)),
+    ("E_REPORT_CONTRADICTION", lambda: only(tokens=3.5e9)),
+    ("E_REPORT_CONTRADICTION", lambda: only(decode_ms=110.0)),
+    ("E_REPORT_CONTRADICTION", lambda: only(prefill_ms=60.0, decode_ms=60.0)),
+    ("E_REPORT_CONTRADICTION", lambda: only(total_ms=200.0)),
+    ("E_REPORT_CONTRADICTION", lambda: only(load_ms=200.0)),
+    ("E_REPORT_CONTRADICTION", lambda: only(forward_us=150_000.0)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(decode_ms=30.0)),
+    ("E_REPORT_CONTRADICTION", lambda: bundle(clock_scope="process").with_reports(load_ms=500.0)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(tokens_per_second=5130.0)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(tokens_per_second=51.3)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(decode_tokens_per_second=5130.0)),
+    ("E_REPORT_CONTRADICTION", lambda: reports(prefill_tokens_per_second=9000.0)),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(bundle(), INVENTED)),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(reports(kernels={"other": 9}), INVENTED)),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(reports(), replace(INVENTED, told_by=""))),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel(), replace(KERNEL, count=10**6))),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel(), replace(KERNEL, told_by="log"))),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel(), KERNEL, KERNEL)),
+    ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel())),
+    ("E_MOCK_KERNEL", lambda: reports(kernels={"mock_gemv": 2})),
+    ("E_MOCK_KERNEL", lambda: reports(kernels={"gemv_MOCK" + "x" * 500: 1})),
+    ("E_METRIC_MISMATCH", lambda: with_metric(reports(), "engine_decode_ms", value=1.1)),
+    ("E_METRIC_MISMATCH", lambda: with_metric(reports(), "engine_decode_ms", samples=99)),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: with_metric(reports(), "engine_decode_ms", direction="higher_is_better"),
+    ),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: with_metric(reports(), "engine_decode_ms", provenance="measured"),
+    ),
+    (
+        "E_METRIC_MISMATCH",
+        lambda: with_metric(reports(), "engine_decode_ms", formula="log:decode_ms/median"),
+    ),
+    ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", provenance="ingested")),
+    ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", name="engine_load_ms")),
+]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_reports_do_not_lower_the_grade(name: str) -> None:
+    answer = verify(HONEST[name](), require_grade=Grade.OBSERVED)
+    assert answer.refusals == ()
+
+
+@pytest.mark.parametrize(("code", "make"), FORGED, ids=[str(n) for n in range(len(FORGED))])
+def test_a_contradiction_rejects_the_receipt(code: str, make: Make) -> None:
+    assert refusals(make()) == {code}
+
+
+def test_100_000_reports_of_1_500_lengths_take_less_than_5_s() -> None:
+    made = bundle(timed=1, tokens=("a", "b"))
+    run = made.evidence.runs[0]
+    sequences = tuple((1000,) * length for length in range(1, 3000, 2))
+    block = replace(run.blocks[0], sequences_ns=sequences)
+    odd = tuple(Report("log", {"tokens": 2000.0 + 0.001 * n}) for n in range(100_000))
+    evidence = replace(made.evidence, runs=(replace(run, blocks=(block,), reported=odd),))
+    case = Submission(claim=cast("Claim", None), receipt_sha256="", evidence=evidence)
+    rule = next(each for each in CHECKS if "as many tokens" in each.sentence)
+    began = process_time()
+    assert list(rule.find(case)) == []
+    assert process_time() - began < 5
+
+
+def test_a_claimed_kernel_that_only_the_engine_reports_lowers_the_grade() -> None:
+    made = with_kernel()
+    answer = verify(made.with_receipt(kernels=(*made.receipt.kernels, "i2s_gemv")))
+    assert answer.ok
+    assert answer.grade is Grade.CONSISTENT
+    assert "W_KERNELS_FROM_ENGINE" in codes(answer)
+
+
+def test_figures_of_another_tool_have_no_runs_and_are_not_recomputed() -> None:
+    made = with_metric(bundle(), "load_ms", provenance="ingested")
+    assert "E_METRIC_MISMATCH" not in refusals(made.with_evidence(runs=(), profile=None))
+
+
+@pytest.mark.parametrize(
+    ("report", "valid"),
+    [
+        ({"source": "x", "figures": {}, "kernels": {}}, True),
+        ({"source": "x", "figures": {"tokens": 0, "n": 1e-9}, "kernels": {"k": 0}}, True),
+        ({"source": "", "figures": {}, "kernels": {}}, False),
+        ({"source": 1, "figures": {}, "kernels": {}}, False),
+        ({"figures": {}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": -1}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": "9"}, "kernels": {}}, False),
+        ({"source": "x", "figures": {"tokens": True}, "kernels": {}}, False),
+        ({"source": "x", "figures": {}, "kernels": {"k": -1}}, False),
+        ({"source": "x", "figures": {}, "kernels": {"k": 1.5}}, False),
+        ([], False),
+    ],
+    ids=range(11),
+)
+def test_the_type_of_a_report(report: object, valid: bool) -> None:
+    if valid:
+        assert decode_plain(report, Report).source == "x"
+    else:
+        with pytest.raises(ReceiptError):
+            decode_plain(report, Report)

@@ -1,0 +1,91 @@
+"""Runs that ask one running server: windows of one process, which are no copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate import read_measurement
+from pytest_flamegate.observe.observation import of_one_process
+from pytest_flamegate.receipt import Grade
+from pytest_flamegate.receipt.types import Evidence
+from tests.gate.factory import evidence
+from tests.made import Bundle, bundle
+from tests.receipt.rules.changes import each_run, refusals, verify, with_recipe
+
+URL = "http://127.0.0.1:8080"
+RECIPE = {"engine": "openai", "url": URL}
+
+
+def one_process(**recipe: object) -> Evidence:
+    made = evidence()
+    runs = tuple(replace(run, pid=7, started_ticks=70) for run in made.runs)
+    return replace(made, runs=runs, workload={**made.workload, **recipe})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (RECIPE, True),
+        ({**RECIPE, "serve": ["llama-server"]}, False),
+        ({"engine": "openai", "serve": ["llama-server"]}, False),
+        ({"engine": "openai", "url": ""}, False),
+        ({"engine": "openai", "url": " "}, False),
+        ({"engine": "openai", "url": True}, False),
+        ({"engine": "openai", "url": [URL]}, False),
+        ({"engine": "command", "url": URL}, False),
+        ({}, False),
+    ],
+)
+def test_only_a_url_makes_runs_windows(recipe: dict[str, object], expected: bool) -> None:
+    assert of_one_process(recipe) is expected
+
+
+def test_windows_are_evidence_and_a_process_listed_twice_is_not() -> None:
+    made = one_process(**RECIPE)
+    assert len(read_measurement(made).timed) == len(made.runs)
+    with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
+        read_measurement(one_process(engine="openai", serve=["llama-server"]))
+
+
+def test_windows_with_equal_times_are_copies() -> None:
+    made = one_process(**RECIPE)
+    copied = (made.runs[0], replace(made.runs[1], blocks=made.runs[0].blocks), *made.runs[2:])
+    with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
+        read_measurement(replace(made, runs=copied))
+
+
+def windows(**changes: object) -> Bundle:
+    """A measurement of one running server, each run with these changes."""
+    own = {"pid": 7, "started_ticks": 70, "load_ns": None, **changes}
+    made = each_run(bundle(engine="openai", timed=4), **own)
+    assert made.evidence.profile is not None
+    processes = tuple(
+        replace(each, pid=7, started_ticks=70) for each in made.evidence.profile.processes
+    )
+    return with_recipe(made.with_profile(processes=processes), **RECIPE).recomputed()
+
+
+def test_windows_are_observed_and_unusable_as_a_baseline() -> None:
+    answer = verify(windows())
+    assert (answer.refusals, answer.grade) == ((), Grade.OBSERVED)
+    assert "F_ONE_PROCESS" in {each.code for each in answer.unfit}
+
+
+def test_a_running_server_has_no_start_in_its_runs() -> None:
+    assert refusals(windows(load_ns=30_000_000)) == {"E_DATES_CONTRADICT"}
+    assert "E_DATES_CONTRADICT" in refusals(windows().with_run(1, started_ticks=71))
+    assert refusals(windows().with_run(1, started_ticks=None)) == set()
+
+
+def test_one_server_may_have_several_processes() -> None:
+    assert "E_DATES_CONTRADICT" not in refusals(windows().with_run(1, pid=8, started_ticks=71))
+
+
+def test_windows_follow_one_another_by_their_dates() -> None:
+    first = windows().evidence.runs[0].started_at
+    assert refusals(windows(started_at=first)) == {"E_DATES_CONTRADICT"}
+    # One run may be dated too early, because a clock is set now and then.
+    assert refusals(windows().with_run(1, started_at=first)) == set()
