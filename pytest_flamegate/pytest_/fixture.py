@@ -13,6 +13,7 @@ from pytest_flamegate.config.marker_options import MarkerOptions
 from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import NAME
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Gate:
         """
         __tracebackhide__ = True
         if not callable(call) or not isinstance(prompt, str) or not _is_count(max_tokens):
-            _refuse(
+            _fail(
                 "E_BAD_CALL",
                 "measure() takes a callable, a prompt as text and max_tokens from 1 on.",
                 "Write flamegate.measure(generate, prompt=..., max_tokens=10).",
@@ -86,13 +87,13 @@ class Gate:
         """Return the workload's name: two measurements of one name would share a baseline."""
         name = name_of_test(self._item.nodeid) if given is None else given
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            _refuse(
+            _fail(
                 "E_BAD_NAME",
                 f"The workload name {name!r} cannot be a directory.",
                 "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
             )
         if name in self._named:
-            _refuse(
+            _fail(
                 "E_BAD_CALL",
                 f"measure() was called twice in one test for the same workload, {name!r}.",
                 "Give each call a name of its own, name=....",
@@ -101,18 +102,21 @@ class Gate:
         return name
 
     def _find(self, name: str | None) -> Workload:
-        known = {w.name: w for w in (*self._gating.embedded, *self._gating.declared)}
+        known = self._gating.selection.workloads
         if name is None:
-            _refuse(
+            _fail(
                 "E_UNKNOWN_WORKLOAD",
                 "run() was given no workload, and the test's marker names none.",
-                f"Say which: {', '.join(sorted(known))}.",
+                f"Name one of: {', '.join(sorted(known))}.",
             )
         if not isinstance(name, str) or name not in known:
-            _refuse(
+            for invalid in self._gating.selection.declarations.invalid:
+                if invalid.name == name:
+                    pytest.fail(f"error: {invalid.error}", pytrace=False)
+            _fail(
                 "E_UNKNOWN_WORKLOAD",
                 f"There is no workload {name!r}.",
-                f"Known: {', '.join(sorted(known))}; declare others in flamegate.toml.",
+                suggest(str(name), sorted(known)),
             )
         return known[name]
 
@@ -153,5 +157,5 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _refuse(code: str, what: str, remedy: str) -> NoReturn:
-    pytest.fail(f"error: {code}: {what} {remedy}", pytrace=False)
+def _fail(code: str, problem: str, remedy: str) -> NoReturn:
+    pytest.fail(f"error: {code}: {problem} {remedy}", pytrace=False)

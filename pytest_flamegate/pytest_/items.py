@@ -7,23 +7,36 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from pytest_flamegate.config.marker import MARKER, is_marked
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.declare import InvalidWorkload
+    from pytest_flamegate.pytest_.selection import Selection
+    from pytest_flamegate.run.prepare import Call
     from pytest_flamegate.run.publish import Outcome
+
+
+class Gating(Protocol):
+    """Gates workloads on behalf of tests."""
+
+    settings: Settings
+    selection: Selection
+
+    def gate(self, item: pytest.Item, workload: Workload, call: Call | None = None) -> Outcome:
+        """Measure and gate ``workload`` for ``item``; fail the test if the verdict fails."""
 
 
 class WorkloadItem(pytest.Item):
     """One declared or embedded workload; running it measures and gates it."""
 
-    def __init__(self, *, workload: Workload, gating: Gating, **kwargs: object) -> None:
-        super().__init__(**kwargs)  # type: ignore[arg-type]
+    def __init__(self, *, workload: Workload, gating: Gating, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.workload = workload
         self.gating = gating
         self.add_marker(MARKER)
@@ -40,54 +53,52 @@ class WorkloadItem(pytest.Item):
         return self.path, line - 1 if line else None, heading
 
 
+class InvalidWorkloadItem(pytest.Item):
+    """A declaration with an error: one failing test, and the other workloads run."""
+
+    def __init__(self, *, invalid: InvalidWorkload, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.invalid = invalid
+        self.add_marker(MARKER)
+
+    def runtest(self) -> None:
+        """Fail with the error."""
+        pytest.fail(f"error: {self.invalid.error}", pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return the line of the error."""
+        line = self.invalid.line
+        return self.path, line - 1 if line else None, f"{self.name} ({self.path.name})"
+
+
 class WorkloadFile(pytest.File):
     """``flamegate.toml`` or a pyproject with ``[tool.flamegate]``."""
 
     gating: Gating
 
-    def collect(self) -> Iterator[WorkloadItem]:
+    def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each workload declared."""
-        return _items(self, self.gating, self.gating.declared)
+        for entry in self.gating.selection.declarations.entries:
+            if isinstance(entry, Workload):
+                yield _item(self, self.gating, entry)
+            else:
+                yield InvalidWorkloadItem.from_parent(self, name=entry.name, invalid=entry)
 
 
 class EmbeddedWorkloads(pytest.Collector):
-    """The embedded workloads: what there is to gate where nothing was declared.
-
-    ``wanted`` holds the names that were asked for, all of them where it is empty; it is
-    None where nobody asked.
-    """
+    """The embedded workloads: what there is to gate if nothing is declared."""
 
     gating: Gating
-    wanted: frozenset[str] | None
 
-    def collect(self) -> Iterator[WorkloadItem]:
-        """Yield them, unless nobody asked and other tests gate something."""
-        if self.wanted is None and any(map(is_marked, self.session.items)):
-            return iter(())
-        chosen = [
-            each for each in self.gating.embedded if not self.wanted or each.name in self.wanted
-        ]
-        return _items(self, self.gating, chosen)
-
-
-def _items(
-    parent: pytest.Collector, gating: Gating, workloads: Iterable[Workload]
-) -> Iterator[WorkloadItem]:
-    for workload in workloads:
-        yield WorkloadItem.from_parent(parent, name=workload.name, workload=workload, gating=gating)
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield those that arguments name, else all unless another test gates something."""
+        wanted = self.gating.selection.wanted
+        if wanted is None and any(map(is_marked, self.session.items)):
+            return
+        for workload in self.gating.selection.embedded:
+            if not wanted or workload.name in wanted:
+                yield _item(self, self.gating, workload)
 
 
-class Gating(Protocol):
-    """Knows the workloads there are, and gates them on behalf of tests."""
-
-    settings: Settings
-    declared: tuple[Workload, ...]
-    embedded: tuple[Workload, ...]
-
-    def gate(
-        self,
-        item: pytest.Item,
-        workload: Workload,
-        call: Callable[[str, int], Iterable[Any]] | None = None,
-    ) -> Outcome:
-        """Measure and gate ``workload`` for ``item``; fail the test where the verdict fails."""
+def _item(parent: pytest.Collector, gating: Gating, workload: Workload) -> WorkloadItem:
+    return WorkloadItem.from_parent(parent, name=workload.name, workload=workload, gating=gating)

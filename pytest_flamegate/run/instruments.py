@@ -1,4 +1,4 @@
-"""What measures: the profiler that suits a workload, and the counter of instructions."""
+"""The profiler that suits a workload, the counter of instructions, and traces of kernels."""
 
 from __future__ import annotations
 
@@ -40,69 +40,73 @@ if TYPE_CHECKING:
 
 
 COUNTER = "callgrind"
-"""The name that asks for a count of instructions, beside a profiler that samples."""
-FALLBACK = "W_PROFILER_FALLBACK"
-NOT_COUNTED = "W_NOT_COUNTED"
+"""The profiler name that asks for a count of instructions, in addition to one that samples."""
 COMPARING_HZ = {"py-spy": 200}
-"""Rates for comparisons: what they cost is the same on both sides, and samples are what lacks."""
+"""Rates for comparisons: the cost is the same on both sides, and samples are scarce."""
 FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
+TRACE_OPTION = "kernel_trace"
+_MAX_TRACE_FILES = 64
 
 
 @dataclass
 class Instruments:
-    """What ``requested`` (a profiler's name) means for each workload of the project ``root``.
+    """The profilers for the workloads of one project, each chosen once.
 
-    ``counts`` asks for instructions too, where they can be counted.
+    Attributes:
+        requested: A profiler's name, ``auto`` or ``none``.
+        root: The project.
+        counts: Whether instructions are counted too if they can be.
     """
 
     requested: str
     root: Path
     counts: bool = False
-    _uncounted: dict[str, FlamegateError] = field(default_factory=dict)
-    _profilers: dict[tuple[bool, Path, bool, Sampling], Profiler | None] = field(
-        default_factory=dict
-    )
+    _count_errors: dict[str, FlamegateError] = field(default_factory=dict)
+    _chosen: dict[tuple[Setup, bool], Profiler] = field(default_factory=dict)
     _probes: dict[Sampling, dict[str, Probe]] = field(default_factory=dict)
 
     def profiler(
         self, workload: Workload, project: Path | None = None, *, comparing: bool = False
     ) -> Profiler | None:
-        """Return the profiler that suits the workload; None where profiling is off.
+        """Return the profiler that suits the workload; None if profiling is off.
 
-        ``project`` is the tree that the workload's code lies in, where it is not the root.
-        ``ToolError`` with each profiler's own words where none can be used, with the engine's
-        where this one sees nothing of it.
+        Args:
+            workload: What is measured.
+            project: The tree that the workload's code lies in, if it is not the root.
+            comparing: Whether two sides are measured: then more samples are taken.
+
+        Raises:
+            ToolError: No profiler can be used, or the engine says that this one sees nothing
+                of it.
         """
-        asked, runs = workload.sampling, engine(workload.engine)
-        key = runs.sees_python(workload), project or self.root, comparing, asked
-        if key not in self._profilers:
-            setup = Setup(
-                python_engine=key[0],
-                project=key[1],
-                rate_hz=asked.rate_hz,
-                call_graph=asked.call_graph,
-                native=bool(asked.native),
-                nonblocking=bool(asked.nonblocking),
-            )
-            name = "auto" if self.requested == COUNTER else self.requested
-            probes = self._probes.setdefault(asked, {})
-            chosen = choose_profiler(name, setup, probes)
-            # Native stacks are too dear to be read faster, and a rate asked for is that rate.
-            free = asked.rate_hz is None and not asked.native
-            if comparing and free and chosen.name in COMPARING_HZ:
-                faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
-                chosen = choose_profiler(chosen.name, faster, probes)
-            self._profilers[key] = None if chosen.name == "none" else chosen
-        found = self._profilers[key]
+        found = self.choose_profiler(workload, project, comparing=comparing)
+        runs = engine(workload.engine)
         if found is not None and isinstance(runs, Choosy):
             runs.check_profiler(workload, found.name)
         return found
 
-    def counted(self, plan: Plan, workload: Workload) -> InstructionCount | None:
-        """Return the instructions of the workload; None where they were not asked for.
+    def choose_profiler(
+        self, workload: Workload, project: Path | None = None, *, comparing: bool = False
+    ) -> Profiler | None:
+        """Return the same, whatever the engine says of it."""
+        setup = self._setup(workload, project or self.root)
+        key = setup, comparing
+        if key not in self._chosen:
+            name = "auto" if self.requested == COUNTER else self.requested
+            probes = self._probes.setdefault(workload.sampling, {})
+            chosen = choose_profiler(name, setup, probes)
+            # Native stacks cost too much to be read faster; a declared rate is not changed.
+            is_free = setup.rate_hz is None and not setup.native
+            if comparing and is_free and chosen.name in COMPARING_HZ:
+                faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
+                chosen = choose_profiler(chosen.name, faster, probes)
+            self._chosen[key] = chosen
+        return None if self._chosen[key].name == "none" else self._chosen[key]
 
-        Raises where the workload cannot be counted and the counter was asked for by name.
-        An extra that cannot be had is missing, and ``warnings`` says so.
+    def count(self, plan: Plan, workload: Workload) -> InstructionCount | None:
+        """Return the instructions of the workload; None if they were not asked for.
+
+        An error is raised only if the counter was asked for by name; else ``warnings`` names it.
         """
         if self.requested != COUNTER and not self.counts:
             return None
@@ -112,32 +116,19 @@ class Instruments:
         except FlamegateError as error:
             if self.requested == COUNTER:
                 raise
-            self._uncounted[workload.name] = error
+            self._count_errors[workload.name] = error
             return None
 
     def warnings(self, workload: Workload) -> tuple[Reason, ...]:
-        """Return what should have measured the workload and could not, once it was measured."""
-        told = [Reason(FALLBACK, words) for words in self._passed_over(workload)]
-        if error := self._uncounted.get(workload.name):
-            why = f"Instructions were not counted: {error.code}: {error.problem} {error.remedy}"
-            told.append(Reason(NOT_COUNTED, why))
-        return tuple(told)
-
-    def _passed_over(self, workload: Workload) -> list[str]:
-        if self.requested not in ("auto", COUNTER):
-            return []
-        profiler = self.profiler(workload)
-        setup = Setup(
-            python_engine=engine(workload.engine).sees_python(workload), project=self.root
-        )
-        return (
-            []
-            if profiler is None
-            else explain_fallbacks(profiler, setup, self._probes[workload.sampling])
-        )
+        """Return which profilers could not be used, and why instructions were not counted."""
+        found = [Reason("W_PROFILER_FALLBACK", each) for each in self._fallbacks(workload)]
+        if error := self._count_errors.get(workload.name):
+            message = f"Instructions were not counted: {error}"
+            found.append(Reason("W_NOT_COUNTED", message))
+        return tuple(found)
 
     def preamble(self, workloads: Iterable[Workload], machine: Mapping[str, str]) -> str:
-        """Return the line that says what measures, and where."""
+        """Return the line that names the profilers and the machine."""
         names: list[str] = []
         notes: list[str] = []
         for workload in workloads:
@@ -145,15 +136,14 @@ class Instruments:
                 with system_errors():
                     profiler = self.profiler(workload)
             except FlamegateError as error:
-                names.append("no profiler")
-                notes.append(f"{error.code}: {error.problem}")
-                break
+                names.append(f"no profiler ({error.code})")
+                continue
             if profiler is None:
                 names.append("profiling off")
                 break
             probe = self._probes[workload.sampling][profiler.name]
             names.append(f"{probe.profiler} {probe.version}")
-            notes += [*probe.notes, *self._passed_over(workload)]
+            notes += [*probe.notes, *self._fallbacks(workload)]
         return preamble(
             profiler=", ".join(dict.fromkeys(names)),
             note="; ".join(dict.fromkeys(notes)) or None,
@@ -162,9 +152,29 @@ class Instruments:
             noise_pct=None,
         )
 
+    def _setup(self, workload: Workload, project: Path) -> Setup:
+        sampling = workload.sampling
+        return Setup(
+            python_engine=engine(workload.engine).sees_python(workload),
+            project=project,
+            rate_hz=sampling.rate_hz,
+            call_graph=sampling.call_graph,
+            native=bool(sampling.native),
+            nonblocking=bool(sampling.nonblocking),
+        )
+
+    def _fallbacks(self, workload: Workload) -> list[str]:
+        if self.requested not in ("auto", COUNTER):
+            return []
+        profiler = self.profiler(workload)
+        if profiler is None:
+            return []
+        setup = self._setup(workload, self.root)
+        return explain_fallbacks(profiler, setup, self._probes[workload.sampling])
+
 
 def counted_metrics(found: InstructionCount | None) -> tuple[Metric, ...]:
-    """Return what a count says of each token, as the evidence holds it."""
+    """Return a count of instructions as the evidence holds it."""
     if found is None:
         return ()
     return (
@@ -181,44 +191,44 @@ def counted_metrics(found: InstructionCount | None) -> tuple[Metric, ...]:
     )
 
 
-OPTION = "kernel_trace"
-_MOST_FILES = 64
-
-
 def trace_kernels(observer: Observer) -> tuple[Report, ...]:
-    """Run the workload once more where it asks for it; return what its trace says of kernels.
+    """Run the workload once more if it asks for a trace; return the kernels in it.
 
-    The run is kept with the others, and nothing is timed in it. Raises ``ToolError``
-    ``E_NO_KERNEL_TRACE``, and ``ReceiptError`` ``E_TRACE`` for a trace that is malformed.
+    The run is recorded with the others, but nothing of it is timed.
+
+    Raises:
+        ToolError: ``E_NO_KERNEL_TRACE``.
+        ReceiptError: ``E_TRACE`` for a trace that is malformed.
     """
-    by = observer.workload.options.get(OPTION)
-    if by is None or not isinstance(observer.plan, Served):
+    kind = observer.workload.options.get(TRACE_OPTION)
+    if kind is None or not isinstance(observer.plan, Served):
         return ()
     with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
-        return observer.traced({OPTION: [by, name]}, lambda: read_traces(Path(name)))
+        return observer.traced({TRACE_OPTION: [kind, name]}, lambda: read_traces(Path(name)))
 
 
 def read_traces(directory: Path) -> tuple[Report, ...]:
-    """Return what the traces in ``directory`` say, one report for each source.
+    """Return the kernels in the traces of ``directory``, one report for each source.
 
-    Raises ``ToolError`` ``E_NO_KERNEL_TRACE`` where no file there tells of a kernel.
+    Raises:
+        ToolError: ``E_NO_KERNEL_TRACE`` if no file there holds a kernel.
     """
-    told: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, int]] = {}
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
-    for path in files[:_MOST_FILES]:
+    for path in files[:_MAX_TRACE_FILES]:
         for kernels in _kernels(unpack(read_file(path))):
-            known = told.setdefault(kernels.source, {})
+            known = found.setdefault(kernels.source, {})
             for name, calls in kernels.counts.items():
                 known[name] = known.get(name, 0) + calls
-    if not told:
+    if not found:
         raise ToolError(
             "E_NO_KERNEL_TRACE",
-            f"The run that was to tell of its kernels left {len(files)} traces, and no kernel "
-            "in them.",
-            "Where FLAMEGATE_KERNEL_TRACE names a directory, have the target write a trace of "
+            f"The run that was to trace its kernels left {len(files)} traces, and no kernel in "
+            "them.",
+            "If FLAMEGATE_KERNEL_TRACE names a directory, have the target write a trace of "
             "torch.profiler or onnxruntime there; or leave kernel_trace out.",
         )
-    return tuple(report(source, kernels=counts) for source, counts in told.items())
+    return tuple(report(source, kernels=counts) for source, counts in found.items())
 
 
 def _kernels(data: bytes) -> tuple[KernelCounts, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,13 @@ from pytest_flamegate.run.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.observe.bandwidth import Bandwidth
     from pytest_flamegate.observe.lasting import ProcessTime
     from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.run.prepare import Prepared, PreparedSide
+    from pytest_flamegate.run.prepare import Prepared
 
 
 INTERIM_ANALYSES = 2
@@ -76,27 +77,49 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedRuns:
+    """So many processes of one role, or pairs of them, of ``each_s`` seconds each."""
+
+    role: str
+    count: int
+    each_s: float
+    words: str
+
+    @property
+    def seconds(self) -> float:
+        """How long they take together."""
+        return self.count * self.each_s
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is going to run: ``steps`` in words, and for how many seconds.
+    """What is going to run, estimated from the first process.
 
     ``least_s`` is how long the fewest processes take that a verdict needs.
     """
 
-    steps: tuple[str, ...]
-    seconds: float
-    least_s: float
-    budget_s: float
+    runs: tuple[PlannedRuns, ...] = ()
+    least_s: float = 0.0
+    budget_s: float = 0.0
 
     @property
     def sentence(self) -> str:
         """``5 processes × 3.1 s, profile 20 s: about 35 s``; says if the budget is too small."""
-        about = f"{', '.join(self.steps)}: about {self.seconds:.0f} s"
+        seconds = sum(each.seconds for each in self.runs)
+        about = f"{', '.join(each.words for each in self.runs)}: about {seconds:.0f} s"
         if self.least_s <= self.budget_s:
             return about
         return (
             f"{about}, more than its budget of {self.budget_s:g} s: fewer processes would give no "
             "verdict"
         )
+
+    def left_s(self, done: Mapping[str, int], elapsed_s: float) -> float:
+        """Return how long the runs take that are not done, at the pace so far."""
+        planned_s = sum(min(done.get(each.role, 0), each.count) * each.each_s for each in self.runs)
+        pace = max(elapsed_s / planned_s, 1.0) if planned_s else 1.0
+        left = (max(each.count - done.get(each.role, 0), 0) * each.each_s for each in self.runs)
+        return pace * sum(left)
 
 
 def measure(
@@ -139,7 +162,7 @@ class _Measurement:
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.prepared.budget_s)
-        self.schedule = Schedule((), self.budget.total_s, 0.0, self.budget.total_s)
+        self.schedule = Schedule()
         self.sides = tuple(
             SideProcesses(side, self.budget, self.prepared.show_bricks)
             for side in self.prepared.sides
@@ -169,8 +192,9 @@ class _Measurement:
             self.update("bricks", _count(len(head.bricks), "process", "processes"))
 
     def update(self, phase: str, detail: str) -> None:
-        planned_s = self.schedule.seconds - (time.monotonic() - self.budget.began_s)
-        self.progress.update(phase, detail, max(planned_s, 0.0))
+        done = Counter[str](run.role for run in self.sides[-1].observer.runs)
+        elapsed_s = time.monotonic() - self.budget.began_s
+        self.progress.update(phase, detail, self.schedule.left_s(done, elapsed_s))
 
     def complete(self, measured: Measured) -> Measured:
         """Add what is only shown: the memory bandwidth, if bricks are compared with it."""
@@ -361,44 +385,49 @@ def _schedule_alone(prepared: Prepared, time_: ProcessTime) -> Schedule:
     timed_s = time_.process_s(budget.process_s(TIMED_PART))
     share = TIMED_SHARE if side.profiler else 1 - PROFILED_SHARE
     timed = min(max(MIN_TIMED, math.ceil(share * budget.total_s / timed_s)), MAX_TIMED)
-    steps = [f"{timed} processes × {timed_s:.1f} s"]
-    seconds, least_s = timed * timed_s, MIN_TIMED * timed_s
+    runs = [PlannedRuns("timed", timed, timed_s, f"{timed} processes × {timed_s:.1f} s")]
+    least_s = MIN_TIMED * timed_s
     if side.profiler is not None:
         profiled_s = _ATTACH_S + time_.process_s(budget.process_s(PROFILED_PART))
         enough = _enough_profiled(time_, side.profiler.rate_hz)
         wanted = math.ceil(PROFILED_SHARE * budget.total_s / profiled_s)
         profiled = max(enough, min(wanted, MAX_PROFILED))
-        steps.append(f"profile {profiled * profiled_s:.0f} s")
-        seconds += profiled * profiled_s
+        words = f"profile {profiled * profiled_s:.0f} s"
+        runs.append(PlannedRuns("profiled", profiled, profiled_s, words))
         least_s += enough * profiled_s
-    bricks_s = _bricks_s(prepared, side, time_)
-    if bricks_s:
-        steps.append(f"bricks {bricks_s:.0f} s")
-    return Schedule(tuple(steps), seconds + bricks_s, least_s, budget.total_s)
+    runs += _brick_runs(prepared, [time_])
+    return Schedule(tuple(runs), least_s, budget.total_s)
 
 
 def _schedule_pairs(prepared: Prepared, times: list[ProcessTime]) -> Schedule:
-    """Plan a comparison. It ends at the first analysis that decides: ``seconds`` is the most."""
+    """Plan a comparison. It ends at the first analysis that decides, so this is the most."""
     budget_s, planned = prepared.budget_s, prepared.pair_counts
     pair_s = sum(time_.process_s(PAIR_S) for time_ in times)
-    profiled_s = 0.0
+    profiles = []
     if prepared.head.profiler is not None:
         each_s = sum(_ATTACH_S + time_.process_s(PAIRS_PROFILED_S) for time_ in times)
         rate_hz = prepared.head.profiler.rate_hz
-        profiled_s = each_s * max(_enough_profiled(time_, rate_hz) for time_ in times)
-    share = PAIRS_SHARE if profiled_s else 1.0
+        count = max(_enough_profiled(time_, rate_hz) for time_ in times)
+        profiles.append(PlannedRuns("profiled", count, each_s, f"profiles {count * each_s:.0f} s"))
+    share = PAIRS_SHARE if profiles else 1.0
     pairs = min(max(planned[0], math.ceil(share * budget_s / pair_s)), planned[-1])
-    steps = [f"{planned[0]} to {pairs} pairs × {pair_s:.1f} s"]
-    if profiled_s:
-        steps.append(f"profiles {profiled_s:.0f} s")
-    bricks_s = sum(
-        _bricks_s(prepared, side, time_) for side, time_ in zip(prepared.sides, times, strict=True)
-    )
-    if bricks_s:
-        steps.append(f"bricks {bricks_s:.0f} s")
-    seconds = pairs * pair_s + profiled_s + bricks_s
-    least_s = planned[0] * pair_s + profiled_s
-    return Schedule(tuple(steps), seconds, least_s, budget_s)
+    words = f"{planned[0]} to {pairs} pairs × {pair_s:.1f} s"
+    runs = [PlannedRuns("timed", pairs, pair_s, words), *profiles]
+    least_s = planned[0] * pair_s + sum(each.seconds for each in profiles)
+    return Schedule((*runs, *_brick_runs(prepared, times)), least_s, budget_s)
+
+
+def _brick_runs(prepared: Prepared, times: Sequence[ProcessTime]) -> list[PlannedRuns]:
+    """Plan the processes whose bricks are clocked: none if that is not asked for."""
+    is_gated = bool(prepared.head.workload.thresholds.bricks)
+    repeats = all(time_.repeats for time_ in times)
+    if not repeats or not (is_gated or prepared.show_bricks):
+        return []
+    part = GATED_BRICKS_PART if is_gated else BRICKS_PART
+    count = GATED_BRICK_RUNS if is_gated else SHOWN_BRICK_RUNS
+    seconds = Budget(prepared.budget_s).process_s(part)
+    each_s = sum(time_.process_s(seconds) for time_ in times)
+    return [PlannedRuns("bricks", count, each_s, f"bricks {count * each_s:.0f} s")]
 
 
 def _enough_profiled(time_: ProcessTime, rate_hz: int) -> int:
@@ -407,15 +436,6 @@ def _enough_profiled(time_: ProcessTime, rate_hz: int) -> int:
         return MIN_PROFILED
     samples = max(rate_hz * time_.sequence_s, 1e-3)
     return min(max(MIN_PROFILED, math.ceil(SAMPLE_FLOOR / samples)), MAX_FOR_SAMPLES)
-
-
-def _bricks_s(prepared: Prepared, side: PreparedSide, time_: ProcessTime) -> float:
-    """Return how long clocking the bricks of a side takes, 0 if that is not asked for."""
-    gated = bool(side.workload.thresholds.bricks)
-    if not time_.repeats or not (gated or prepared.show_bricks):
-        return 0.0
-    part, runs = (GATED_BRICKS_PART, GATED_BRICK_RUNS) if gated else (BRICKS_PART, SHOWN_BRICK_RUNS)
-    return runs * time_.process_s(Budget(prepared.budget_s).process_s(part))
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -48,6 +48,25 @@ if TYPE_CHECKING:
     Call = Callable[[str, int], Iterable[Any]]
 
 Role = Literal["base", "head"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be measured.
+
+    Attributes:
+        workload: As it is declared.
+        call: Is measured instead of the workload's engine if it is given.
+        rev: The revision to compare with in pairs; None to measure the project alone.
+        notes: Why it is measured like this, for the reader of the verdict.
+    """
+
+    workload: Workload
+    call: Call | None = None
+    rev: str | None = None
+    notes: tuple[Reason, ...] = ()
+
+
 INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""
 
@@ -173,25 +192,19 @@ class Workbench:
         """The runs and baselines of this class of machine."""
         return RunStore(ArtifactStore(self.settings.directory), machine_id(self.machine))
 
-    def prepare(
-        self, workload: Workload, call: Call | None = None, rev: str | None = None
-    ) -> Prepared:
+    def prepare(self, task: Task) -> Prepared:
         """Build the workload, find its model and its baseline, and plan how it runs.
-
-        Args:
-            workload: As it is declared.
-            call: Is measured instead of the workload's engine if it is given.
-            rev: The revision to compare with in pairs; None to measure the project alone.
 
         Raises:
             FlamegateError: Whatever keeps it from being measured.
         """
-        workload = self._with_injection(workload, call)
-        if rev is None:
-            return self._prepare_alone(workload, call)
-        return self._prepare_pair(settled(importable(workload, call)), rev)
+        task = self._with_injection(task)
+        prepared = self._prepare_alone(task) if task.rev is None else self._prepare_pair(task)
+        warnings = self.instruments.warnings(task.workload)
+        return replace(prepared, notes=(*task.notes, *prepared.notes, *warnings))
 
-    def _prepare_alone(self, workload: Workload, call: Call | None) -> Prepared:
+    def _prepare_alone(self, task: Task) -> Prepared:
+        workload, call = task.workload, task.call
         chosen = engine(workload.engine)
         if call is None:
             chosen.validate(workload)
@@ -208,10 +221,10 @@ class Workbench:
             budget_s=self.settings.budget_of(workload.engine),
             show_bricks=self.settings.bricks is not None,
             baseline=baseline,
-            notes=self._notes(workload),
         )
 
-    def _prepare_pair(self, workload: Workload, rev: str) -> Prepared:
+    def _prepare_pair(self, task: Task) -> Prepared:
+        workload, rev = settled(importable(task)), task.rev or "HEAD"
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
         base, head = self._drafts(workload, checkout)
@@ -226,7 +239,7 @@ class Workbench:
             show_bricks=self.settings.bricks is not None,
             pair_counts=pair_counts,
             known=self._known(workload, notes),
-            notes=self._notes(workload, notes),
+            notes=tuple(Reason("I_NOTE", note) for note in notes),
         )
 
     def _drafts(self, workload: Workload, checkout: Checkout) -> tuple[_Draft, _Draft]:
@@ -277,24 +290,21 @@ class Workbench:
         profiler = self.instruments.profiler(
             draft.declared, checkout, comparing=draft.role is not None
         )
-        count = self.instruments.counted(draft.plan, draft.workload)
+        count = self.instruments.count(draft.plan, draft.workload)
         return _complete(draft, self.machine, profiler, count)
 
-    def _notes(self, workload: Workload, notes: Iterable[str] = ()) -> tuple[Reason, ...]:
-        found = (Reason("I_NOTE", note) for note in notes)
-        return (*found, *self.instruments.warnings(workload))
-
-    def _with_injection(self, workload: Workload, call: Call | None) -> Workload:
+    def _with_injection(self, task: Task) -> Task:
         if self.settings.inject is None:
-            return workload
-        if workload.engine not in INJECTABLE or call is not None:
+            return task
+        workload = task.workload
+        if workload.engine not in INJECTABLE or task.call is not None:
             raise UsageError(
                 "E_BAD_INJECTION",
                 "Work can be injected into the embedded engine and into workloads with a Python "
                 f"target only, and {workload.name!r} is neither.",
                 "Deselect it, or drop the option.",
             )
-        return replace(workload, injection=self.settings.inject)
+        return replace(task, workload=replace(workload, injection=self.settings.inject))
 
     def _build(self, workload: Workload) -> Build | None:
         if workload.build:
@@ -460,13 +470,14 @@ def _bound_to_project(plan: Plan, checkout: Checkout) -> Plan:
     return replace(plan, load={**plan.load, **trees})
 
 
-def importable(workload: Workload, call: Call | None) -> Workload:
-    """Return the workload of a declared engine that is the same as ``call``, a test's callable.
+def importable(task: Task) -> Workload:
+    """Return the workload with which another process can measure the same, a test's callable too.
 
     Raises:
         UsageError: ``E_CALL_AT_REVISION`` if it has no name under which another process could
             import it.
     """
+    workload, call = task.workload, task.call
     if call is None:
         return workload
     name = getattr(call, "__qualname__", "<unnamed>")

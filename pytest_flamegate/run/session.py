@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import FlamegateError, system_errors
-from pytest_flamegate.core.progress import Progress, terminable
+from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
+from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.gate import (
     GatedRun,
     GatePolicy,
@@ -23,7 +23,7 @@ from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
-from pytest_flamegate.run.prepare import Workbench
+from pytest_flamegate.run.prepare import Task, Workbench
 from pytest_flamegate.run.present import Hints, relative
 from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
 from pytest_flamegate.run.seal import Run, Sealed, compose, seal
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.run.measure import Measured
     from pytest_flamegate.run.prepare import Call
@@ -62,6 +61,33 @@ class Session:
         """Return the line that names the profilers and the machine."""
         return self.bench.instruments.preamble(workloads, self.bench.machine)
 
+    def require_profiler(self, workloads: Sequence[Workload]) -> None:
+        """Raise if no profiler works for any of the workloads.
+
+        Raises:
+            UsageError: ``E_NO_PROFILER``, or the code of the profiler that was named.
+        """
+        errors = []
+        for workload in workloads:
+            try:
+                with system_errors():
+                    self.bench.instruments.choose_profiler(workload)
+            except FlamegateError as error:
+                errors.append(error)
+        if errors and len(errors) == len(workloads):
+            first = errors[0]
+            raise UsageError(first.code, first.problem, first.remedy)
+
+    def announce(self, workloads: Sequence[Workload]) -> None:
+        """Announce how many workloads will be measured, and for how long."""
+        is_pair = self.settings.against is not None
+        budgets = [self.settings.budget_of(each.engine, compare=is_pair) for each in workloads]
+        number = f"{len(budgets)} workload{'s' * (len(budgets) != 1)}"
+        about = f"{'at most' if is_pair else 'about'} {clock_time(sum(budgets))}"
+        each = f", {budgets[0]:g} s each" if len(budgets) > 1 and len(set(budgets)) == 1 else ""
+        sooner = "; less if the pairs decide sooner" if is_pair else ""
+        self.progress.announce(f"{number}, {about}{each}{sooner}")
+
     def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure, judge and publish one workload; an error is an outcome too.
 
@@ -74,88 +100,88 @@ class Session:
         Raises:
             KeyboardInterrupt: The only exception that passes through; SIGTERM is made one.
         """
+        task = Task(workload, call, self.settings.against)
+        store = self.bench.store
         try:
             with system_errors():
-                machine_id = self.bench.store.machine_id if self.settings.update else None
-                self.bench.store.artifacts.require_writable(machine_id)
+                machine_id = store.machine_id if self.settings.update else None
+                store.artifacts.require_writable(machine_id)
         except FlamegateError as error:
             # An earlier result stays: this run has no place to write to.
-            return self._with_failure(outcome_of_error(workload, error, self.bench.store))
+            return self._with_failure(outcome_of_error(task.workload, error, store))
         try:
             with terminable(), system_errors():
-                outcome = self._gate(workload, call)
+                outcome = self._gate(task)
         except FlamegateError as error:
-            outcome = outcome_of_error(workload, error, self.bench.store)
+            outcome = outcome_of_error(task.workload, error, store)
             # The directory may be the reason; the verdict is still shown, and fails.
             with suppress(FlamegateError), system_errors():
-                outcome = publish_error(workload, error, self.bench.store)
+                outcome = publish_error(task.workload, error, store)
         return self._with_failure(outcome)
 
-    def _gate(self, workload: Workload, call: Call | None) -> Outcome:
-        found = None if call is not None else self._measured_before(workload)
+    def _gate(self, task: Task) -> Outcome:
+        found = None if task.call is not None else self._measured_before(task)
         if found is None:
+            self.bench.instruments.profiler(task.workload)  # an error is found before any waiting
             with machine_lock(self.progress.announce):
-                self.progress.begin(workload.name)
+                self.progress.begin(task.workload.name)
                 try:
-                    sealed, verdict = self._measure(workload, call)
+                    sealed, verdict = self._measure(task)
                     self.progress.end()
                 finally:
                     self.progress.stop()
-        elif found.outcome.workload.thresholds == workload.thresholds:
+        elif found.outcome.workload.thresholds == task.workload.thresholds:
             return found.outcome
         else:
-            sealed, verdict = found.sealed, self._judge(found.sealed, workload.thresholds)
-        outcome = replace(self._publish(sealed, verdict), workload=workload)
-        if call is None:
+            sealed, verdict = found.sealed, self._judge(found.sealed, task)
+        outcome = replace(self._publish(sealed, verdict), workload=task.workload)
+        if task.call is None:
             self._measured.append(_Measured(sealed, outcome))
         return outcome
 
-    def _measure(self, workload: Workload, call: Call | None) -> tuple[Sealed, Verdict]:
+    def _measure(self, task: Task) -> tuple[Sealed, Verdict]:
         """Measure and judge; in pairs too if a stored baseline alone gives only a suspicion."""
-        against = self.settings.against
-        sealed, verdict = self._measure_once(workload, call, against)
-        commit = None if against or self.settings.update else suspected_commit(sealed.run, verdict)
+        sealed, verdict = self._measure_once(task)
+        is_final = task.rev is not None or self.settings.update
+        commit = None if is_final else suspected_commit(sealed.run, verdict)
         if commit is None:
             return sealed, verdict
         try:
-            return self._measure_once(workload, call, commit, (_suspicion(verdict, commit),))
+            notes = (_suspicion(verdict, commit),)
+            return self._measure_once(replace(task, rev=commit, notes=notes))
         except FlamegateError as error:
             sealed = _with_note(sealed, _not_compared(commit, error))
-            return sealed, self._judge(sealed, workload.thresholds)
+            return sealed, self._judge(sealed, task)
 
-    def _measure_once(
-        self, workload: Workload, call: Call | None, rev: str | None, notes: Sequence[Reason] = ()
-    ) -> tuple[Sealed, Verdict]:
-        prepared = self.bench.prepare(workload, call, rev)
-        prepared = replace(prepared, notes=(*notes, *prepared.notes))
-        thresholds = workload.thresholds
+    def _measure_once(self, task: Task) -> tuple[Sealed, Verdict]:
+        prepared = self.bench.prepare(task)
 
         def until(measured: Measured) -> MoreProcesses:
-            return wanted_processes(self._judge(compose(measured), thresholds))
+            return wanted_processes(self._judge(compose(measured), task))
 
         sealed = seal(compose(measure(prepared, until, self.progress)))
-        return sealed, self._judge(sealed, thresholds)
+        return sealed, self._judge(sealed, task)
 
-    def _measured_before(self, workload: Workload) -> _Measured | None:
+    def _measured_before(self, task: Task) -> _Measured | None:
         """Return the same workload as it was measured in this session, if that decides this one.
 
         The thresholds may differ: then it is judged again, and measured again only if that
         leaves it undecided.
         """
+        thresholds = task.workload.thresholds
         for each in self._measured:
             earlier = each.outcome.workload
-            if replace(earlier, thresholds=workload.thresholds) != workload:
+            if replace(earlier, thresholds=thresholds) != task.workload:
                 continue
-            if earlier.thresholds == workload.thresholds:
+            if earlier.thresholds == thresholds:
                 return each
-            same_bricks = earlier.thresholds.bricks.keys() == workload.thresholds.bricks.keys()
-            verdict = self._judge(each.sealed, workload.thresholds)
-            if same_bricks and verdict.verdict != "inconclusive":
+            has_bricks = earlier.thresholds.bricks.keys() == thresholds.bricks.keys()
+            if has_bricks and self._judge(each.sealed, task).verdict != "inconclusive":
                 return each
         return None
 
-    def _judge(self, found: Run | Sealed, thresholds: Thresholds) -> Verdict:
-        settings = self.settings
+    def _judge(self, found: Run | Sealed, task: Task) -> Verdict:
+        settings, thresholds = self.settings, task.workload.thresholds
         policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
         return judge_run(found, policy)
 

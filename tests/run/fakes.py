@@ -25,8 +25,7 @@ from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run import measure, processes
-from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run import instruments, measure, processes
 from pytest_flamegate.run.measure import Measured
 from pytest_flamegate.run.open import recorded_profile
 from pytest_flamegate.run.prepare import Prepared, PreparedSide
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.receipt.artifacts import Baseline
 
 
@@ -222,9 +222,14 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     monkeypatch.setattr(processes, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     monkeypatch.setattr(measure, "PairObserver", FakePairs)
-    profiler = FakeProfiler() if profiled else None
-    monkeypatch.setattr(Instruments, "profiler", lambda *_, **__: profiler)
-    monkeypatch.setattr(Instruments, "warnings", lambda *_: ())
+    profiler = FakeProfiler() if profiled else FakeProfiler("none")
+
+    def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler:
+        probes[profiler.name] = profiler.probe()
+        return profiler
+
+    monkeypatch.setattr(instruments, "choose_profiler", choose)
+    monkeypatch.setattr(instruments, "explain_fallbacks", lambda *_: [])
     return world
 
 

@@ -171,8 +171,9 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sides of a comparison without git: the base is what the fake world says of it."""
     asked: list[str] = []
 
-    def pair(bench: Workbench, workload: Any, rev: str) -> prepare.Prepared:
-        asked.append(rev)
+    def pair(bench: Workbench, task: prepare.Task) -> prepare.Prepared:
+        asked.append(str(task.rev))
+        workload = task.workload
         sides = tuple(
             prepare.prepare_side(workload, bench.machine, fakes.FakeProfiler(), role=role)  # type: ignore[arg-type]
             for role in ("base", "head")
