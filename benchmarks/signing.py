@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
-from pytest_flamegate.core.json import read_timestamp
+from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.receipt import Grade, keys, verify_receipt
 from pytest_flamegate.receipt.sign import check_signature, sign_files
 from tests.made import CREATED, bundle
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RECEIPTS = 10_000
 DISTINCT = 200
-NOW = read_timestamp(CREATED) + timedelta(hours=1)
+NOW = parse_timestamp(CREATED) + timedelta(hours=1)
 
 Files = dict[str, bytes]
 

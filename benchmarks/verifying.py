@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from jsonschema import Draft202012Validator
 
 from benchmarks.tables import Table, as_markdown, as_text
-from pytest_flamegate.core import schema
 from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.schema import load_schema
 from tests.made import bundle
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def with_evidence(files: Files) -> None:
 
 def peers() -> dict[str, Callable[[Files], object]]:
     """Return what else can be done to the same bytes, by name."""
-    plain = {kind: Draft202012Validator(schema.load(kind)) for kind in ("receipt", "evidence")}
+    plain = {kind: Draft202012Validator(load_schema(kind)) for kind in ("receipt", "evidence")}
     found: dict[str, Callable[[Files], object]] = {
         "the standard parser alone": lambda f: (json.loads(f.receipt), json.loads(f.evidence)),
         "parser and jsonschema, form alone": lambda f: (
@@ -133,7 +133,7 @@ def peers() -> dict[str, Callable[[Files], object]]:
         rust: Any = importlib.import_module("jsonschema_rs")
     except ImportError:
         return found
-    fast = {k: rust.validator_for(schema.load(k)) for k in ("receipt", "evidence")}
+    fast = {k: rust.validator_for(load_schema(k)) for k in ("receipt", "evidence")}
     found["parser and jsonschema-rs, form alone"] = lambda f: (
         fast["receipt"].is_valid(json.loads(f.receipt)),
         fast["evidence"].is_valid(json.loads(f.evidence)),

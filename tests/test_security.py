@@ -229,8 +229,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {
         "core/json.py": "the strict reader itself",
-        "core/json_old.py": "the strict reader itself",
-        "core/schema.py": "a schema out of this package",
         "receipt/schema.py": "a schema out of this package",
         "profile/formats/speedscope.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
+from pytest_flamegate.core.json import EVIDENCE_LIMITS
 
 if TYPE_CHECKING:
     import argparse
@@ -67,7 +67,9 @@ def show(parsed: argparse.Namespace) -> int:
         common.print_text(f"{named}: {_line(directory)}\n{_visible(directory)}")
         page = directory / PAGE
         if page.is_file():
-            common.print_text(read_bounded(page, EVIDENCE_MAX_BYTES).decode("utf-8", "replace"))
+            common.print_text(
+                read_bounded(page, EVIDENCE_LIMITS.max_bytes).decode("utf-8", "replace")
+            )
     return 0
 
 
@@ -106,7 +108,7 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     from pytest_flamegate.receipt.verify import verify_receipt
 
     present = [each for each in FILES if os.path.lexists(directory / each)]
-    files = {each: read_bounded(directory / each, EVIDENCE_MAX_BYTES) for each in present}
+    files = {each: read_bounded(directory / each, EVIDENCE_LIMITS.max_bytes) for each in present}
     verification = verify_receipt(
         files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED)
     )

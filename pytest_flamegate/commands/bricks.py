@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _text(graph: ExecutionGraph, shape: str | None) -> str:
-    from pytest_flamegate.core import json as strict_json
+    from pytest_flamegate.core.json import encode_json
     from pytest_flamegate.graph.critical_path import find_critical_path
     from pytest_flamegate.graph.document import to_document
     from pytest_flamegate.graph.text import draw_dot, draw_tree
@@ -72,7 +72,7 @@ def _text(graph: ExecutionGraph, shape: str | None) -> str:
     if shape == "dot":
         return draw_dot(graph)
     if shape == "json":
-        return strict_json.dumps(to_document(graph)).decode().removesuffix("\n")
+        return encode_json(to_document(graph)).decode().removesuffix("\n")
     return graph_text(graph, find_critical_path(graph))
 
 

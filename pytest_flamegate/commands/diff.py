@@ -64,14 +64,14 @@ def run_diff_figures(parsed: argparse.Namespace) -> int:
 
 
 def _is_imported(path: Path) -> bool:
-    from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES, loads
+    from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
     from pytest_flamegate.receipt.imports.imported import is_imported
 
     if not is_file(path) or path.suffix != ".json" or path.name in _RUNS:
         return False
     try:
         with path.open("rb") as stream:
-            return is_imported(loads(stream.read(RECEIPT_MAX_BYTES + 1)))
+            return is_imported(parse_json(stream.read(RECEIPT_LIMITS.max_bytes + 1)))
     except (ReceiptError, OSError):
         # What cannot be read is refused by who opens it as a profile.
         return False
@@ -98,14 +98,14 @@ def _result(path: Path) -> Path:
 
 def _figures(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
     from pytest_flamegate.receipt.documents import decode_evidence
     from pytest_flamegate.receipt.imports.comparison import convert_metrics
     from pytest_flamegate.receipt.imports.imported import decode_imported
 
     path = _result(path)
     if _is_imported(path):
-        return decode_imported(read_bounded(path, RECEIPT_MAX_BYTES))[0].metrics
+        return decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
         evidence = path / _EVIDENCE
     elif path.name in _RUNS:
@@ -116,7 +116,9 @@ def _figures(path: Path) -> Sequence[ImportedMetric]:
             f"{str(path)!a} is neither an imported result nor a run with evidence.",
             "Give the file that flamegate import wrote, or the directory of a run.",
         )
-    return convert_metrics(decode_evidence(read_bounded(evidence, EVIDENCE_MAX_BYTES)).metrics)
+    return convert_metrics(
+        decode_evidence(read_bounded(evidence, EVIDENCE_LIMITS.max_bytes)).metrics
+    )
 
 
 _PICTURE = "diff.svg"

@@ -105,7 +105,7 @@ def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.artifacts import INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph_markdown
@@ -121,7 +121,7 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
             outcome.evidence, outcome.receipt, None, regenerate=again, picture=f"{name}.svg"
         )
         for end, told in ((".svg", PICTURE), (".html", INTERACTIVE)):
-            files[name + end] = read_bounded(outcome.directory / told, EVIDENCE_MAX_BYTES)
+            files[name + end] = read_bounded(outcome.directory / told, EVIDENCE_LIMITS.max_bytes)
         files[f"{name}.md"] = page.encode()
     guide = guide_readme([_entry(each) for each in outcomes], regenerate=again)
     if _is_ours(directory / _GUIDE):
@@ -138,11 +138,11 @@ def _is_ours(path: Path) -> bool:
     if not os.path.lexists(path):
         return True
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS
     from pytest_flamegate.report.markdown import GUIDE_TITLE as TITLE
 
     try:
-        return read_bounded(path, EVIDENCE_MAX_BYTES).startswith(TITLE.encode() + b"\n")
+        return read_bounded(path, EVIDENCE_LIMITS.max_bytes).startswith(TITLE.encode() + b"\n")
     except FlamegateError:
         return False
 

@@ -59,14 +59,14 @@ def _require_same_source(
     """
     from pytest_flamegate.commands.diff import results_in
     from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json_old import RECEIPT_MAX_BYTES
+    from pytest_flamegate.core.json import RECEIPT_LIMITS
     from pytest_flamegate.receipt.imports.imported import decode_imported
 
     directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
     for each in results_in(directory):
         if parsed.output is not None and each.name not in files:
             continue
-        source = decode_imported(read_bounded(each, RECEIPT_MAX_BYTES))[1]
+        source = decode_imported(read_bounded(each, RECEIPT_LIMITS.max_bytes))[1]
         if source.sha256 != digest:
             raise UsageError(
                 "E_NOT_OVERWRITTEN",

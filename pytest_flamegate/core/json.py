@@ -39,59 +39,6 @@ import msgspec
 from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
-
-# The old names, until every caller uses the new ones.
-from pytest_flamegate.core.json_old import (
-    EVIDENCE_MAX_BYTES as EVIDENCE_MAX_BYTES,
-)
-from pytest_flamegate.core.json_old import (
-    EVIDENCE_MAX_CONTAINERS as EVIDENCE_MAX_CONTAINERS,
-)
-from pytest_flamegate.core.json_old import (
-    RECEIPT_MAX_BYTES as RECEIPT_MAX_BYTES,
-)
-from pytest_flamegate.core.json_old import (
-    RECEIPT_MAX_COMMAS as RECEIPT_MAX_COMMAS,
-)
-from pytest_flamegate.core.json_old import (
-    RECEIPT_MAX_CONTAINERS as RECEIPT_MAX_CONTAINERS,
-)
-from pytest_flamegate.core.json_old import (
-    FieldError as FieldError,
-)
-from pytest_flamegate.core.json_old import (
-    Refused as Refused,
-)
-from pytest_flamegate.core.json_old import (
-    dumps as dumps,
-)
-from pytest_flamegate.core.json_old import (
-    from_plain as from_plain,
-)
-from pytest_flamegate.core.json_old import (
-    list_of as list_of,
-)
-from pytest_flamegate.core.json_old import (
-    loads as loads,
-)
-from pytest_flamegate.core.json_old import (
-    loads_strict as loads_strict,
-)
-from pytest_flamegate.core.json_old import (
-    object_of as object_of,
-)
-from pytest_flamegate.core.json_old import (
-    parse as parse,
-)
-from pytest_flamegate.core.json_old import (
-    read_timestamp as read_timestamp,
-)
-from pytest_flamegate.core.json_old import (
-    text_of as text_of,
-)
-from pytest_flamegate.core.json_old import (
-    to_plain as to_plain,
-)
 from pytest_flamegate.core.text import quote
 
 if TYPE_CHECKING:
@@ -108,11 +55,13 @@ class Limits:
         max_bytes: Size of the file.
         max_containers: Objects and lists together; None for as many as fit.
         max_commas: Values that follow another one in their object or list; None likewise.
+        max_depth: Objects and lists within one another.
     """
 
     max_bytes: int
     max_containers: int | None = None
     max_commas: int | None = None
+    max_depth: int = 64
 
 
 MIB = 1 << 20
@@ -122,7 +71,6 @@ RECEIPT_LIMITS = Limits(1 * MIB, max_containers=512, max_commas=12_000)
 EVIDENCE_LIMITS = Limits(64 * MIB, max_containers=1 << 20)
 """A list for each sequence, and some tens of objects for each run."""
 
-MAX_DEPTH = 64
 MAX_NUMBER_CHARACTERS = 64
 _REMEDY = "Generate the file again with the tool that wrote it; do not edit it by hand."
 
@@ -195,7 +143,7 @@ def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "Th
         subject: What the file is called in an error, such as ``The evidence``.
 
     Returns:
-        dict, list, str, int, finite float, bool and None, at most 64 levels deep.
+        dict, list, str, int, finite float, bool and None.
 
     Raises:
         ReceiptError: ``E_JSON_SIZE``, ``E_JSON_ENCODING``, ``E_JSON_SYNTAX``, ``E_JSON_DEPTH``,
@@ -213,7 +161,7 @@ def _parse(data: bytes, limits: Limits) -> Any:
             "E_JSON_SIZE", f"has {len(data):,} bytes; at most {limits.max_bytes:,} are allowed"
         )
     structure = _structure(data)
-    is_shallow = _is_shallow(structure)
+    is_shallow = _is_shallow(structure, limits.max_depth)
     _check_size(structure, is_shallow, limits)
     try:
         text = data.decode("utf-8")
@@ -231,7 +179,10 @@ def _parse(data: bytes, limits: Limits) -> Any:
             if structure.count(b":") == _count_keys(document):
                 return document
     # Whatever the fast parser does not take is judged by the standard one, which says why.
-    return _parse_with_reasons(text, is_shallow)
+    document = _parse_with_reasons(text, limits)
+    if not is_shallow:
+        raise _too_deep(limits)
+    return document
 
 
 def _structure(data: bytes) -> bytes:
@@ -244,9 +195,9 @@ def _structure(data: bytes) -> bytes:
     return b"".join(quoted.split(b'"')[::2])
 
 
-def _is_shallow(structure: bytes) -> bool:
+def _is_shallow(structure: bytes, max_depth: int) -> bool:
     brackets = structure.translate(_ALIKE, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
+    for _ in range(max_depth):
         if not brackets:
             return True
         brackets = brackets.replace(b"[]", b"")  # the innermost level
@@ -257,7 +208,7 @@ def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
     most = limits.max_containers
     if most is not None and structure.count(b"[") + structure.count(b"{") > most:
         if not is_shallow:
-            raise _too_deep()
+            raise _too_deep(limits)
         raise _MalformedError(
             "E_JSON_SIZE", f"has more than the {most:,} objects and lists allowed"
         )
@@ -273,7 +224,7 @@ def _count_keys(document: object) -> int:
     return encoded.count(b'":')
 
 
-def _parse_with_reasons(text: str, is_shallow: bool) -> Any:
+def _parse_with_reasons(text: str, limits: Limits) -> Any:
     if text.startswith("\ufeff"):
         raise _MalformedError("E_JSON_ENCODING", "starts with a byte order mark")
     try:
@@ -284,15 +235,12 @@ def _parse_with_reasons(text: str, is_shallow: bool) -> Any:
             parse_int=_integer,
             parse_constant=_constant,
         )
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise _MalformedError("E_JSON_SYNTAX", problem) from None
     except RecursionError:
-        raise _too_deep() from None
-    if not is_shallow:
-        raise _too_deep()
-    try:
-        json.dumps(document, ensure_ascii=False).encode("utf-8")
+        raise _too_deep(limits) from None
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 20) : error.start + 1]
         raise _MalformedError(
@@ -335,8 +283,8 @@ def _constant(text: str) -> NoReturn:
     raise _MalformedError("E_JSON_NUMBER", f"has {text}, which is no number in JSON")
 
 
-def _too_deep() -> _MalformedError:
-    return _MalformedError("E_JSON_DEPTH", f"is nested deeper than {MAX_DEPTH} levels")
+def _too_deep(limits: Limits) -> _MalformedError:
+    return _MalformedError("E_JSON_DEPTH", f"is nested deeper than {limits.max_depth} levels")
 
 
 def decode_json(

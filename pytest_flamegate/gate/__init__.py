@@ -20,7 +20,7 @@ from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, last_analysis, plan_analyses
 from pytest_flamegate.gate.rule import ErrorRates, decide
 from pytest_flamegate.gate.signals import TOKENS_PER_SECOND, Reason, Signal
-from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict, VerdictName
+from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict
 
 __all__ = [
     "EXIT_CODES",
@@ -42,7 +42,6 @@ __all__ = [
     "Signal",
     "StoredBaseline",
     "Verdict",
-    "VerdictName",
     "compare",
     "decide",
     "headline",

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.record import resolve_alias
-from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE
+from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, BrickBudget
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.batches import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.gate.brick_costs import (
+    BrickCost,
+    LayerGrowth,
     brick_costs,
     check_brick_runs,
     common_window,
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.bricks.record import BrickRun
-    from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
-    from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth, Window
+    from pytest_flamegate.config.thresholds import Thresholds
+    from pytest_flamegate.gate.brick_costs import Window
     from pytest_flamegate.gate.rule import ErrorRates
     from pytest_flamegate.gate.signals import Decision, Helper
     from pytest_flamegate.receipt.types import Evidence

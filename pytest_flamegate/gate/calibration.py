@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import repeated_samples
 from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rates, trimmed_mean
-from pytest_flamegate.gate.rule import decide
+from pytest_flamegate.gate.rule import RateDecision, decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, variance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.gate.rule import RateDecision
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,207 +1,106 @@
-"""The verdict as plain data: what ``verdict.json`` holds."""
+"""``verdict.json``: a verdict as a document, and back.
+
+Its field names are older than some of the types behind them, and it tells less: of shares and
+bricks the figures that a reader needs, not those that the judgement needs.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.core.json import (
+    Count,
+    NonEmpty,
+    NonNegative,
+    Positive,
+    Share,
+    decode_json,
+)
+from pytest_flamegate.gate.comparability import FieldDifference
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.headline import headline
-from pytest_flamegate.gate.signals import (
-    Reason,
-    Signal,
-)
-from pytest_flamegate.gate.verdict import Verdict, VerdictName
+from pytest_flamegate.gate.pairs import PhaseChange
+from pytest_flamegate.gate.signals import Decision, Reason, Signal
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.receipt.types import Direction, VerdictName
 
 if TYPE_CHECKING:
     from pytest_flamegate.gate.brick_costs import BrickCost
     from pytest_flamegate.gate.bricks import BrickChange
-    from pytest_flamegate.gate.comparability import FieldDifference
     from pytest_flamegate.gate.hotspots import HotspotChange
-    from pytest_flamegate.gate.pairs import PhaseChange
 
-
-Plain = dict[str, object]
-
-
-def verdict_document(verdict: Verdict) -> Plain:
-    """Return the verdict as JSON-ready data: only dicts, lists, strings, finite numbers, null."""
-    return {
-        "verdict": verdict.verdict,
-        "headline": headline(verdict),
-        "exit_code": verdict.exit_code,
-        "reasons": [_reason(reason) for reason in verdict.reasons],
-        "signals": [_signal(signal) for signal in verdict.signals],
-        "smallest_detectable_pct": verdict.smallest_detectable_pct,
-        "false_alarm_rate": verdict.false_alarm_rate,
-        "miss_rate": verdict.miss_rate,
-        "error_rate_basis": verdict.error_rate_basis,
-        "method": "stored" if verdict.pairs is None else "pairs",
-        "pairs": verdict.pairs,
-        "looks": list(verdict.looks),
-        "against": verdict.against,
-        "comparability": {
-            "comparable": verdict.comparability.comparable,
-            "differences": [_difference(each) for each in verdict.comparability.differences],
-        },
-        "grade": verdict.grade,
-        "processes": {
-            "baseline": verdict.baseline_processes,
-            "current": verdict.current_processes,
-        },
-        "cpu_pressure_pct": verdict.cpu_pressure_pct,
-        "hotspots": [_hotspot(hotspot) for hotspot in verdict.hotspots],
-        "attribution": [_cost(cost) for cost in verdict.attribution],
-        "explained_by": list(verdict.explained_by),
-        "phases": [_phase(phase) for phase in verdict.phases],
-        "bricks": [_brick(change) for change in verdict.bricks],
-    }
-
-
-def _reason(reason: Reason) -> Plain:
-    return {"code": reason.code, "message": reason.message}
-
-
-def _signal(signal: Signal) -> Plain:
-    return {
-        "name": signal.name,
-        "baseline": signal.baseline,
-        "current": signal.current,
-        "unit": signal.unit,
-        "direction": signal.direction,
-        "change_pct": signal.change_pct,
-        "ci_low_pct": signal.ci_low_pct,
-        "ci_high_pct": signal.ci_high_pct,
-        "threshold_pct": signal.threshold_pct,
-        "smallest_detectable_pct": signal.smallest_detectable_pct,
-        "decision": signal.decision,
-    }
-
-
-def _difference(difference: FieldDifference) -> Plain:
-    return {
-        "field": difference.field,
-        "baseline": difference.baseline,
-        "current": difference.current,
-        "code": difference.code,
-    }
-
-
-def _hotspot(hotspot: HotspotChange) -> Plain:
-    share = hotspot.share
-    return {
-        "name": share.name,
-        "presence": share.presence,
-        "baseline_share_pct": 100.0 * share.baseline_share,
-        "current_share_pct": 100.0 * share.current_share,
-        "shift_pp": share.shift_pp,
-        "threshold_pp": hotspot.threshold_pp,
-        "p_adjusted": share.p_adjusted,
-        "finding": hotspot.finding,
-        "decision": hotspot.decision,
-    }
-
-
-def _brick(change: BrickChange) -> Plain:
-    grown = change.grown
-    return {
-        "name": change.name,
-        "budget_us_per_call": change.budget.per_call_us,
-        "allowed_growth_pct": change.budget.growth_pct,
-        "baseline": None if change.baseline is None else _brick_cost(change.baseline),
-        "current": None if change.current is None else _brick_cost(change.current),
-        "decisions": {signal.unit: signal.decision for signal in change.signals},
-        "grown": None
-        if grown is None
-        else {
-            "layer": grown.layer,
-            "baseline_us_per_token": grown.baseline_us,
-            "current_us_per_token": grown.current_us,
-        },
-    }
-
-
-def _brick_cost(cost: BrickCost) -> Plain:
-    return {
-        "us_per_token": cost.token_us_mean,
-        "us_per_call": cost.call_us_mean,
-        "calls_per_token": cost.calls_mean,
-        "processes": len(cost.call_us),
-    }
-
-
-def _phase(phase: PhaseChange) -> Plain:
-    return {
-        "name": phase.name,
-        "baseline_ms": phase.baseline_ms,
-        "current_ms": phase.current_ms,
-        "change_pct": phase.change_pct,
-        "ci_low_pct": phase.ci_low_pct,
-        "ci_high_pct": phase.ci_high_pct,
-        "certain": phase.certain,
-    }
-
-
-def _cost(cost: CostChange) -> Plain:
-    return {
-        "name": cost.name,
-        "baseline_us_per_token": cost.baseline_us,
-        "current_us_per_token": cost.current_us,
-        "change_us_per_token": cost.change_us,
-        "ci_low_us_per_token": cost.ci_low_us,
-        "ci_high_us_per_token": cost.ci_high_us,
-        "p_adjusted": cost.p_adjusted,
-        "explains": cost.explains,
-    }
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A verdict and its headline. Of shares and comparability the document has the words only."""
+class SignalRow:
+    """One figure compared with its baseline.
 
-    headline: str
-    verdict: Verdict
+    Attributes:
+        name: Its name.
+        baseline: The accepted value, in ``unit``.
+        current: The value of this run, in ``unit``.
+        unit: Its unit.
+        direction: Which way is better.
+        change_pct: Change against the baseline, in percent.
+        ci_low_pct: Lower end of its confidence interval, in percent.
+        ci_high_pct: Upper end of its confidence interval, in percent.
+        threshold_pct: The allowed change for the worse, in percent.
+        smallest_detectable_pct: The smallest change that could have been detected, in percent.
+        decision: The decision on this figure alone.
+    """
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> Told:
-        """Return what the document of ``verdict`` tells."""
-        return read_verdict(verdict_document(verdict))
-
-
-def read_verdict(document: object) -> Told:
-    """Read what ``verdict_document`` wrote; ``ReceiptError`` where it is something else."""
-    read = from_plain(_Document, document)
-    return Told(
-        read.headline,
-        Verdict(
-            verdict=read.verdict,
-            reasons=read.reasons,
-            grade=read.grade,
-            signals=read.signals,
-            smallest_detectable_pct=read.smallest_detectable_pct,
-            false_alarm_rate=read.false_alarm_rate,
-            miss_rate=read.miss_rate,
-            error_rate_basis=read.error_rate_basis,
-            attribution=tuple(cost.change for cost in read.attribution),
-            explained_by=read.explained_by,
-            pairs=read.pairs,
-            against=read.against,
-            baseline_processes=read.processes.baseline,
-            current_processes=read.processes.current,
-        ),
-    )
+    name: NonEmpty
+    baseline: float | None
+    current: float | None
+    unit: str
+    direction: Direction
+    change_pct: float | None
+    ci_low_pct: float | None
+    ci_high_pct: float | None
+    threshold_pct: NonNegative | None
+    smallest_detectable_pct: float | None
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
-class _Processes:
-    baseline: int
-    current: int
+class ComparabilityRow:
+    """Whether the two runs may be compared, and the fields that forbid it."""
+
+    comparable: bool
+    differences: tuple[FieldDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class ProcessCounts:
+    """Timed processes of each side."""
+
+    baseline: Count
+    current: Count
+
+
+@dataclass(frozen=True, slots=True)
+class HotspotRow:
+    """One function's share of the samples, before and after, in percent of all."""
+
+    name: str
+    presence: str
+    baseline_share_pct: float
+    current_share_pct: float
+    shift_pp: float
+    threshold_pp: float
+    p_adjusted: float
+    finding: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """What one function costs per token, before and after, with the interval of the change."""
+
     name: str
     baseline_us_per_token: float
     current_us_per_token: float
@@ -211,35 +110,232 @@ class _Cost:
     p_adjusted: float
     explains: float | None
 
-    @property
-    def change(self) -> CostChange:
-        return CostChange(
-            name=self.name,
-            baseline_us=self.baseline_us_per_token,
-            current_us=self.current_us_per_token,
-            change_us=self.change_us_per_token,
-            ci_low_us=self.ci_low_us_per_token,
-            ci_high_us=self.ci_high_us_per_token,
-            # The bound that shares are judged by is not told.
-            no_more_than_us=math.inf,
-            p_adjusted=self.p_adjusted,
-            explains=self.explains,
-        )
+
+@dataclass(frozen=True, slots=True)
+class BrickCostRow:
+    """One brick on one side: means over its processes."""
+
+    us_per_token: float
+    us_per_call: float
+    calls_per_token: float
+    processes: Count
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class GrownLayerRow:
+    """The layer that accounts for most of what a brick grew."""
+
+    layer: Count
+    baseline_us_per_token: float
+    current_us_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrickRow:
+    """One brick that was held to a declared budget.
+
+    Attributes:
+        name: The brick.
+        budget_us_per_call: The most that one call may cost, in microseconds; None if unlimited.
+        allowed_growth_pct: Allowed growth of its cost per token; None if unlimited.
+        baseline: Its costs before; None if no growth was judged or it was not there.
+        current: Its costs now; None if it does not run any more.
+        decisions: The decision on each of its figures alone, by unit.
+        grown: The layer that grew by most of what the brick grew, if one did.
+    """
+
+    name: NonEmpty
+    budget_us_per_call: float | None
+    allowed_growth_pct: float | None
+    baseline: BrickCostRow | None
+    current: BrickCostRow | None
+    decisions: Mapping[str, str]
+    grown: GrownLayerRow | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictDocument:
+    """The gate's decision about one workload, and the figures behind it.
+
+    Attributes:
+        verdict: The decision. ``pass`` and ``improved`` let the test pass; ``regressed``,
+            ``dishonest`` and ``error`` fail it; the others fail it under CI.
+        headline: The verdict as one sentence.
+        exit_code: The exit code of the command line.
+        reasons: Why, most important first.
+        signals: The figures compared.
+        smallest_detectable_pct: The smallest change that this measurement could have detected.
+        false_alarm_rate: Share of unchanged code that this rule would call regressed.
+        miss_rate: Share of drops of the threshold or more that this rule would let pass.
+        error_rate_basis: How the two rates are known: nominal, simulated or calibrated here.
+        method: Compared with a stored baseline, or with a revision measured in pairs.
+        pairs: Pairs of processes at the analysis that decided; None with a stored baseline.
+        looks: Numbers of pairs at which an answer was allowed.
+        against: Commit of the base of a comparison in pairs.
+        comparability: Whether the two runs may be compared.
+        grade: How far the receipt may be believed.
+        processes: Timed processes of each side.
+        cpu_pressure_pct: CPU pressure of the machine during the run, in percent.
+        hotspots: Functions whose share was judged.
+        attribution: The cost of each function per token, largest change first.
+        explained_by: The fewest functions that explain four fifths of a certain change.
+        phases: Prefill and decode, each with its own change.
+        bricks: The bricks that were held to a declared budget.
+    """
+
     verdict: VerdictName
     headline: str
+    exit_code: Count = 0
     reasons: tuple[Reason, ...]
-    grade: str
-    signals: tuple[Signal, ...]
-    smallest_detectable_pct: float | None
-    false_alarm_rate: float | None
-    miss_rate: float | None
+    signals: tuple[SignalRow, ...]
+    smallest_detectable_pct: NonNegative | None
+    false_alarm_rate: Share | None
+    miss_rate: Share | None
     error_rate_basis: str
-    pairs: int | None
+    method: Literal["stored", "pairs"] = "stored"
+    pairs: Count | None
+    looks: tuple[Positive, ...] = ()
     against: str | None
-    processes: _Processes
-    attribution: tuple[_Cost, ...]
+    comparability: ComparabilityRow
+    grade: str
+    processes: ProcessCounts
+    cpu_pressure_pct: NonNegative | None = None
+    hotspots: tuple[HotspotRow, ...] = ()
+    attribution: tuple[CostRow, ...]
     explained_by: tuple[str, ...]
+    phases: tuple[PhaseChange, ...] = ()
+    bricks: tuple[BrickRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVerdict:
+    """A verdict as its document tells it: without shares, bricks, phases and comparability."""
+
+    headline: str
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> StoredVerdict:
+        """Return what the document of ``verdict`` tells."""
+        return _restore(verdict_document(verdict))
+
+
+def read_verdict(data: bytes) -> StoredVerdict:
+    """Return the verdict in the bytes of ``verdict.json``; ReceiptError if it is malformed."""
+    return _restore(decode_json(data, VerdictDocument, subject="The verdict"))
+
+
+def verdict_document(verdict: Verdict) -> VerdictDocument:
+    """Return ``verdict`` as it is written to ``verdict.json``."""
+    comparability = verdict.comparability
+    return VerdictDocument(
+        verdict=verdict.verdict,
+        headline=headline(verdict),
+        exit_code=verdict.exit_code,
+        reasons=verdict.reasons,
+        signals=tuple(_row(SignalRow, signal) for signal in verdict.signals),
+        smallest_detectable_pct=verdict.smallest_detectable_pct,
+        false_alarm_rate=verdict.false_alarm_rate,
+        miss_rate=verdict.miss_rate,
+        error_rate_basis=verdict.error_rate_basis,
+        method="stored" if verdict.pairs is None else "pairs",
+        pairs=verdict.pairs,
+        looks=verdict.looks,
+        against=verdict.against,
+        comparability=ComparabilityRow(comparability.comparable, comparability.differences),
+        grade=verdict.grade,
+        processes=ProcessCounts(verdict.baseline_processes, verdict.current_processes),
+        cpu_pressure_pct=verdict.cpu_pressure_pct,
+        hotspots=tuple(map(_hotspot, verdict.hotspots)),
+        attribution=tuple(map(_cost, verdict.attribution)),
+        explained_by=verdict.explained_by,
+        phases=verdict.phases,
+        bricks=tuple(map(_brick, verdict.bricks)),
+    )
+
+
+def _row(kind: type[T], value: object) -> T:
+    """Return a ``kind`` with those fields of ``value`` that it has."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(value, name) for name in names})
+
+
+def _hotspot(hotspot: HotspotChange) -> HotspotRow:
+    share = hotspot.share
+    return HotspotRow(
+        name=share.name,
+        presence=share.presence,
+        baseline_share_pct=100.0 * share.baseline_share,
+        current_share_pct=100.0 * share.current_share,
+        shift_pp=share.shift_pp,
+        threshold_pp=hotspot.threshold_pp,
+        p_adjusted=share.p_adjusted,
+        finding=hotspot.finding,
+        decision=hotspot.decision,
+    )
+
+
+def _cost(cost: CostChange) -> CostRow:
+    return CostRow(
+        name=cost.name,
+        baseline_us_per_token=cost.baseline_us,
+        current_us_per_token=cost.current_us,
+        change_us_per_token=cost.change_us,
+        ci_low_us_per_token=cost.ci_low_us,
+        ci_high_us_per_token=cost.ci_high_us,
+        p_adjusted=cost.p_adjusted,
+        explains=cost.explains,
+    )
+
+
+def _brick(change: BrickChange) -> BrickRow:
+    grown = change.grown
+    return BrickRow(
+        name=change.name,
+        budget_us_per_call=change.budget.per_call_us,
+        allowed_growth_pct=change.budget.growth_pct,
+        baseline=None if change.baseline is None else _brick_cost(change.baseline),
+        current=None if change.current is None else _brick_cost(change.current),
+        decisions={signal.unit: signal.decision for signal in change.signals},
+        grown=None
+        if grown is None
+        else GrownLayerRow(grown.layer, grown.baseline_us, grown.current_us),
+    )
+
+
+def _brick_cost(cost: BrickCost) -> BrickCostRow:
+    return BrickCostRow(cost.token_us_mean, cost.call_us_mean, cost.calls_mean, len(cost.call_us))
+
+
+def _restore(document: VerdictDocument) -> StoredVerdict:
+    rows: dict[str, Any] = {
+        "signals": tuple(_signal(row) for row in document.signals),
+        "attribution": tuple(map(_cost_change, document.attribution)),
+        "baseline_processes": document.processes.baseline,
+        "current_processes": document.processes.current,
+    }
+    same = (
+        *("verdict", "reasons", "grade", "smallest_detectable_pct", "false_alarm_rate"),
+        *("miss_rate", "error_rate_basis", "explained_by", "pairs", "against"),
+    )
+    verdict = Verdict(**rows, **{name: getattr(document, name) for name in same})
+    return StoredVerdict(document.headline, verdict)
+
+
+def _signal(row: SignalRow) -> Signal:
+    return Signal(**{field.name: getattr(row, field.name) for field in fields(row)})
+
+
+def _cost_change(row: CostRow) -> CostChange:
+    return CostChange(
+        name=row.name,
+        baseline_us=row.baseline_us_per_token,
+        current_us=row.current_us_per_token,
+        change_us=row.change_us_per_token,
+        ci_low_us=row.ci_low_us_per_token,
+        ci_high_us=row.ci_high_us_per_token,
+        # The document does not have the bound that shares are judged by.
+        no_more_than_us=math.inf,
+        p_adjusted=row.p_adjusted,
+        explains=row.explains,
+    )

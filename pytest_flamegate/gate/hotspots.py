@@ -14,13 +14,12 @@ from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.costs import CostChange, cost_changes
 from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
-from pytest_flamegate.gate.signals import Reason, Signal
+from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal
 
 if TYPE_CHECKING:
     from pytest_flamegate.config.thresholds import Thresholds
     from pytest_flamegate.gate.measurement import Measurement
     from pytest_flamegate.gate.rule import ErrorRates, RateVerdict
-    from pytest_flamegate.gate.signals import Decision, Helper
     from pytest_flamegate.gate.statistics import Estimate
 
 

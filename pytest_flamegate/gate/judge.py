@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.rule import RateVerdict
     from pytest_flamegate.gate.signals import Decision, Helper
     from pytest_flamegate.gate.statistics import Estimate
-    from pytest_flamegate.gate.verdict import VerdictName
-    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.receipt.types import Evidence, VerdictName
 
 
 SHARE_ANALYSES = 2

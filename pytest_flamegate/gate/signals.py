@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.text import significant
+from pytest_flamegate.receipt.types import Direction
 
 if TYPE_CHECKING:
     from pytest_flamegate.core.errors import FlamegateError
-    from pytest_flamegate.receipt.types import Direction
 
 
 TOKENS_PER_SECOND = "tokens_per_second"

@@ -6,30 +6,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.gate.comparability import COMPARABLE
-from pytest_flamegate.gate.signals import TOKENS_PER_SECOND
+from pytest_flamegate.gate.bricks import BrickChange
+from pytest_flamegate.gate.comparability import COMPARABLE, Comparability
+from pytest_flamegate.gate.costs import CostChange
+from pytest_flamegate.gate.hotspots import HotspotChange
+from pytest_flamegate.gate.pairs import PhaseChange
+from pytest_flamegate.gate.signals import TOKENS_PER_SECOND, Helper, Reason, Signal
+from pytest_flamegate.receipt.types import VerdictName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_flamegate.gate.bricks import BrickChange
-    from pytest_flamegate.gate.comparability import Comparability
-    from pytest_flamegate.gate.costs import CostChange
-    from pytest_flamegate.gate.hotspots import HotspotChange
-    from pytest_flamegate.gate.pairs import PhaseChange
-    from pytest_flamegate.gate.signals import Helper, Reason, Signal
-
-
-VerdictName = Literal[
-    "pass",
-    "improved",
-    "regressed",
-    "inconclusive",
-    "not_comparable",
-    "no_baseline",
-    "dishonest",
-    "error",
-]
 
 EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
     {

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
+    Category,
     Provenance,
+    Sync,
     compute_quantile_ns,
     parse_durations,
 )
@@ -17,7 +19,7 @@ from pytest_flamegate.core.errors import UndecidedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Category, Sync
+    from pytest_flamegate.bricks.record import BrickRun, BrickTotals
 
 
 DEFAULT_ROWS = 20

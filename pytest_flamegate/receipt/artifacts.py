@@ -9,29 +9,38 @@ from __future__ import annotations
 import hashlib
 import json as json_
 import os
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import escape
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 
-from pytest_flamegate.core import files, json_old, schema
+from msgspec import Meta
+
+from pytest_flamegate.core import files
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import read_beneath, require_confined
-from pytest_flamegate.core.json_old import (
-    EVIDENCE_MAX_BYTES,
-    RECEIPT_MAX_BYTES,
-    from_plain,
-    to_plain,
+from pytest_flamegate.core.json import (
+    EVIDENCE_LIMITS,
+    RECEIPT_LIMITS,
+    NonEmpty,
+    NonNegative,
+    Sha256,
+    Timestamp,
+    decode_json,
+    decode_plain,
+    encode_json,
+    encode_plain,
+    parse_json,
 )
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.types import SCHEMA_VERSION, Batch, Evidence, VerdictName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
-
-    from pytest_flamegate.receipt.types import Batch, Evidence
 
 
 RECORD = "baseline.json"
@@ -42,29 +51,72 @@ ACCEPTED_EVIDENCE = "evidence.json"
 _TRIES = 5
 
 
+FileName = Annotated[
+    str, Meta(pattern=r"^[^./][^/]*(?![\s\S])", description="a file name without a directory")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """What ``baseline.json`` holds. ``files`` has the sha256 of each file beside it.
+    """The content of ``baseline.json``: what was accepted next to it.
 
-    ``batches`` are the measurements of the same code accepted so far, oldest first.
+    Attributes:
+        workload: The workload's name.
+        machine: The class of machine that the baseline is for.
+        accepted: When it was accepted.
+        files: The SHA-256 of each accepted file, by its name.
+        batches: The measurements of the same code accepted so far, oldest first; empty if the run
+            could not be judged.
+        schema_version: The version of this schema.
     """
 
-    workload: str
-    machine: str
-    accepted: str
-    files: Mapping[str, str]
+    workload: NonEmpty
+    machine: NonEmpty
+    accepted: Timestamp
+    files: Annotated[Mapping[FileName, Sha256], Meta(min_length=1)]
     batches: tuple[Batch, ...]
-    schema_version: str = schema.VERSION
+    schema_version: Literal["1.0.0"] = "1.0.0"
 
 
 @dataclass(frozen=True, slots=True)
 class _OldRecord:
-    batches: tuple[Batch, ...] = field(default=())
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One gated run: one line of ``history/runs.jsonl``, to which lines are only appended.
+
+    Attributes:
+        workload: The workload's name.
+        verdict: The decision; ``error`` also if the run could not be accepted as asked.
+        reasons: The codes of its reasons, most important first.
+        accepted: Whether the run was made the baseline.
+        created: When the run was measured, or rejected if nothing was.
+        machine: The class of machine that it ran on.
+        commit: The revision measured; None outside a repository.
+        nonce: The run's nonce, as in its evidence.
+        tokens_per_second: Tokens per second of the run, if it has them.
+        quiet_s_per_token: Scheduler-adjusted seconds per token, if it has them.
+        schema_version: The version of this schema; older lines have none.
+    """
+
+    workload: NonEmpty
+    verdict: VerdictName
+    reasons: tuple[NonEmpty, ...]
+    accepted: bool
+    created: Timestamp | None = None
+    machine: NonEmpty | None = None
+    commit: str | None = None
+    nonce: NonEmpty | None = None
+    tokens_per_second: NonNegative | None = None
+    quiet_s_per_token: NonNegative | None = None
+    schema_version: Literal["1.0.0"] = "1.0.0"
 
 
 def encode(record: BaselineRecord) -> bytes:
     """Return the content of ``baseline.json``."""
-    return json_old.dumps({"schema_version": record.schema_version, **to_plain(record)})
+    return encode_json({"schema_version": record.schema_version, **encode_plain(record)})
 
 
 def accepted_digests(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -101,22 +153,19 @@ def _read(directory: Path, known: Collection[str]) -> tuple[Evidence, tuple[Batc
     elif os.path.lexists(directory / OLD_RECORD):
         path = directory / OLD_RECORD
         try:
-            batches = from_plain(_OldRecord, json_old.loads(_bytes(path))).batches
+            batches = decode_json(_bytes(path), _OldRecord).batches
         except ReceiptError as error:
             raise corrupt_baseline(path, error.problem) from None
     path = directory / ACCEPTED_EVIDENCE
     try:
-        return decode_evidence(_bytes(path, EVIDENCE_MAX_BYTES)), batches
+        return decode_evidence(_bytes(path, EVIDENCE_LIMITS.max_bytes)), batches
     except FlamegateError as error:
         raise corrupt_baseline(path, error.problem) from None
 
 
 def _record(path: Path) -> BaselineRecord:
     try:
-        document = json_old.loads(_bytes(path))
-        for fault in schema.validate(document, "baseline")[:1]:
-            raise ReceiptError(fault.code, fault.message, fault.remedy)
-        return from_plain(BaselineRecord, document)
+        return decode_json(_bytes(path), BaselineRecord, versioned=True)
     except FlamegateError as error:
         raise corrupt_baseline(path, error.problem) from None
 
@@ -126,7 +175,7 @@ def _check(directory: Path, record: BaselineRecord, known: Collection[str]) -> N
         path = directory / name
         if not os.path.lexists(path):
             raise corrupt_baseline(path, "it was accepted, and is gone.")
-        if hashlib.sha256(_bytes(path, EVIDENCE_MAX_BYTES)).hexdigest() != sha256:
+        if hashlib.sha256(_bytes(path, EVIDENCE_LIMITS.max_bytes)).hexdigest() != sha256:
             raise corrupt_baseline(
                 path, f"it is not what was accepted: its sha256 is not {sha256[:12]}…."
             )
@@ -137,7 +186,7 @@ def _check(directory: Path, record: BaselineRecord, known: Collection[str]) -> N
             raise corrupt_baseline(directory / name, "it stands there, and was never accepted.")
 
 
-def _bytes(path: Path, limit: int = RECEIPT_MAX_BYTES) -> bytes:
+def _bytes(path: Path, limit: int = RECEIPT_LIMITS.max_bytes) -> bytes:
     # <root>/baselines/<machine>/<workload>/<file>: committed, so a link in it is anybody's.
     *_, shelf, machine, workload, name = path.parts
     try:
@@ -191,7 +240,7 @@ def read_history(path: Path, decode: Callable[[object], T]) -> HistoryLines[T]:
         if not data:
             continue
         try:
-            lines.append(decode(json_old.loads(data)))
+            lines.append(decode(parse_json(data)))
         except ReceiptError as error:
             spoilt.append(f"Line {number} of {path} does not count: {error.problem}")
     told = spoilt[:_TOLD]
@@ -209,28 +258,18 @@ def append(path: Path, line: Mapping[str, object]) -> None:
 
 
 def append_run(path: Path, line: Mapping[str, object]) -> None:
-    """Append one gated run; ``ReceiptError`` ``E_HISTORY_SCHEMA`` where ``line`` is none."""
-    versioned = {"schema_version": schema.VERSION, **line}
-    _check_history(versioned)
-    append(path, versioned)
+    """Append one gated run; ``ReceiptError`` ``E_HISTORY_SCHEMA`` if ``line`` is malformed."""
+    _run(line)
+    append(path, {"schema_version": SCHEMA_VERSION, **line})
 
 
-def read_runs(path: Path) -> HistoryLines[Mapping[str, object]]:
-    """Return the gated runs; lines from before they had a version count too."""
+def read_runs(path: Path) -> HistoryLines[HistoryLine]:
+    """Return the gated runs, including lines from before they had a version."""
     return read_history(path, _run)
 
 
-def _run(document: object) -> Mapping[str, object]:
-    if not isinstance(document, dict):
-        raise ReceiptError("E_HISTORY_SCHEMA", "It is no object.", "Remove the line.")
-    versioned = {"schema_version": schema.VERSION, **document}
-    _check_history(versioned)
-    return versioned
-
-
-def _check_history(line: Mapping[str, object]) -> None:
-    for fault in schema.validate(line, "history")[:1]:
-        raise ReceiptError(fault.code, fault.message, fault.remedy)
+def _run(document: object) -> HistoryLine:
+    return decode_plain(document, HistoryLine, subject="The line", code="E_HISTORY_SCHEMA")
 
 
 RECEIPT, EVIDENCE = "receipt.json", ACCEPTED_EVIDENCE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate.config.toml import require_known_keys
 from pytest_flamegate.config.workload import parse_injection
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.json_old import to_plain
+from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.engines import OPTIONS, engine
 from pytest_flamegate.engines.base import ENGINE_KEYS
 from pytest_flamegate.engines.declare import from_table
@@ -58,7 +58,7 @@ def workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
     it is none that could have been declared.
     """
     try:
-        return _workload_of(to_plain(told), directory)
+        return _workload_of(encode_plain(told), directory)
     except UsageError as error:
         raise ReceiptError(
             "E_REPLAY_RECIPE",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
-from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, RECEIPT_MAX_BYTES
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.core.text import Refusal, quote
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def read_sources(
     read through the same open directory as the file itself: nobody swaps it in between.
     """
     with _place(receipt) as by_receipt, _place(evidence) as by_evidence:
-        read = _read(by_receipt, receipt, RECEIPT_MAX_BYTES)
+        read = _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes)
         if evidence is not None:
-            seen: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_MAX_BYTES)
+            seen: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_LIMITS.max_bytes)
         else:
-            seen = _beside(by_receipt, EVIDENCE_NAME, EVIDENCE_MAX_BYTES)
+            seen = _beside(by_receipt, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes)
         if folded is not None:
             stacks: bytes | Refusal | None = read_source(folded, FOLDED_MAX_BYTES)
         else:

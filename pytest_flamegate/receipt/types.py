@@ -21,6 +21,28 @@ from pytest_flamegate.observe.gpu import DevicesSeen
 from pytest_flamegate.observe.observation import ClockScope, Run
 from pytest_flamegate.profile.model import Covers, Hotspot
 
+VerdictVerdictName = Literal[
+    "pass",
+    "improved",
+    "regressed",
+    "inconclusive",
+    "not_comparable",
+    "no_baseline",
+    "dishonest",
+    "error",
+]
+
+VerdictName = Literal[
+    "pass",
+    "improved",
+    "regressed",
+    "inconclusive",
+    "not_comparable",
+    "no_baseline",
+    "dishonest",
+    "error",
+]
+
 SCHEMA_VERSION = "1.0.0"
 
 Provenance = Literal["measured", "sampled", "counted", "ingested", "derived"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import text
 from pytest_flamegate.graph.critical_path import sum_path_by_name
+from pytest_flamegate.graph.table import BrickTable
 from pytest_flamegate.graph.text import draw_tree, escape_label, format_microseconds
 from pytest_flamegate.report import html
 from pytest_flamegate.report import text as report_text
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Category, Provenance
     from pytest_flamegate.graph.critical_path import CriticalPath
     from pytest_flamegate.graph.graph import ExecutionGraph
-    from pytest_flamegate.graph.table import BrickRow, BrickTable
+    from pytest_flamegate.graph.table import BrickRow
 
 
 NONE = "–"

@@ -32,7 +32,7 @@ from pytest_flamegate.report.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_flamegate.gate.document import Told
+    from pytest_flamegate.gate.document import StoredVerdict
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.report.bricks import BricksShown
 
@@ -51,7 +51,7 @@ class Reported:
     """
 
     name: str
-    told: Told
+    told: StoredVerdict
     receipt: Receipt | None = None
     evidence: Evidence | None = None
     drawn: Drawn | None = None
@@ -118,7 +118,7 @@ def _common(values: Sequence[str], one: str) -> str:
     return "".join(different) if len(different) < 2 else f"{len(different)} different {one}"
 
 
-def _word(told: Told) -> str:
+def _word(told: StoredVerdict) -> str:
     verdict = told.verdict.verdict
     kind = "good" if verdict in _GOOD else "bad" if verdict in _BAD else "unsure"
     return html.element("strong", html.text(verdict.replace("_", " ")), class_=f"verdict {kind}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
-from pytest_flamegate.core.json_old import to_plain
+from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
@@ -244,7 +244,7 @@ def document(found: Supported) -> dict[str, object]:
         "budget_s": found.budget_s,
         "holds": found.rates.holds,
         "rates": rates,
-        "smallest_thresholds": [to_plain(row) for row in found.rows],
+        "smallest_thresholds": [encode_plain(row) for row in found.rows],
     }
 
 

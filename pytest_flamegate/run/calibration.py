@@ -8,14 +8,21 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import json_old
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import read_beneath
-from pytest_flamegate.core.json_old import from_plain, read_timestamp, to_plain
+from pytest_flamegate.core.json import (
+    Limits,
+    Timestamp,
+    decode_json,
+    decode_plain,
+    encode_json,
+    encode_plain,
+)
 from pytest_flamegate.gate.calibration import (
     DRAWS,
     AnalysisPlan,
@@ -26,17 +33,17 @@ from pytest_flamegate.gate.calibration import (
     describe_alarms,
 )
 from pytest_flamegate.gate.error_rates import ReportedRates
+from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.run.measure import planned_pair_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate.calibration import AaGate
-    from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
 
 
@@ -54,7 +61,7 @@ class Calibration:
     duration of a pair in seconds; ``spreads`` is empty if nothing was profiled.
     """
 
-    created: str
+    created: Timestamp
     machine_id: str
     machine: Mapping[str, str]
     flamegate_version: str
@@ -75,12 +82,12 @@ class Calibration:
 def recipe_sha256(workload: Workload) -> str:
     """Return a digest of everything that decides how the workload runs, thresholds apart."""
     decisive = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
-    return hashlib.sha256(json_old.dumps(to_plain(decisive))).hexdigest()
+    return hashlib.sha256(encode_json(encode_plain(decisive))).hexdigest()
 
 
 def encode(calibration: Calibration, **derived: object) -> bytes:
     """Return the bytes of the file; ``derived`` adds figures for readers that do not compute."""
-    return json_old.dumps({**to_plain(calibration), **derived})
+    return encode_json({**encode_plain(calibration), **derived})
 
 
 def decode(data: bytes) -> Calibration:
@@ -90,11 +97,7 @@ def decode(data: bytes) -> Calibration:
         ReceiptError: The bytes are no calibration.
         UndecidedError: Its pairs are impossible.
     """
-    found = from_plain(Calibration, json_old.loads(data, max_bytes=_MAX_BYTES))
-    try:
-        read_timestamp(found.created)
-    except ValueError as error:
-        raise ReceiptError("E_BAD_TIMESTAMP", f"Its date is {error}.", "Calibrate again.") from None
+    found = decode_json(data, Calibration, Limits(_MAX_BYTES), subject="The calibration")
     return replace(found, differences=found.pool.differences)
 
 
@@ -168,7 +171,7 @@ def append_gates(
             change_pct=gate.change_pct,
             differences=gate.differences,
         )
-        artifacts.append_ledger(to_plain(line))
+        artifacts.append_ledger(encode_plain(line))
 
 
 def read_ledger(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
@@ -177,7 +180,8 @@ def read_ledger(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
     A line that a crash cut off, or that somebody corrupt, is named and left out. Raises
     ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
     """
-    return artifact_files.read_history(artifacts.ledger_path, partial(from_plain, LedgerLine))
+    read_line = partial(decode_plain, kind=LedgerLine, subject="The line")
+    return artifact_files.read_history(artifacts.ledger_path, read_line)
 
 
 def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, system_errors
-from pytest_flamegate.core.json_old import dumps, to_plain
+from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.observe.one_token import retell
 from pytest_flamegate.profile.decode import (
@@ -110,7 +110,7 @@ def document(decode: DecodeProfile, evidence: Evidence) -> bytes:
         name: dict(zip(names, getattr(decode, name), strict=True))
         for name in ("tokens", "samples", "processes")
     }
-    return dumps(
+    return encode_json(
         {
             "workload": evidence.workload.get("name"),
             "nonce": evidence.nonce,
@@ -125,7 +125,7 @@ def document(decode: DecodeProfile, evidence: Evidence) -> bytes:
             "cpu_error_s_per_token": decode.cpu_error_s_per_token,
             "prefill_share": decode.prefill_share,
             "clipped_s_per_token": decode.clipped_s_per_token,
-            "functions": [to_plain(row) for row in decode.rows],
+            "functions": [encode_plain(row) for row in decode.rows],
         }
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain, loads
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.document import from_document, is_document
@@ -62,6 +62,11 @@ _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 _ALL = 1 << 30
 """MoreProcesses rows than any table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedCalls:
+    calls: tuple[BrickCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,9 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
         folded = next(names, FOLDED)
     else:
         decode_receipt(data)
-        evidence = decode_evidence(read_bounded(path.with_name(EVIDENCE), EVIDENCE_MAX_BYTES))
+        evidence = decode_evidence(
+            read_bounded(path.with_name(EVIDENCE), EVIDENCE_LIMITS.max_bytes)
+        )
         _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
         folded = FOLDED
     if evidence.profile is None:
@@ -147,7 +154,7 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     beside = path.with_name(_EVIDENCE_OF.get(path.name, EVIDENCE))
     if not is_file(beside):
         return None
-    evidence = decode_evidence(read_bounded(beside, EVIDENCE_MAX_BYTES))
+    evidence = decode_evidence(read_bounded(beside, EVIDENCE_LIMITS.max_bytes))
     if path.name in _EVIDENCE_OF or _sha256(data) == _recorded_digest(evidence):
         return evidence
     return None
@@ -235,11 +242,11 @@ def open_graph(path: Path) -> ExecutionGraph:
     data = read_file(path)
     if is_trace(unpack(data)):
         return _graph_of_trace(data, path)
-    document = loads(data, max_bytes=EVIDENCE_MAX_BYTES)
+    document = parse_json(data, EVIDENCE_LIMITS, subject="The file")
     if is_document(document):
         return from_document(document)
     if isinstance(document, dict) and "calls" in document:
-        return build_graph(from_plain(tuple[BrickCall, ...], document["calls"], ".calls"))
+        return build_graph(decode_plain(document, _RecordedCalls, subject="The file").calls)
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
         f"{str(path)!a} is JSON and no execution graph.",
@@ -297,7 +304,7 @@ def _sums_of_run(directory: Path) -> BrickSums:
             f"{str(directory)!a} holds no {EVIDENCE}.",
             "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
         )
-    evidence = decode_evidence(read_bounded(path, EVIDENCE_MAX_BYTES))
+    evidence = decode_evidence(read_bounded(path, EVIDENCE_LIMITS.max_bytes))
     return BrickSums(
         str(evidence.workload.get("name", "")), tabulate_runs(evidence.bricks, top=_ALL)
     )

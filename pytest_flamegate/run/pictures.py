@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.record import BrickCall  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
-from pytest_flamegate.core.json_old import EVIDENCE_MAX_BYTES, from_plain, loads
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
@@ -154,7 +154,7 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
         found = _base_files(sealed.base.files)
     elif difference is not None and baseline is not None:
         stored = {
-            name: files.read_bounded(baseline.directory / name, EVIDENCE_MAX_BYTES)
+            name: files.read_bounded(baseline.directory / name, EVIDENCE_LIMITS.max_bytes)
             for name in (EVIDENCE, FOLDED)
         }
         found = _base_files(stored)
@@ -304,7 +304,12 @@ def _threads(evidence: Evidence) -> int:
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     if not is_file(path):
         raise ReceiptError("E_NO_BRICKS", f"There is no {BRICKS}.", "Measure again.")
-    found = from_plain(_BrickDocument, loads(files.read_bounded(path, EVIDENCE_MAX_BYTES)))
+    found = decode_json(
+        files.read_bounded(path, EVIDENCE_LIMITS.max_bytes),
+        _BrickDocument,
+        EVIDENCE_LIMITS,
+        subject=BRICKS,
+    )
     if found.nonce != nonce:
         raise ReceiptError(
             "E_OTHER_RUN",

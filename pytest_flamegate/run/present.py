@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
-from pytest_flamegate.core.json_old import (
-    EVIDENCE_MAX_BYTES,
-    RECEIPT_MAX_BYTES,
-    from_plain,
-    loads,
-    to_plain,
+from pytest_flamegate.core.json import (
+    EVIDENCE_LIMITS,
+    RECEIPT_LIMITS,
+    decode_plain,
+    encode_plain,
 )
 from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
 from pytest_flamegate.gate import Reason, Verdict, headline
-from pytest_flamegate.gate.document import Told, read_verdict
+from pytest_flamegate.gate.document import StoredVerdict, read_verdict
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import (
@@ -37,7 +36,7 @@ from pytest_flamegate.receipt.artifacts import (
     ArtifactStore,
 )
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.types import Evidence, Receipt  # noqa: TC001 - from_plain reads the annotations
+from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import ci, text
 from pytest_flamegate.report.bricks import BricksShown, bricks_lines
 from pytest_flamegate.report.flame_html import Drawn
@@ -143,13 +142,13 @@ class ResultView:
 
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data; ``from_data`` gives it back."""
-        plain: Mapping[str, Any] = to_plain(self)
+        plain: Mapping[str, Any] = encode_plain(self)
         return plain
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ResultView:
         """Read what ``as_data`` returned."""
-        return from_plain(cls, data)
+        return decode_plain(data, cls)
 
 
 def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
@@ -170,7 +169,8 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     slim = None
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.
-        slim = replace(outcome.evidence, runs=(), tokens=(), bricks=())
+        run = replace(outcome.evidence.runs[0], blocks=(), reported=())
+        slim = replace(outcome.evidence, runs=(run,), tokens=(), bricks=())
     return ResultView(
         node=node,
         workload=workload.name,
@@ -339,7 +339,7 @@ def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> Repo
             drawn, warnings = _read_drawn(directory, one.evidence.nonce, warnings, paired=paired)
     return Reported(
         name=one.workload,
-        told=Told.of(one.verdict),
+        told=StoredVerdict.of(one.verdict),
         receipt=one.receipt,
         evidence=one.evidence,
         drawn=drawn,
@@ -357,15 +357,17 @@ def _read_run(directory: Path, hints: Hints) -> Reported:
     except FlamegateError as error:
         problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
         verdict = Verdict.unjudged("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
-        return Reported(name=directory.name, told=Told.of(verdict))
+        return Reported(name=directory.name, told=StoredVerdict.of(verdict))
 
 
 def _read_files(directory: Path, hints: Hints) -> Reported:
-    told = read_verdict(loads(files.read_bounded(directory / VERDICT, RECEIPT_MAX_BYTES)))
+    told = read_verdict(files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes))
     evidence = receipt = drawn = bricks = None
     warnings: tuple[str, ...] = ()
     if is_file(directory / EVIDENCE):
-        evidence = decode_evidence(files.read_bounded(directory / EVIDENCE, EVIDENCE_MAX_BYTES))
+        evidence = decode_evidence(
+            files.read_bounded(directory / EVIDENCE, EVIDENCE_LIMITS.max_bytes)
+        )
         paired = told.verdict.pairs is not None
         drawn, warnings = _read_drawn(directory, evidence.nonce, (), paired=paired)
         if told.verdict.verdict != "dishonest":
@@ -379,7 +381,7 @@ def _read_files(directory: Path, hints: Hints) -> Reported:
             )
             warnings += more
     if is_file(directory / RECEIPT):
-        receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_MAX_BYTES))
+        receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_LIMITS.max_bytes))
     return Reported(
         name=directory.name,
         told=told,

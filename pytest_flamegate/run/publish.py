@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import (
     UndecidedError,
     system_errors,
 )
-from pytest_flamegate.core.json_old import dumps
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import (
     Reason,
     Verdict,
@@ -162,7 +162,7 @@ def publish(
     files = {
         **sealed.head.files,
         **pictures.files,
-        VERDICT: dumps(verdict_document(verdict)),
+        VERDICT: encode_json(verdict_document(verdict)),
     }
     is_honest = verdict.verdict != "dishonest"
     if not is_honest:
@@ -208,7 +208,7 @@ def publish(
 def publish_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
     """Write and record why a workload has no result; raises if that cannot be written."""
     outcome = outcome_of_error(workload, error, store)
-    files = {VERDICT: dumps(verdict_document(outcome.verdict))}
+    files = {VERDICT: encode_json(verdict_document(outcome.verdict))}
     store.artifacts.publish_run(workload.name, files)
     store.record(workload.name, outcome.verdict, None)
     return outcome

@@ -30,8 +30,8 @@ from pytest_flamegate.run.selftest import Bench, Need, below, means, share_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_flamegate.gate import Verdict, VerdictName
-    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.gate import Verdict
+    from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
     from pytest_flamegate.run.seal import SealedSide
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.core.json import from_plain
+from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.gate.calibration import LedgerLine
 from tests.doors.project import Project, workload
 from tests.doors.test_interrupt import interrupt
@@ -53,7 +53,7 @@ def document(project: Project, name: str) -> dict[str, Any]:
 
 def ledger(project: Project) -> list[LedgerLine]:
     lines = (project.artifacts / "history" / "ledger.jsonl").read_text().splitlines()
-    return [from_plain(LedgerLine, json.loads(line)) for line in lines]
+    return [decode_plain(json.loads(line), LedgerLine) for line in lines]
 
 
 def test_calibrate(project: Project) -> None:

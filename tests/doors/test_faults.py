@@ -15,7 +15,7 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.json_old import dumps
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.observe import lasting, observer
 from pytest_flamegate.profile.profilers import instructions, trial
@@ -133,7 +133,7 @@ def assert_stands(outcome: Outcome, code: str, fault: Fault) -> None:
     message = told(outcome)[code]
     assert fault.code in message
     assert fault.words in message
-    written = json.loads(dumps(verdict_document(outcome.verdict)))["reasons"]
+    written = json.loads(encode_json(verdict_document(outcome.verdict)))["reasons"]
     assert {"code": code, "message": message} in written
     assert f"{code}: {message}" in outcome.warnings
 

@@ -82,8 +82,7 @@ def test_what_is_known_of_the_rule_stands_in_the_verdict() -> None:
     known = judged(*sides(shifted(0.0)), rates=ReportedRates(0.002, 0.003, "calibrated"))
     assert (known.false_alarm_rate, known.miss_rate) == (0.002, 0.003)
     document = verdict_document(known)
-    assert document["method"] == "pairs"
-    assert document["miss_rate"] == 0.003
+    assert (document.method, document.miss_rate) == ("pairs", 0.003)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.core.schema import validate
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import (
     ErrorRates,
     Signal,
@@ -23,6 +24,7 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.gate.bricks import JudgedBricks, judge_bricks
+from pytest_flamegate.receipt.schema import load_schema
 from tests.gate.bricked import SPREAD, allowing, clocked, drawn, passes, row
 from tests.gate.factory import (
     AGAIN,
@@ -387,10 +389,9 @@ def test_two_lanes_may_together_take_longer_than_the_wall() -> None:
 
 
 def test_the_verdict_holds_what_was_judged() -> None:
-    document = verdict_document(verdict_of(slowed(1.5), BOTH))
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert validate(document, "verdict") == []
-    (told,) = json.loads(json.dumps(document["bricks"]))
+    document = json.loads(encode_json(verdict_document(verdict_of(slowed(1.5), BOTH))))
+    Draft202012Validator(load_schema("verdict")).validate(document)
+    (told,) = document["bricks"]
     assert told["decisions"] == {"us/token": "regressed", "us/call": "regressed"}
     assert told["baseline"]["calls_per_token"] == 4.0
     assert told["current"]["us_per_call"] == pytest.approx(3.0, rel=0.02)

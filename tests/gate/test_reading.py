@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate import Reason, Verdict, headline, verdict_document
-from pytest_flamegate.gate.document import Told, read_verdict
+from pytest_flamegate.gate.document import StoredVerdict, read_verdict
 from tests.report import verdicts
 
 VERDICTS = (
@@ -21,8 +22,8 @@ VERDICTS = (
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=lambda verdict: verdict.verdict)
 def test_what_is_told_reads_back(verdict: Verdict) -> None:
-    told = read_verdict(json.loads(json.dumps(verdict_document(verdict))))
-    assert told == Told.of(verdict)
+    told = read_verdict(encode_json(verdict_document(verdict)))
+    assert told == StoredVerdict.of(verdict)
     assert told.headline == headline(verdict)
     found = told.verdict
     for name in ("verdict", "reasons", "grade", "pairs", "against", "explained_by", "miss_rate"):
@@ -38,6 +39,8 @@ def test_what_is_told_reads_back(verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("spoiled", [{}, {"verdict": "fine"}, {"reasons": [{"code": 1}]}])
 def test_anything_else_is_refused(spoiled: dict[str, object]) -> None:
-    document = {**verdict_document(verdicts.regressed()), **spoiled} if spoiled else {}
+    document = (
+        {**encode_plain(verdict_document(verdicts.regressed())), **spoiled} if spoiled else {}
+    )
     with pytest.raises(ReceiptError, match="E_"):
-        read_verdict(document)
+        read_verdict(json.dumps(document).encode())

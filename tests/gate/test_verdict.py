@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict, VerdictName
+from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
+from pytest_flamegate.receipt.types import VerdictName
 from tests.gate.factory import PROFILE, QUIET, baseline, evidence, judge_stored, moved, scaled
 
 WHY = (Reason("E_WHY", "Because."),)

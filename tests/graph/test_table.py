@@ -24,7 +24,7 @@ from pytest_flamegate.bricks.record import (
     find_category,
 )
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from tests.bricks.clocks import FakeClock
 from tests.bricks.factory import make_run, make_totals
@@ -188,7 +188,7 @@ def test_table_survives_encoding() -> None:
     table = tabulate_runs(
         [make_run(make_totals("RmsNorm", [9]), make_totals("LmHead", [3]))], top=1
     )
-    assert from_plain(BrickTable, json.loads(json.dumps(to_plain(table)))) == table
+    assert decode_plain(json.loads(json.dumps(encode_plain(table))), BrickTable) == table
 
 
 NAMES = st.sampled_from(["RmsNorm", "Qkv", "Gate", "Head", "mine", "other"])

@@ -16,10 +16,10 @@ from typing import Any
 
 from pytest_flamegate.core import files, locks
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.schema import load
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import BASELINE_FILES, DIGESTED_FILES, ArtifactStore
+from tests.receipt.test_history import line
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
@@ -28,7 +28,7 @@ SPOILT = b'{"torn'
 HEX = "0123456789ab"
 LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate-probe-.*")
 _FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
-_RUN = {**load("history")["examples"][0], "workload": WORKLOAD}
+_RUN = line(workload=WORKLOAD)
 _LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
 
 View = Any
@@ -90,7 +90,7 @@ def record_fault(directory: Path) -> str | None:
 
 
 def _runs(artifacts: ArtifactStore) -> View:
-    return [line["nonce"] for line in artifact_files.read_runs(artifacts.runs_path).lines]
+    return [line.nonce for line in artifact_files.read_runs(artifacts.runs_path).lines]
 
 
 def _ledger(artifacts: ArtifactStore) -> View:

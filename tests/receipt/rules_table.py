@@ -23,16 +23,16 @@ PACKAGE = ROOT / "pytest_flamegate"
 RECEIPT = PACKAGE / "receipt"
 READERS = (
     "core/json",
-    "core/schema",
+    "receipt/schema",
+    "receipt/documents",
+    "receipt/imports/document",
     "core/files",
     "receipt/sources",
     "receipt/policies",
     "receipt/verify",
 )
 """Modules that refuse before any rule is asked."""
-_WRITING = frozenset(
-    {"E_BAD_NAME", "E_CANNOT_WRITE", "E_CANNOT_ENCODE", "E_NO_SCHEMA", "E_VERDICT_SCHEMA"}
-)
+_WRITING = frozenset({"E_BAD_NAME", "E_CANNOT_WRITE", "E_CANNOT_ENCODE", "E_NO_SCHEMA"})
 _CODE = re.compile(r"[EW](?:_[A-Z0-9]+)+")
 
 

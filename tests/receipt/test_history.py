@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.schema import load
 from pytest_flamegate.receipt import artifacts
 
 
 def line(**changes: Any) -> dict[str, Any]:
-    example: dict[str, Any] = dict(load("history")["examples"][0])
-    return {**example, **changes}
+    return {
+        "schema_version": "1.0.0",
+        "workload": "decode-10tok",
+        "verdict": "pass",
+        "created": "2026-03-01T12:00:00.000Z",
+        "commit": "4f2db7e0c1a95d3b8e6f70a2c4d6e8f1a3b5c7d9",
+        "tokens_per_second": 512.6,
+        "quiet_s_per_token": 0.00195,
+        "machine": "amd-epyc-2c-3f9a1c",
+        "nonce": "9f1c2b7a5e3d40816c8a",
+        "reasons": ["R_NO_CHANGE"],
+        "accepted": False,
+        **changes,
+    }
 
 
 @pytest.fixture
@@ -29,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 def names(path: Path) -> tuple[list[object], tuple[str, ...]]:
     found = artifacts.read_runs(path)
-    return [each["workload"] for each in found.lines], found.warnings
+    return [each.workload for each in found.lines], found.warnings
 
 
 def test_what_is_appended_is_read(path: Path) -> None:

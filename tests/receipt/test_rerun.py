@@ -13,7 +13,7 @@ from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json_old import dumps, from_plain, loads, to_plain
+from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
@@ -74,9 +74,9 @@ def declared(directory: Path, text: str = DECLARED) -> tuple[Workload, ...]:
 
 def told(workload: Workload) -> dict[str, Any]:
     """The recipe as it is read from the evidence's bytes."""
-    plain = loads(dumps(to_plain(recipe(workload))))
+    plain = parse_json(encode_json(encode_plain(recipe(workload))))
     # Lists and objects are frozen where the evidence is read.
-    return dict(from_plain(Mapping[str, object], plain))  # type: ignore[type-abstract]
+    return dict(decode_plain(plain, Mapping[str, object]))  # type: ignore[type-abstract]
 
 
 def test_every_declared_kind_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.receipt.metrics import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.devices import see_gpu
@@ -207,10 +207,10 @@ def told_by_the_engine(draft: Draft, source: Random) -> None:
         if source.random() < 0.3:
             report["figures"]["spec_accept_pct"] = source.uniform(0, 100)
     told = engine_kernels(
-        from_plain(Evidence, draft.evidence).runs,
+        decode_plain(draft.evidence, Evidence).runs,
         {sighting["name"] for sighting in draft.evidence["kernels"]},
     )
-    draft.evidence["kernels"] += map(to_plain, told)
+    draft.evidence["kernels"] += map(encode_plain, told)
 
 
 def one_running_server(draft: Draft, source: Random) -> None:

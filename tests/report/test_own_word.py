@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.gate.document import Told
+from pytest_flamegate.gate.document import StoredVerdict
 from pytest_flamegate.receipt.types import Evidence, KernelSighting
 from pytest_flamegate.report.markdown import flamegraph_markdown
 from pytest_flamegate.report.run_page import Reported, run_page
@@ -93,7 +93,7 @@ def test_the_page_of_the_run_has_a_table() -> None:
     verdict = verdicts.no_baseline()
     pages = [
         run_page(
-            [Reported("4tok", Told.of(verdict), each.receipt, each.evidence)],
+            [Reported("4tok", StoredVerdict.of(verdict), each.receipt, each.evidence)],
             title="run",
         )
         for each in (TOLD, SILENT)
@@ -106,7 +106,8 @@ def test_the_page_of_the_run_has_a_table() -> None:
 def test_a_source_is_foreign_text(source: str) -> None:
     told = SILENT.with_reports(source)
     page = run_page(
-        [Reported("w", Told.of(verdicts.no_baseline()), told.receipt, told.evidence)], title="run"
+        [Reported("w", StoredVerdict.of(verdicts.no_baseline()), told.receipt, told.evidence)],
+        title="run",
     )
     text = flamegraph_markdown(told.evidence, told.receipt, None, regenerate="x")
     lines = own_lines(told.evidence, told.receipt)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.gate import Reason, Verdict
-from pytest_flamegate.gate.document import Told
+from pytest_flamegate.gate.document import StoredVerdict
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.report import sections
 from pytest_flamegate.report.flame_html import Drawn
@@ -22,7 +22,7 @@ def reported(verdict: Verdict, name: str = "decode", **changes: object) -> Repor
         "again": "pytest flamegate.toml::decode --flamegate",
         "accept": "pytest flamegate.toml::decode --flamegate --flamegate-update",
     } | changes
-    return Reported(name, Told.of(verdict), **given)  # type: ignore[arg-type]
+    return Reported(name, StoredVerdict.of(verdict), **given)  # type: ignore[arg-type]
 
 
 def words(page: str) -> str:
@@ -33,7 +33,8 @@ def words(page: str) -> str:
 def test_the_verdict_comes_first() -> None:
     verdict = verdicts.regressed()
     told = words(run_page([reported(verdict)], title="run"))
-    order = ["decode regressed", Told.of(verdict).headline.partition(": ")[2].partition("<")[0],
+    sentence = StoredVerdict.of(verdict).headline.partition(": ")[2].partition("<")[0]
+    order = ["decode regressed", sentence,
              verdict.reasons[0].code, "Signals", "Where it went", "Where the time goes", "Metrics",
              "How sure", "What ran, and on what", "What to do next"]  # fmt: skip
     places = [told.index(part) for part in order]
@@ -94,7 +95,9 @@ def test_what_was_never_measured_says_why() -> None:
     verdict = Verdict.unjudged(
         "error", [Reason("E_BUILD", "The build failed.")], grade="SELF_REPORTED"
     )
-    bare = Reported("decode", Told.of(verdict), warnings=("The history does not have this run.",))
+    bare = Reported(
+        "decode", StoredVerdict.of(verdict), warnings=("The history does not have this run.",)
+    )
     told = words(run_page([bare], title="run"))
     assert "E_BUILD The build failed." in told
     assert "The history does not have this run." in told

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import process
-from pytest_flamegate.core.json_old import to_plain
+from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.observe.bandwidth import Bandwidth
 from pytest_flamegate.receipt.artifacts import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
@@ -136,7 +136,7 @@ def evidence() -> Evidence:
 
 
 def document(nonce: str, calls: tuple[BrickCall, ...] = CALLS) -> bytes:
-    return json.dumps({"nonce": nonce, "calls": to_plain(calls), "wall_ns": 5_000}).encode()
+    return json.dumps({"nonce": nonce, "calls": encode_plain(calls), "wall_ns": 5_000}).encode()
 
 
 def test_the_table_the_tree_and_the_path() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.json import read_timestamp
+from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
@@ -84,7 +84,7 @@ def _check_windows(case: Submission) -> Iterator[str]:
     "All runs ended before the evidence was written, and began at most 24 hours before.",
 )
 def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
-    created_s = read_timestamp(case.evidence.created).timestamp()
+    created_s = parse_timestamp(case.evidence.created).timestamp()
     for run in case.evidence.runs:
         passed_s = created_s - _started_s(run)
         if _lasted_s(run) > passed_s + CLOCK_SET_S:
@@ -126,7 +126,7 @@ def _check_two_clocks(case: Submission) -> Iterator[str]:
     needs={"timestamp"},
 )
 def _check_written_together(case: Submission) -> Iterator[str]:
-    created = read_timestamp(case.evidence.created)
+    created = parse_timestamp(case.evidence.created)
     age_s = (case.claim.now - created).total_seconds()
     apart_s = abs(case.claim.age_s - age_s)
     if apart_s > WRITTEN_WITHIN_S:
@@ -147,7 +147,7 @@ def _check_age(case: Submission) -> Iterator[str]:
     stamps = {"The evidence was written": [case.evidence.created]}
     stamps["The last run began"] = [run.started_at for run in case.evidence.runs]
     for event, texts in stamps.items():
-        ages_s = [(now - read_timestamp(text)).total_seconds() for text in texts]
+        ages_s = [(now - parse_timestamp(text)).total_seconds() for text in texts]
         if ages_s and not min(ages_s) <= most_s:
             yield (
                 f"{event} {min(ages_s) / 3600:,.1f} hours ago; {most_s / 3600:,.1f} are allowed."
@@ -160,7 +160,7 @@ def _started_by_profiler(run: Run) -> bool:
 
 
 def _started_s(run: Run) -> float:
-    return read_timestamp(run.started_at).timestamp()
+    return parse_timestamp(run.started_at).timestamp()
 
 
 def _lasted_s(run: Run) -> float:

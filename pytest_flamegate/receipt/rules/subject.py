@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, cast
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import read_timestamp
+from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.observe.observation import of_one_process
 from pytest_flamegate.receipt.metrics import figures, kernel_rates, rate_of, value_of
 
@@ -159,7 +159,7 @@ class Claim:
     @property
     def age_s(self) -> float:
         """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
-        stamp = read_timestamp(cast("str", self.document["timestamp"]))
+        stamp = parse_timestamp(cast("str", self.document["timestamp"]))
         return (self.now - stamp).total_seconds()
 
     @property

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile.folded import parse_folded
@@ -75,16 +75,16 @@ class Draft:
 
     def retime(self) -> Draft:
         """Compute every figure anew from the runs, and the rate that the receipt claims."""
-        seen = from_plain(Evidence, self.evidence)
+        seen = decode_plain(self.evidence, Evidence)
         if self.evidence["profile"] and self.profile["overhead_pct"] is not None:
             self.profile["overhead_pct"] = overhead_pct(seen.runs, seen.clock_scope)
-        counted = [to_plain(each) for each in seen.metrics if each.provenance == "counted"]
+        counted = [encode_plain(each) for each in seen.metrics if each.provenance == "counted"]
         prompt_tokens = self._prompt_tokens(seen)
         try:
             found = metrics(_observation(seen), prompt_tokens)
         except ToolError:
             return self  # no rate: whoever claims one all the same keeps the old figures
-        self.evidence["metrics"] = [*map(to_plain, found), *counted]
+        self.evidence["metrics"] = [*map(encode_plain, found), *counted]
         rate = value_of(found, "tokens_per_second")
         assert rate is not None
         self.receipt["tokens_per_second"] = rate
@@ -92,13 +92,13 @@ class Draft:
 
     def recount(self) -> Draft:
         """Compute hotspots, kernels' counts and samples anew from the stacks."""
-        seen = from_plain(Evidence, self.evidence)
+        seen = decode_plain(self.evidence, Evidence)
         stacks = parse_folded(self.folded.decode())
         assert seen.profile is not None
         covers = seen.profile.covers
         told = Profile("", "", "", 0, "", "", stacks, 0, 0, 0, 0, (), covers=covers)
         spots = rank_hotspots(told, cost_of(covers, seen.metrics))
-        self.profile["hotspots"] = [to_plain(spot) for spot in spots]
+        self.profile["hotspots"] = [encode_plain(spot) for spot in spots]
         self.profile["samples"] = told.samples
         own = {spot.name: spot.self_samples for spot in spots}
         self._deal({name: count for name, count in own.items() if count})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from pytest_flamegate.core.json import from_plain, to_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.receipt.metrics import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import LONG, Book
@@ -171,8 +171,8 @@ def mock_not_claimed(draft: Draft, source: Random) -> Draft:
     draft.runs[0]["reported"] = [
         {"source": SOURCE, "figures": {}, "kernels": {name: source.randint(1, 900)}}
     ]
-    told = engine_kernels(from_plain(Evidence, draft.evidence).runs, ())
-    draft.evidence["kernels"] += map(to_plain, told)
+    told = engine_kernels(decode_plain(draft.evidence, Evidence).runs, ())
+    draft.evidence["kernels"] += map(encode_plain, told)
     return draft.reseal()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick
-from pytest_flamegate.core.json import encode_plain, from_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify
@@ -117,7 +117,7 @@ def test_a_brick_nested_in_itself_in_another_layer_and_phase_is_accepted() -> No
 
 def test_brick_runs_change_neither_rate_nor_overhead() -> None:
     draft, _ = clocked()
-    seen = from_plain(Evidence, draft.evidence)
+    seen = decode_plain(draft.evidence, Evidence)
     others = tuple(run for run in seen.runs if run.role != "bricks")
     assert len(others) < len(seen.runs)
     assert rate_of(seen.runs) == rate_of(others)
