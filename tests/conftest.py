@@ -11,8 +11,10 @@ from hypothesis import settings
 settings.register_profile("flamegate", settings(deadline=None))
 settings.load_profile("flamegate")
 
-# The options of this run must not reach the pytest runs that tests start.
-os.environ.pop("PYTEST_ADDOPTS", None)
+# Settings of this run must not reach the code under test: not pytest's own options, and not the
+# variables by which flamegate recognises CI and takes its options.
+for _name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
+    os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(tryfirst=True)
