@@ -62,7 +62,7 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
         "warm": WARM,
         "pairs": pairs,
     }
-    env = {**environment.environment(workload), "PYTHONPATH": str(_ROOT)}
+    env = {**environment.make_environment(workload), "PYTHONPATH": str(_ROOT)}
     with ServedProcess(replace(plan, load=load), workload, env, lambda _: None, cpu=cpu) as process:
         for _ in range(WARM):
             process.block(1)

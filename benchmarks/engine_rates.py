@@ -32,7 +32,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Lasting
 from pytest_flamegate.engines.llama_cpp import MODULES
-from pytest_flamegate.observe.lasting import Place
+from pytest_flamegate.observe.engine_process import RunPlace
 from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def observed(workload: Workload, cpu: int) -> list[Rates]:
     chosen.validate(workload)
     observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
     if not isinstance(observer.plan, Lasting):
-        return rates(observer.answer(Place(cpu=cpu)))
-    with observer.serve(Place(cpu=cpu)) as process:
+        return rates(observer.answer(RunPlace(cpu=cpu)))
+    with observer.serve(RunPlace(cpu=cpu)) as process:
         process.warm_up(TOKENS)
         blocks = [process.block(1) for _ in range(SEQUENCES)]
         return rates(observer.keep("timed", process, blocks, process.counters()))

@@ -23,7 +23,7 @@ from pytest_flamegate.gate import ErrorRates, last_analysis, read_measurement
 from pytest_flamegate.gate.hotspots import judge_shares
 from pytest_flamegate.gate.judge import SHARE_ANALYSES
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
-from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.measure import PAIRS_PROFILED_S, Measured
@@ -77,7 +77,7 @@ def side(directory: Path, role: Role, share: float, slowed: float) -> SideProces
         target="two:generate",
     )
     profiler = Instruments("auto", place).profiler(workload, place, comparing=True)
-    return SideProcesses(prepare_side(workload, identity(), profiler, role=role), Budget(60.0))
+    return SideProcesses(prepare_side(workload, read_identity(), profiler, role=role), Budget(60.0))
 
 
 def measure(share: float, processes: int) -> tuple[Evidence, Evidence]:

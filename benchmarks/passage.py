@@ -32,7 +32,7 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
     plan = kind.plan(workload, kind.model(workload))
     assert isinstance(plan, Served)
     with ServedProcess(
-        plan, workload, environment.environment(workload), lambda _: None, tuple(python_flags)
+        plan, workload, environment.make_environment(workload), lambda _: None, tuple(python_flags)
     ) as served:
         served.warm_up(workload.max_tokens)
         try:

@@ -237,7 +237,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "child/count.py": _ARGUMENT,
         "observe/http.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",
-        "observe/lasting.py": "a refusal that this package's own child told over its pipe",
+        "observe/engine_process.py": "a refusal that this package's own child told over its pipe",
         "observe/served.py": "what an engine reports, from this package's own child; every value "
         "is checked as it is read",
     },

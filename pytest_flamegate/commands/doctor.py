@@ -28,7 +28,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
-    from pytest_flamegate.observe.machine import identity
+    from pytest_flamegate.observe.machine import read_identity as identity
     from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
     from pytest_flamegate.profile.profilers.choose import make_profilers
@@ -171,7 +171,7 @@ def _clocks() -> list[tuple[str, bool, str]]:
 
 
 def _gpu() -> tuple[str, bool, str]:
-    from pytest_flamegate.observe.gpu_watch import Watch
+    from pytest_flamegate.observe.gpu_watch import DeviceWatch as Watch
 
     seen = Watch().seen([])
     missing = next(seen.missing(), None)

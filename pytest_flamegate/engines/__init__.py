@@ -11,12 +11,8 @@ from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines import benchmark, command, embedded, llama_cpp, openai, python
-from pytest_flamegate.engines.base import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Engine
 
 
@@ -44,12 +40,3 @@ def engine(name: str) -> Engine:
         raise UsageError(
             "E_UNKNOWN_ENGINE", f"There is no engine {name!r}.", suggest(name, ENGINES)
         ) from None
-
-
-def settled(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
-    """Return ``workload`` as it is measured: an engine may have to find out how.
-
-    ``known`` is the recipe of what it will be compared with, where there is one.
-    """
-    chosen = engine(workload.engine)
-    return chosen.settle(workload, known) if isinstance(chosen, Settling) else workload

@@ -123,11 +123,19 @@ class Choosy(Protocol):
 
 
 @runtime_checkable
-class Settling(Protocol):
-    """An engine that finds out, before anything is measured, how a workload is measured."""
+class NeedsFacts(Protocol):
+    """An engine that learns from a process of its own how a workload is measured."""
 
-    def settle(self, workload: Workload, known: Mapping[str, object] | None) -> Workload:
-        """Return ``workload`` completed, so that it compares with the recipe ``known``."""
+    def needs_facts(self, workload: Workload) -> bool:
+        """Return whether a process has to be asked."""
+
+    def complete(
+        self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
+    ) -> Workload:
+        """Return ``workload`` completed from the ``facts`` of that process.
+
+        ``known`` is the recipe of the run that it is compared with, None if there is none.
+        """
 
 
 ROUND = "round"

@@ -88,33 +88,24 @@ class Benchmark:
         """Return None: there is no prompt."""
         return None
 
-    def settle(self, workload: Workload, known: Mapping[str, object] | None) -> Workload:
+    def needs_facts(self, workload: Workload) -> bool:
+        """Return whether the calls of a round are not declared."""
+        return "calls" not in workload.options
+
+    def complete(
+        self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
+    ) -> Workload:
         """Return ``workload`` with the calls of a round and the rounds of a sequence.
 
-        They are those of ``known``, an earlier recipe of it that is compared with, else found
-        out by one process. Raises what that process refuses: a test that is not there, is
-        skipped, fails, or calls no benchmark.
+        Those of ``known``, if it has them, else those that the child found.
         """
-        if "calls" in workload.options:
-            return workload
-        facts = self._asked(workload)
         calls, rounds = int(facts["calls"]), int(facts["rounds"])
-        before = (known or {}).get("calls"), (known or {}).get("max_tokens")
-        if isinstance(before[0], int) and isinstance(before[1], int):
-            calls, rounds = before[0], before[1]
+        earlier = (known or {}).get("calls"), (known or {}).get("max_tokens")
+        if isinstance(earlier[0], int) and isinstance(earlier[1], int):
+            calls, rounds = earlier[0], earlier[1]
         more = {"setup": facts["setup"]} if "setup" in facts else {}
         options = MappingProxyType({**workload.options, "calls": calls, **more})
         return replace(workload, max_tokens=rounds, options=options)
-
-    def _asked(self, workload: Workload) -> Mapping[str, str]:
-        # Imported late: whoever measures no benchmark needs none of it here.
-        from pytest_flamegate.observe.environment import environment
-        from pytest_flamegate.observe.served import ServedProcess
-
-        plan = self.plan(workload, None)
-        assert isinstance(plan, Served)
-        with ServedProcess(plan, workload, environment(workload), lambda _: None) as asked:
-            return asked.facts
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
-from pytest_flamegate.engines.base import Plan, Streamed
+from pytest_flamegate.engines.base import PLACEHOLDER, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figure_sources import check_figures, hearing
 from pytest_flamegate.engines.tokens import load
 
@@ -83,3 +85,49 @@ class Command:
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""
         return None
+
+
+def with_max_tokens(plan: Plan, workload: Workload, tokens: int) -> tuple[Plan, Workload] | None:
+    """Return plan and workload for another number of tokens.
+
+    None if the command line has no ``{max_tokens}``.
+    """
+    fewer = replace(workload, max_tokens=tokens)
+    if isinstance(plan, Lasting):
+        return plan, fewer
+    argv = replace_max_tokens(plan, workload, tokens)
+    return None if argv is None else (replace(plan, argv=argv), fewer)
+
+
+def replace_max_tokens(plan: Streamed, workload: Workload, tokens: int) -> tuple[str, ...] | None:
+    """Return the command line for another number of tokens; None if it has no {max_tokens}."""
+    templates = workload.command
+    if len(templates) != len(plan.argv) or not any(_MAX_TOKENS in part for part in templates):
+        return None
+    parts = [
+        _refill(template, part, workload.max_tokens, tokens)
+        for template, part in zip(templates, plan.argv, strict=True)
+    ]
+    return None if None in parts else tuple(part for part in parts if part is not None)
+
+
+_MAX_TOKENS = "{max_tokens}"
+
+
+def _refill(template: str, part: str, planned: int, tokens: int) -> str | None:
+    """Return ``part`` with another number; None if it was not made from ``template``."""
+    if _MAX_TOKENS not in template:
+        return part
+    pieces = PLACEHOLDER.split(template)  # text, name, text, name, …, text
+    pattern = "".join(
+        re.escape(piece) if index % 2 == 0 else f"({planned})" if piece == "max_tokens" else "(.*?)"
+        for index, piece in enumerate(pieces)
+    )
+    match = re.fullmatch(pattern, part, re.DOTALL)
+    if match is None:
+        return None
+    values = [
+        str(tokens) if name == "max_tokens" else value
+        for name, value in zip(pieces[1::2], match.groups(), strict=True)
+    ]
+    return "".join(text + value for text, value in zip(pieces[::2], [*values, ""], strict=True))

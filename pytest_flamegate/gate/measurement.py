@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.statistics import mean, median
-from pytest_flamegate.observe.observation import of_one_process
+from pytest_flamegate.observe.observation import uses_running_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
             "No process was timed.",
             "Give it more time (--flamegate-budget sets the seconds).",
         )
-    _refuse_repeated(timed_runs, windows=of_one_process(evidence.workload))
+    _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
     timed = tuple(_read_process(run) for run in timed_runs)
     if len({process.reference_s is None for process in timed}) > 1:
         raise _mixed_reference()

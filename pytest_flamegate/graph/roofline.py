@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.observe.bandwidth import Bandwidth
-    from pytest_flamegate.observe.gpu import DevicesSeen
+    from pytest_flamegate.observe.gpu import ObservedDevices
 
 
 # Facts that an engine may report, as whole numbers: it may read other bytes than its file has.
@@ -61,7 +61,7 @@ class SupportsEvidence(Protocol):
     @property
     def tokens(self) -> Sequence[str]: ...  # noqa: D102
     @property
-    def device(self) -> DevicesSeen | None: ...  # noqa: D102
+    def device(self) -> ObservedDevices | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import psutil
 from pytest_flamegate.core import process
 from pytest_flamegate.core.cache import read_cached, write_cached
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.observe.machine import read_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -161,7 +161,7 @@ def _parse_rates(output: bytes) -> list[float]:
 
 def _cache_key(cpus: Sequence[int | None]) -> str:
     """Return a key of everything that a figure holds for: machine, cores and method."""
-    parts = [_METHOD_VERSION, repr(cpus), *(f"{name}={v}" for name, v in identity().items())]
+    parts = [_METHOD_VERSION, repr(cpus), *(f"{name}={v}" for name, v in read_identity().items())]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 

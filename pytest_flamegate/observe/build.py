@@ -16,8 +16,8 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.observe.environment import environment
-from pytest_flamegate.observe.redact import redacted
+from pytest_flamegate.observe.environment import make_environment
+from pytest_flamegate.observe.redact import redact_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Build:
         )
 
 
-def build(workload: Workload, *, always: bool = False) -> Build | None:
+def build_workload(workload: Workload, *, always: bool = False) -> Build | None:
     """Run the workload's ``build``, unless ``FLAMEGATE_SKIP_BUILD=1``; None where it has none.
 
     ``always`` builds all the same: a fresh checkout holds nothing that was built before.
@@ -79,7 +79,7 @@ def build(workload: Workload, *, always: bool = False) -> Build | None:
     try:
         result = process.run(argv, timeout_s=_TIMEOUT_S, env=env, cwd=workload.directory)
     except ToolError as error:
-        hint = shell_hint(argv) if error.code == "E_CANNOT_START" else ""
+        hint = explain_no_shell(argv) if error.code == "E_CANNOT_START" else ""
         what = f"The build of workload {workload.name!r}: {error.problem}"
         raise ToolError(error.code, what, hint or error.remedy) from None
     if result.returncode != 0:
@@ -90,14 +90,14 @@ def build(workload: Workload, *, always: bool = False) -> Build | None:
         raise ToolError(
             "E_BUILD_FAILED",
             f"The build of workload {workload.name!r} {ended}. Its last lines: {last}",
-            shell_hint(argv) or f"Run it by hand: {' '.join(argv)}",
+            explain_no_shell(argv) or f"Run it by hand: {' '.join(argv)}",
         )
     changing = {name: value for name, value in env.items() if _CHANGES_CODE.fullmatch(name)}
-    told_environment = MappingProxyType(dict(sorted(redacted(changing).items())))
+    told_environment = MappingProxyType(dict(sorted(redact_environment(changing).items())))
     return Build(argv, ran=True, environment=told_environment)
 
 
-def shell_hint(argv: Sequence[str]) -> str:
+def explain_no_shell(argv: Sequence[str]) -> str:
     """Return what to do where ``argv`` was written for a shell; empty where it was not."""
     joined = len(argv) == 1 and re.search(r"\s", argv[0])
     if not joined and not any(_SHELL.fullmatch(word) for word in argv):
@@ -139,7 +139,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InspectedProgram:
     """A program as it was before it was measured, and what tells whether it is the same still."""
 
     program: Program
@@ -150,7 +150,7 @@ class Look:
         """Where the program lies."""
         return self.files[0][0]
 
-    def told(self, seen: Path, told: Path) -> Look:
+    def told(self, seen: Path, told: Path) -> InspectedProgram:
         """Return it with the paths of its build below ``seen`` told as below ``told``."""
         made = self.program.build and self.program.build.moved(seen, told)
         return replace(self, program=replace(self.program, build=made))
@@ -172,7 +172,7 @@ class Look:
             )
 
 
-def look_at(plan: Plan, workload: Workload, built: Build | None) -> Look | None:
+def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> InspectedProgram | None:
     """Find and digest the program that ``plan`` starts; None where it is Python or unknown.
 
     It is looked for as its process will be started: by the ``PATH`` that this gets, from the
@@ -182,16 +182,16 @@ def look_at(plan: Plan, workload: Workload, built: Build | None) -> Look | None:
     argv = () if isinstance(plan, Served) else plan.argv
     if not argv:
         return None
-    env = environment(workload)
-    path = find(argv[0], env, workload.directory)
+    env = make_environment(workload)
+    path = find_executable(argv[0], env, workload.directory)
     if path is None:
-        if built is not None or shell_hint(argv):
+        if built is not None or explain_no_shell(argv):
             raise _missing(argv, built)
         return None
     project = real_path(workload.directory)
     found = [path]
     if (name := _interpreter(path)) is not None:
-        runs_it = find(name, env, workload.directory)
+        runs_it = find_executable(name, env, workload.directory)
         found += [runs_it] if runs_it is not None else []
     try:
         files = tuple((each, _sha256(each), _stamp(each)) for each in found)
@@ -206,10 +206,10 @@ def look_at(plan: Plan, workload: Workload, built: Build | None) -> Look | None:
         interpreter=told[1] if len(told) > 1 else None,
         build=built,
     )
-    return Look(program, files)
+    return InspectedProgram(program, files)
 
 
-def find(name: str, env: Mapping[str, str], directory: Path) -> Path | None:
+def find_executable(name: str, env: Mapping[str, str], directory: Path) -> Path | None:
     """Return the file that a process in ``directory`` with ``env`` starts as ``name``."""
     places = [""] if os.sep in name else os.get_exec_path(env)
     for place in places:
@@ -247,7 +247,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _missing(argv: Sequence[str], built: Build | None) -> ToolError:
-    what, remedy = f"Cannot start {argv[0]!r}: no such program.", shell_hint(argv)
+    what, remedy = f"Cannot start {argv[0]!r}: no such program.", explain_no_shell(argv)
     if built is not None and built.ran:
         what = f"The build ran, and {argv[0]!r} is not there."
         remedy = (

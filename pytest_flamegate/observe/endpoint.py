@@ -15,15 +15,19 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.figures import report
 from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe import http
-from pytest_flamegate.observe.http import (
-    Api,
-    BrokenError,
-    FieldsRefusedError,
-    denied,
-    free_port,
-    key_of,
+from pytest_flamegate.observe.engine_process import (
+    check_output_size,
+    check_token_count,
+    engine_died_error,
 )
-from pytest_flamegate.observe.lasting import check_count, check_output, died
+from pytest_flamegate.observe.http import (
+    BrokenError,
+    CompletionClient,
+    RejectedFieldsError,
+    find_free_port,
+    key_rejected_error,
+    read_key,
+)
 from pytest_flamegate.observe.observation import Block
 
 if TYPE_CHECKING:
@@ -32,11 +36,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Endpoint
     from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.http import Answer
+    from pytest_flamegate.observe.http import Completion
 
 
 HOST = "127.0.0.1"
-COMMON = ("/health", "/v1/models")
+HEALTH_PATHS = ("/health", "/v1/models")
 """Where servers say that they are ready: llama.cpp's and vLLM's own, and OpenAI's list."""
 _TRIES = 3
 _POLL_S = 0.02
@@ -44,7 +48,7 @@ _ONE_LOOK_S = 5.0
 _ABSENT = frozenset({404, 405, 501})
 
 
-class Server:
+class EngineServer:
     """A server that answers. ``pid`` is the process that was started, or that listens.
 
     ``child`` is None where it ran before: then nothing is ended.
@@ -61,7 +65,7 @@ class Server:
         self._plan = plan
         self._workload = workload
         self.child: process.Child | None = None
-        self._key = key_of(workload, plan.key_variable)
+        self._key = read_key(workload, plan.key_variable)
         if plan.url is not None:
             origin = Origin.of(plan.url)
             self.api = self._api(origin)
@@ -87,7 +91,7 @@ class Server:
         """Return the refusal of a server that was started and has ended; None while it runs."""
         if self.child is None or (status := self.child.wait(1.0)) is None:
             return None
-        return died(self._workload, status, self.child.stderr_text())
+        return engine_died_error(self._workload, status, self.child.stderr_text())
 
     def model(self) -> str | None:
         """Return the name of the model to ask for: declared, or the first that is listed."""
@@ -97,23 +101,23 @@ class Server:
             status, body = self.api.get("/v1/models", _ONE_LOOK_S)
         except (OSError, *BrokenError):
             return None
-        listed = (http.mapping(body) or {}).get("data") if status == 200 else None
+        listed = (http.parse_object(body) or {}).get("data") if status == 200 else None
         first = listed[0] if isinstance(listed, list) and listed else None
         name = first.get("id") if isinstance(first, dict) else None
         return name if isinstance(name, str) else None
 
-    def _api(self, origin: Origin) -> Api:
-        return Api(self._workload, origin, self._key, self._idle)
+    def _api(self, origin: Origin) -> CompletionClient:
+        return CompletionClient(self._workload, origin, self._key, self._idle)
 
     def _idle(self) -> None:
         if self.child is not None:
-            check_output(self._workload, self.child)
+            check_output_size(self._workload, self.child)
 
     def _started(
         self, env: Mapping[str, str], cpu: int | None, began: Callable[[int], None], *, last: bool
     ) -> bool:
         """Start it; False where another process took its port first."""
-        port = free_port(HOST)
+        port = find_free_port(HOST)
         filled = {"{host}": HOST, "{port}": str(port)}
         argv = [_filled(part, filled) for part in self._plan.argv]
         self.child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
@@ -135,7 +139,7 @@ class Server:
 
     def _await(self, until_s: float) -> None:
         """Wait for the server to say that it is ready, until then on the monotonic clock."""
-        paths = list(COMMON if self._plan.health is None else (self._plan.health,))
+        paths = list(HEALTH_PATHS if self._plan.health is None else (self._plan.health,))
         said = "it does not answer"
         while True:
             left_s = until_s - time.monotonic()
@@ -151,7 +155,7 @@ class Server:
                 if 200 <= status < 300:
                     return
                 if status in (401, 403):
-                    raise denied(self._workload, status)
+                    raise key_rejected_error(self._workload, status)
                 said = f"{paths[0]} answers with status {status}"
                 if status in _ABSENT and len(paths) > 1:
                     del paths[0]
@@ -162,9 +166,9 @@ class Server:
     def _still_there(self) -> None:
         if self.child is None:
             return
-        check_output(self._workload, self.child)
+        check_output_size(self._workload, self.child)
         if (status := self.child.poll()) is not None:
-            raise died(self._workload, status, self.child.stderr_text())
+            raise engine_died_error(self._workload, status, self.child.stderr_text())
 
 
 def _filled(part: str, values: Mapping[str, str]) -> str:
@@ -207,9 +211,9 @@ def _taken(workload: Workload, port: int, others: set[int]) -> ToolError:
 
 CHUNK, USAGE = "sse:chunk", "sse:usage"
 """Where the tokens come from: one from each piece of the stream, or so many as the server says."""
-MOST_BESIDE = 0.1
+MAX_OTHER_SHARE = 0.1
 """How much CPU another process of the server may use, of what the one that is clocked does."""
-BURST = 0.1
+BURST_RATIO = 0.1
 """A median gap below this part of the mean one: the tokens came in bursts."""
 _FIRST_TOKENS = 8
 
@@ -242,7 +246,7 @@ class EndpointProcess:
         self._settled = False
         self.started_at = clocks.utc_now()
         began_ns = time.monotonic_ns()
-        self._server = Server(plan, workload, env, cpu, began)
+        self._server = EngineServer(plan, workload, env, cpu, began)
         self.load_ns = None if plan.url is not None else time.monotonic_ns() - began_ns
         self.pid = self._server.pid
         if plan.url is not None:
@@ -325,7 +329,7 @@ class EndpointProcess:
         used = {pid: after[pid] - before.get(pid, 0) for pid in after}
         own = used.pop(self.pid, 0)
         others = sum(used.values())
-        if others > MOST_BESIDE * own and others > 1_000_000:
+        if others > MAX_OTHER_SHARE * own and others > 1_000_000:
             self._notes["W_WORK_BESIDE"] = (
                 f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
                 f"while process {self.pid}, which is clocked, used {own / 1e6:.0f} ms: their work "
@@ -340,11 +344,11 @@ class EndpointProcess:
                 spent[pid] = clocks.read_clocks(pid).cpu_ns
         return spent
 
-    def _answer(self, max_tokens: int) -> Answer:
+    def _answer(self, max_tokens: int) -> Completion:
         answer = self._asked(max_tokens)
-        check_count(self._workload, max(len(answer.pieces), answer.counted or 0))
+        check_token_count(self._workload, max(len(answer.pieces), answer.counted or 0))
         if not answer.pieces:
-            check_count(self._workload, 0)
+            check_token_count(self._workload, 0)
         if answer.cached:
             raise ToolError(
                 "E_PROMPT_CACHED",
@@ -363,19 +367,19 @@ class EndpointProcess:
         self._bursts(answer)
         return answer
 
-    def _asked(self, max_tokens: int) -> Answer:
-        path = http.path_of(self._plan)
+    def _asked(self, max_tokens: int) -> Completion:
+        path = http.choose_path(self._plan)
         try:
             try:
                 return self._server.api.answer(path, self._body(max_tokens))
-            except FieldsRefusedError as error:
+            except RejectedFieldsError as error:
                 # Once: what it still refuses without them it refuses for another reason.
                 self._without = tuple(dict.fromkeys((*self._without, *error.names)))
                 try:
                     return self._server.api.answer(path, self._body(max_tokens))
-                except FieldsRefusedError as again:
+                except RejectedFieldsError as again:
                     told = f"it refuses {', '.join(again.names)}, and the request without"
-                    raise http.failed(self._workload, 400, told) from None
+                    raise http.server_error(self._workload, 400, told) from None
         except (OSError, *BrokenError) as error:
             if left := self._server.left():
                 raise left from None
@@ -389,25 +393,27 @@ class EndpointProcess:
 
     def _body(self, max_tokens: int) -> bytes:
         plan, workload = self._plan, self._workload
-        return http.request(plan, workload, self._model, max_tokens, self._without)
+        return http.make_request(plan, workload, self._model, max_tokens, self._without)
 
-    def _tokens(self, answer: Answer) -> tuple[str, ...]:
+    def _tokens(self, answer: Completion) -> tuple[str, ...]:
         """Return the tokens as text; where they came merged the whole text stands at the first."""
         if self.token_source == CHUNK:
             return tuple(answer.pieces)
         count = max(answer.counted or 0, len(answer.pieces))
         return ("".join(answer.pieces), *[""] * (count - 1))
 
-    def _gaps(self, answer: Answer) -> tuple[int, ...]:
+    def _gaps(self, answer: Completion) -> tuple[int, ...]:
         """Return a gap for each token; one that nobody saw come is taken to have come last."""
         gaps = tuple(answer.gaps_ns)
         if self.token_source == CHUNK:
             return gaps
         return (*gaps, *[0] * ((answer.counted or 0) - len(gaps)))
 
-    def _bursts(self, answer: Answer) -> None:
+    def _bursts(self, answer: Completion) -> None:
         gaps = sorted(answer.gaps_ns[1:])
-        if len(gaps) >= _FIRST_TOKENS and gaps[len(gaps) // 2] < BURST * sum(gaps) / len(gaps):
+        if len(gaps) >= _FIRST_TOKENS and gaps[len(gaps) // 2] < BURST_RATIO * sum(gaps) / len(
+            gaps
+        ):
             self._notes["W_TOKENS_IN_BURSTS"] = (
                 f"Tokens came in bursts: the median gap is {gaps[len(gaps) // 2] / 1e6:.3f} ms and "
                 f"the mean {sum(gaps) / len(gaps) / 1e6:.3f} ms. Rates are right, gaps are not; "

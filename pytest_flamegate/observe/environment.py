@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.observe.redact import redacted
+from pytest_flamegate.observe.redact import redact_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ _ALL = _PROGRAMS | _PYTHONS
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class EngineVariable:
     """One variable of the environment: its value, for which engines, why, and since when.
 
     In ``value`` the workload's ``{threads}`` and ``{seed}`` are filled in. ``since`` says what
@@ -40,42 +40,50 @@ class Knob:
 _LOADED = "the library is loaded"
 _POOL = "the first parallel loop"
 _STARTED = "the program starts"
-KNOBS = (
-    Knob("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
-    Knob("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
-    Knob("OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED),
-    Knob("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
-    Knob("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
-    Knob("MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"),
-    Knob("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
-    Knob("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
-    Knob("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
-    Knob(
+VARIABLES = (
+    EngineVariable("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
+    EngineVariable("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
+    EngineVariable(
+        "OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED
+    ),
+    EngineVariable("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
+    EngineVariable("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
+    EngineVariable(
+        "MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"
+    ),
+    EngineVariable("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
+    EngineVariable("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
+    EngineVariable("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
+    EngineVariable(
         "CUBLAS_WORKSPACE_CONFIG",
         ":4096:8",
         "cuBLAS adds in one order",
         "any CUDA context is made",
         _ALL - {"embedded"},
     ),
-    Knob(
+    EngineVariable(
         "TOKENIZERS_PARALLELISM",
         "false",
         "no threads of Hugging Face tokenizers",
         "the first text is split",
         _PROGRAMS | {"python"},
     ),
-    Knob("RAYON_NUM_THREADS", "{threads}", "threads of Rust's rayon", _POOL, _ALL - {"embedded"}),
-    Knob(
+    EngineVariable(
+        "RAYON_NUM_THREADS", "{threads}", "threads of Rust's rayon", _POOL, _ALL - {"embedded"}
+    ),
+    EngineVariable(
         "VLLM_ENABLE_V1_MULTIPROCESSING",
         "0",
         "vLLM schedules in one order, in one process",
         "vllm is imported",
         frozenset({"python"}),
     ),
-    Knob("LLAMA_ARG_THREADS", "{threads}", "threads of llama.cpp's programs", _STARTED, _PROGRAMS),
-    Knob("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
-    Knob("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
-    Knob("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
+    EngineVariable(
+        "LLAMA_ARG_THREADS", "{threads}", "threads of llama.cpp's programs", _STARTED, _PROGRAMS
+    ),
+    EngineVariable("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
+    EngineVariable("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
+    EngineVariable("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
 )
 """Every knob that is turned without being asked for; a workload's own ``env`` wins over it."""
 
@@ -90,12 +98,12 @@ _OURS = frozenset({"FLAMEGATE_ENGINE", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"})
 """What this package says in these names it says itself; the marker of a process tree is no news."""
 
 
-def requested(workload: Workload) -> Mapping[str, str]:
+def requested_variables(workload: Workload) -> Mapping[str, str]:
     """Return the knobs this workload runs with, as they are recorded: without its secrets."""
-    return MappingProxyType(dict(sorted(redacted(_knobs(workload)).items())))
+    return MappingProxyType(dict(sorted(redact_environment(_knobs(workload)).items())))
 
 
-def environment(workload: Workload) -> dict[str, str]:
+def make_environment(workload: Workload) -> dict[str, str]:
     """Return the whole environment of the child: this process's own, and the knobs."""
     return {**os.environ, **_knobs(workload)}
 
@@ -104,14 +112,14 @@ def _knobs(workload: Workload) -> dict[str, str]:
     """Return the knobs themselves; the workload's own ``env`` wins."""
     knobs = {
         knob.name: knob.value.format(threads=workload.threads, seed=workload.seed)
-        for knob in KNOBS
+        for knob in VARIABLES
         if workload.engine in knob.engines
     }
     knobs.update(workload.env)
     return knobs
 
 
-def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
+def read_variables(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     """Return what ``pid`` really got of ``names`` (Linux; elsewhere nothing is known).
 
     Of all the others only those are kept that are known to change how fast it runs, and of a
@@ -126,4 +134,4 @@ def effective(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in names or (_RECORDED.fullmatch(name) and name not in _OURS):
             found[name] = value
-    return MappingProxyType(dict(sorted(redacted(found).items())))
+    return MappingProxyType(dict(sorted(redact_environment(found).items())))

@@ -21,7 +21,7 @@ _MAX_DEVICES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DeviceNode:
     """A character device of the NVIDIA driver; ``minor`` is the number that NVML knows it by."""
 
     path: str
@@ -29,7 +29,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class GpuDevice:
     """One GPU, as NVML describes it."""
 
     uuid: NonEmpty
@@ -39,7 +39,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDevice:
+class DeviceUse:
     """What one run did on one device, by looks at it.
 
     ``present`` counts the looks at which a process of the run held a compute context,
@@ -57,13 +57,13 @@ class OnDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOnDevices:
+class RunDevices:
     """One timed run, named as in ``Run``, and the devices it was seen on in ``looks`` looks."""
 
     pid: Positive
     started_ticks: Count | None
     looks: Count
-    on: Annotated[tuple[OnDevice, ...], Meta(max_length=_MAX_DEVICES)]
+    on: Annotated[tuple[DeviceUse, ...], Meta(max_length=_MAX_DEVICES)]
 
     @property
     def active(self) -> bool:
@@ -81,7 +81,7 @@ class RunOnDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class DevicesSeen:
+class ObservedDevices:
     """All that was seen of NVIDIA devices on the machine of the runs; empty where none is.
 
     ``control`` says whether the control node is there. ``kernel_driver`` is the version
@@ -90,13 +90,13 @@ class DevicesSeen:
     names. NVML is asked for nothing unless nodes and kernel driver are there.
     """
 
-    nodes: Annotated[tuple[Node, ...], Meta(max_length=_MAX_DEVICES)] = ()
+    nodes: Annotated[tuple[DeviceNode, ...], Meta(max_length=_MAX_DEVICES)] = ()
     control: bool = False
     kernel_driver: str | None = None
     nvml_driver: str | None = None
     nvml: str | None = None
-    devices: Annotated[tuple[Device, ...], Meta(max_length=_MAX_DEVICES)] = ()
-    runs: tuple[RunOnDevices, ...] = ()
+    devices: Annotated[tuple[GpuDevice, ...], Meta(max_length=_MAX_DEVICES)] = ()
+    runs: tuple[RunDevices, ...] = ()
     troubles: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
 
     def missing(self) -> Iterator[str]:

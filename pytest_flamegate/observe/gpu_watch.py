@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import psutil
 
 from pytest_flamegate.core import clocks
-from pytest_flamegate.observe.gpu import Device, DevicesSeen, Node, OnDevice, RunOnDevices
+from pytest_flamegate.observe.gpu import (
+    DeviceNode,
+    DeviceUse,
+    GpuDevice,
+    ObservedDevices,
+    RunDevices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,25 +40,25 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class NvidiaDriver:
     """Where the kernel is asked, and how a file is looked at."""
 
     dev: Path = Path("/dev")
     proc: Path = Path("/proc")
     look: Callable[[Path], os.stat_result] = os.lstat
 
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[DeviceNode, ...]:
         """Return the device nodes that are the driver's, one for each minor number."""
         try:
             names = sorted(each.name for each in self.dev.iterdir() if _NODE.fullmatch(each.name))
         except OSError:
             return ()
         majors = self._majors() if names else frozenset()
-        found: dict[int, Node] = {}
+        found: dict[int, DeviceNode] = {}
         for name in names:
             minor = self._minor(name, majors)
             if minor is not None:
-                found.setdefault(minor, Node(f"/dev/{name}", minor))
+                found.setdefault(minor, DeviceNode(f"/dev/{name}", minor))
         return tuple(found.values())
 
     def control(self) -> bool:
@@ -100,7 +106,7 @@ _MOST_TROUBLES = 16
 _MAX_BYTES = 2**63 - 1
 
 
-def load() -> Any:
+def import_nvml() -> Any:
     """Import NVML's package, of the extra ``gpu``; ImportError without it."""
     return import_module("pynvml")
 
@@ -112,10 +118,10 @@ class Nvml:
     A device's processes are told by the machine's own process ids.
     """
 
-    importing: Callable[[], Any] = load
+    importing: Callable[[], Any] = import_nvml
     driver: str | None = None
     version: str | None = None
-    devices: tuple[Device, ...] = ()
+    devices: tuple[GpuDevice, ...] = ()
     troubles: list[str] = field(default_factory=list)
     _module: Any = None
     _handles: dict[str, Any] = field(default_factory=dict)
@@ -176,11 +182,11 @@ class Nvml:
     def _word(self, what: str) -> str:
         return _text(getattr(self._module, f"nvmlSystemGet{what}")())
 
-    def _device(self, at: int) -> Device:
+    def _device(self, at: int) -> GpuDevice:
         handle = self._module.nvmlDeviceGetHandleByIndex(at)
         uuid = _text(self._module.nvmlDeviceGetUUID(handle))
         self._handles[uuid] = handle
-        return Device(
+        return GpuDevice(
             uuid=uuid,
             name=_text(self._module.nvmlDeviceGetName(handle)),
             minor=int(self._module.nvmlDeviceGetMinorNumber(handle)),
@@ -242,11 +248,13 @@ class _Watched:
         return clocks.read_start_ticks(self.pid) == self.started_ticks
 
 
-class Watch:
+class DeviceWatch:
     """Looks at the devices for one workload; ``seen`` tells what was seen so far."""
 
-    def __init__(self, kernel: Kernel | None = None, importing: Callable[[], Any] = load) -> None:
-        self._kernel = kernel if kernel is not None else Kernel()
+    def __init__(
+        self, kernel: NvidiaDriver | None = None, importing: Callable[[], Any] = import_nvml
+    ) -> None:
+        self._kernel = kernel if kernel is not None else NvidiaDriver()
         self._importing = importing
         self._runs: list[_Watched] = []
         self._open: list[_Watched] = []
@@ -309,16 +317,16 @@ class Watch:
                 # A wedged device may hold a call for ever; the run does not wait for it.
                 thread.join(_ENOUGH_S)
 
-    def seen(self, runs: Iterable[Run]) -> DevicesSeen:
+    def seen(self, runs: Iterable[Run]) -> ObservedDevices:
         """Return what was seen of the devices, and of those of ``runs`` that were looked at."""
-        facts = DevicesSeen(
+        facts = ObservedDevices(
             nodes=self._nodes, control=self._control, kernel_driver=self._kernel.driver()
         )
         if not self._there:
             return facts
         wanted = {(run.pid, run.started_ticks) for run in runs}
         still = {pid for processes in self._processes().values() for pid in processes}
-        return DevicesSeen(
+        return ObservedDevices(
             nodes=facts.nodes,
             control=facts.control,
             kernel_driver=facts.kernel_driver,
@@ -415,14 +423,14 @@ def _count(
         on.memory_bytes = max(on.memory_bytes or 0, sum(held))
 
 
-def _frozen(run: _Watched, still: set[int]) -> RunOnDevices:
+def _frozen(run: _Watched, still: set[int]) -> RunDevices:
     """Return what was seen of a run that is over; who is still on a device was not of it."""
-    return RunOnDevices(
+    return RunDevices(
         run.pid,
         run.started_ticks,
         run.looks,
         tuple(
-            OnDevice(uuid, on.seen_by, on.present, on.busy, on.memory_bytes)
+            DeviceUse(uuid, on.seen_by, on.present, on.busy, on.memory_bytes)
             for uuid, on in sorted(run.on.items())
             if not on.pids & still
         ),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.process import wait_readable
 from pytest_flamegate.engines.figures import report
-from pytest_flamegate.observe.lasting import timed_out
+from pytest_flamegate.observe.engine_process import timeout_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -44,12 +44,12 @@ _TIMINGS = {
 _SHOWN = 200
 
 
-def path_of(plan: Endpoint) -> str:
+def choose_path(plan: Endpoint) -> str:
     """Return the path that answers such requests."""
     return "/v1/chat/completions" if plan.chat else "/v1/completions"
 
 
-def request(
+def make_request(
     plan: Endpoint,
     workload: Workload,
     model: str | None,
@@ -76,7 +76,7 @@ def request(
 
 
 @dataclass(slots=True)
-class Answer:
+class Completion:
     """One answer as its events come in. ``token`` is one piece of text, seen at ``now_ns``.
 
     ``gaps_ns`` holds the time from ``last_ns``, when the request was sent, to the first piece,
@@ -97,7 +97,7 @@ class Answer:
         if data.strip() == "[DONE]":
             self.done = True
             return
-        event = mapping(data)
+        event = parse_object(data)
         if event is None:
             raise ToolError(
                 "E_BAD_STREAM",
@@ -106,7 +106,7 @@ class Answer:
                 "Check that url or serve names a server that speaks OpenAI's protocol.",
             )
         if event.get("error"):
-            raise failed(self.workload, 200, message(event))
+            raise server_error(self.workload, 200, read_error_message(event))
         self.usage = _table(event, "usage") or self.usage
         self.timings = _table(event, "timings") or self.timings
         choices = event.get("choices")
@@ -132,13 +132,15 @@ class Answer:
         told = {
             source: count
             for source, count in (
-                ("usage.completion_tokens", number(self.usage, "completion_tokens")),
-                ("timings.predicted_n", number(self.timings, "predicted_n")),
+                ("usage.completion_tokens", read_number(self.usage, "completion_tokens")),
+                ("timings.predicted_n", read_number(self.timings, "predicted_n")),
             )
             if count is not None
         }
         if len(set(told.values())) > 1:
-            raise disagree(self.workload, " and ".join(f"{n} {c:g}" for n, c in told.items()))
+            raise disagreement_error(
+                self.workload, " and ".join(f"{n} {c:g}" for n, c in told.items())
+            )
         return int(next(iter(told.values()))) if told else None
 
     @property
@@ -153,14 +155,14 @@ class Answer:
             return False
         if counted < came:
             told = f"{counted} tokens by its own count and {came} pieces of text"
-            raise disagree(self.workload, told)
+            raise disagreement_error(self.workload, told)
         return not (counted == came + 1 and self.finish == "stop")
 
     @property
     def cached(self) -> int:
         """How many tokens of the prompt the server says it took from a cache."""
         details = _table(self.usage, "prompt_tokens_details")
-        found = (number(details, "cached_tokens"), number(self.timings, "cache_n"))
+        found = (read_number(details, "cached_tokens"), read_number(self.timings, "cache_n"))
         return int(max(each or 0 for each in found))
 
     def reports(self) -> tuple[Report, ...]:
@@ -168,20 +170,20 @@ class Answer:
         timings = {
             ours: value
             for theirs, ours in _TIMINGS.items()
-            if (value := number(self.timings, theirs)) is not None
+            if (value := read_number(self.timings, theirs)) is not None
         }
         if timings.get("tokens", 0) > 0:
             timings["decode_tokens"] = timings["tokens"] - 1  # the first one comes of the prompt
         usage = {
             ours: value
             for theirs, ours in (("completion_tokens", "tokens"), ("prompt_tokens",) * 2)
-            if (value := number(self.usage, theirs)) is not None
+            if (value := read_number(self.usage, theirs)) is not None
         }
         told = (("llama.cpp:timings", timings), ("openai:usage", usage))
         return tuple(report(source, figures) for source, figures in told if figures)
 
 
-def mapping(data: str | bytes) -> Mapping[str, Any] | None:
+def parse_object(data: str | bytes) -> Mapping[str, Any] | None:
     """Return the JSON object that ``data`` is; None where it is none."""
     try:
         found = json.loads(data)
@@ -190,7 +192,7 @@ def mapping(data: str | bytes) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def message(answer: Mapping[str, Any]) -> str:
+def read_error_message(answer: Mapping[str, Any]) -> str:
     """Return what an answer that is an error says, on one line and cut."""
     error = answer.get("error", answer)
     said = error.get("message", error) if isinstance(error, dict) else error
@@ -200,7 +202,7 @@ def message(answer: Mapping[str, Any]) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
 
 
-def number(table: Mapping[str, Any], name: str) -> float | None:
+def read_number(table: Mapping[str, Any], name: str) -> float | None:
     """Return a figure that is finite and not negative; None for anything else."""
     value = table.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -211,7 +213,7 @@ def number(table: Mapping[str, Any], name: str) -> float | None:
         return None
 
 
-def failed(workload: Workload, status: int, said: str) -> ToolError:
+def server_error(workload: Workload, status: int, said: str) -> ToolError:
     """Return the refusal of an answer that is an error."""
     told = f" It says: {said}." if said else ""
     return ToolError(
@@ -221,7 +223,7 @@ def failed(workload: Workload, status: int, said: str) -> ToolError:
     )
 
 
-def disagree(workload: Workload, told: str) -> ToolError:
+def disagreement_error(workload: Workload, told: str) -> ToolError:
     """Return the refusal of two counts of the same tokens."""
     return ToolError(
         "E_SOURCES_DISAGREE",
@@ -359,7 +361,7 @@ def _wrapped(plain: socket.socket, origin: Origin, deadline: Deadline) -> socket
     return ssl.create_default_context().wrap_socket(plain, server_hostname=origin.host)
 
 
-def free_port(host: str) -> int:
+def find_free_port(host: str) -> int:
     """Return a TCP port of ``host`` that was free a moment ago; another may take it meanwhile."""
     with socket.socket() as held:
         held.bind((host, 0))
@@ -371,11 +373,11 @@ LINE_LIMIT_BYTES = 1 << 20
 EVENT_LIMIT_BYTES = 4 << 20
 
 
-class EndlessError(ValueError):
+class TooLongError(ValueError):
     """A line or an event is longer than any that a token could make."""
 
 
-class Parser:
+class EventParser:
     """Collects lines into events; ``feed`` returns the data of those that are whole.
 
     Lines end in LF, CR LF or CR, as the standard has it. Comments and all fields but ``data``
@@ -404,7 +406,7 @@ class Parser:
             self._line.clear()
         self._line += lines[-1]
         if len(self._line) > LINE_LIMIT_BYTES:
-            raise EndlessError(f"a line of more than {LINE_LIMIT_BYTES >> 20} MiB")
+            raise TooLongError(f"a line of more than {LINE_LIMIT_BYTES >> 20} MiB")
         return events
 
     def _ended(self, line: bytes, events: list[str]) -> None:
@@ -419,7 +421,7 @@ class Parser:
         self._data.append(value.removeprefix(b" "))
         self._held_bytes += len(value)
         if self._held_bytes > EVENT_LIMIT_BYTES:
-            raise EndlessError(f"an event of more than {EVENT_LIMIT_BYTES >> 20} MiB")
+            raise TooLongError(f"an event of more than {EVENT_LIMIT_BYTES >> 20} MiB")
 
 
 _REDIRECTS = range(300, 400)
@@ -428,7 +430,7 @@ _ABSENT = frozenset({404, 405})
 _REFUSED = frozenset({400, 422})
 
 
-class FieldsRefusedError(Exception):
+class RejectedFieldsError(Exception):
     """The server refuses fields of a request that it can be asked without: ``names``."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -437,7 +439,7 @@ class FieldsRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class CompletionClient:
     """One server, asked for one workload. ``idle`` is called while nothing comes."""
 
     workload: Workload
@@ -455,7 +457,7 @@ class Api:
             response = connection.ask("GET", path, None, self._headers())
             return response.status, connection.body(response)
 
-    def answer(self, path: str, body: bytes) -> Answer:
+    def answer(self, path: str, body: bytes) -> Completion:
         """Post ``body``; return the whole answer, each piece of it with its time.
 
         ``ToolError`` for whatever is no such answer, ``FieldsRefusedError`` where it might be one
@@ -464,12 +466,12 @@ class Api:
         deadline = Deadline(time.monotonic() + self.workload.timeout_s, self.idle)
         try:
             with Connection(self.origin, deadline) as connection:
-                taken = Answer(self.workload, time.monotonic_ns())
+                taken = Completion(self.workload, time.monotonic_ns())
                 response = connection.ask("POST", path, body, self._headers())
                 self._check(path, response, connection)
                 self._read(response, connection, taken)
         except TimeoutError:
-            raise timed_out(self.workload) from None
+            raise timeout_error(self.workload) from None
         return taken
 
     def unreachable(self, error: Exception) -> FlamegateError:
@@ -522,7 +524,7 @@ class Api:
         body = connection.body(response)
         said = self.said(body)
         if status in _DENIED:
-            raise denied(self.workload, status)
+            raise key_rejected_error(self.workload, status)
         if status in _ABSENT:
             raise ToolError(
                 "E_NO_ENDPOINT",
@@ -530,18 +532,18 @@ class Api:
                 'Check the path in url, and api = "completions" or "chat".',
             )
         if status in _REFUSED and (names := _named(body)):
-            raise FieldsRefusedError(names)
-        raise failed(self.workload, status, said)
+            raise RejectedFieldsError(names)
+        raise server_error(self.workload, status, said)
 
-    def _read(self, response: HTTPResponse, connection: Connection, taken: Answer) -> None:
-        parser = Parser()
+    def _read(self, response: HTTPResponse, connection: Connection, taken: Completion) -> None:
+        parser = EventParser()
         try:
             for now_ns, piece in connection.pieces(response):
                 for event in parser.feed(piece):
                     taken.take(now_ns, event)
                 if len(taken.pieces) > self.workload.max_tokens or taken.done:
                     return
-        except EndlessError as error:
+        except TooLongError as error:
             raise ToolError(
                 "E_BAD_STREAM",
                 f"The server of {self.workload.name!r} streamed {error}.",
@@ -551,12 +553,12 @@ class Api:
 
     def said(self, body: bytes) -> str:
         """Return what an error's body says, without the key."""
-        found = mapping(body)
-        text = message(found) if found is not None else ""
+        found = parse_object(body)
+        text = read_error_message(found) if found is not None else ""
         return text.replace(self.key, "redacted") if self.key else text
 
 
-def denied(workload: Workload, status: int) -> UsageError:
+def key_rejected_error(workload: Workload, status: int) -> UsageError:
     """Return the refusal of a server that wants a key, or another one."""
     return UsageError(
         "E_KEY_REFUSED",
@@ -566,7 +568,7 @@ def denied(workload: Workload, status: int) -> UsageError:
     )
 
 
-def key_of(workload: Workload, variable: str | None) -> str | None:
+def read_key(workload: Workload, variable: str | None) -> str | None:
     """Return the key that ``variable`` holds, the workload's own environment first."""
     if variable is None:
         return None
@@ -583,6 +585,3 @@ def key_of(workload: Workload, variable: str | None) -> str | None:
 def _named(body: bytes) -> tuple[str, ...]:
     text = body.decode("utf-8", "replace")
     return tuple(name for name in DROPPABLE if name in text)
-
-
-__all__ = ["Api", "BrokenError", "FieldsRefusedError", "denied", "key_of"]

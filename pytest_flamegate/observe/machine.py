@@ -20,7 +20,7 @@ _INSTRUCTIONS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "neon": 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def identity() -> Mapping[str, str]:
+def read_identity() -> Mapping[str, str]:
     """Return this machine's identity as names and strings; what is unknown is left out."""
     model, flags = _cpu()
     found = {

@@ -14,7 +14,7 @@ from typing import Literal
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import Count, NonNegative, Positive, Sha256, Timestamp
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.observe.gpu import DevicesSeen
+from pytest_flamegate.observe.gpu import ObservedDevices
 
 Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
@@ -125,7 +125,7 @@ class Observation:
     clock_scope: ClockScope
     requested_environment: Mapping[str, str]
     effective_environment: Mapping[str, str]
-    device: DevicesSeen | None = None
+    device: ObservedDevices | None = None
     differs_to: str | None = None
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -140,7 +140,7 @@ class Observation:
         return tuple(run for run in self.runs if run.role == "profiled")
 
 
-def of_one_process(recipe: Mapping[str, object]) -> bool:
+def uses_running_server(recipe: Mapping[str, object]) -> bool:
     """Whether the recipe asks a server that was not started for each run."""
     url = recipe.get("url")
     named = isinstance(url, str) and bool(url.strip())

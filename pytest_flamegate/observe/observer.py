@@ -16,15 +16,15 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting
 from pytest_flamegate.engines.tokens import Sameness, token_digest
 from pytest_flamegate.observe import environment, streamed
-from pytest_flamegate.observe.gpu_watch import Watch
-from pytest_flamegate.observe.lasting import (
+from pytest_flamegate.observe.engine_process import (
     ALONE,
-    Place,
     ProcessTime,
-    changed,
-    warm,
-    warm_sequence_s,
+    RunPlace,
+    engine_changed_error,
+    measure_sequence_s,
+    warm_up_for_block,
 )
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.observe.served import ServedProcess
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.clocks import ProcessCounters
     from pytest_flamegate.engines.base import Plan, Streamed
     from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.lasting import LastingProcess, Window
-    from pytest_flamegate.observe.streamed import Answer, Clean
+    from pytest_flamegate.observe.engine_process import EngineProcess, Window
+    from pytest_flamegate.observe.streamed import Clean, ProgramRun
 
 
-NOTHING_CLOCKED = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})
+NO_BRICKS_CODES = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})
 """What is no failure where bricks were only to be shown."""
 _LEFT_OUT = (
     "The last token took more calls of bricks than are kept one by one, so bricks.json holds none "
@@ -56,11 +56,11 @@ def bricked(observer: Observer, seconds: float) -> tuple[Run, BrickRun, Recorded
     """
     with observer.serve() as served:
         assert isinstance(served, ServedProcess)
-        sequences = warm(served, observer.workload, seconds)
+        sequences = warm_up_for_block(served, observer.workload, seconds)
         block, told = served.bricked_block(sequences)
         recorded = told.recorded
         if not recorded.totals:
-            raise no_bricks(observer.workload.name)
+            raise no_bricks_error(observer.workload.name)
         if told.left_out:
             observer.notes["W_BRICK_CALLS"] = _LEFT_OUT
         run = observer.keep("bricks", served, [block], served.counters())
@@ -82,7 +82,7 @@ def _pass(run: Run, block: Block, recorded: Recorded) -> BrickRun:
     )
 
 
-def no_bricks(workload: str) -> ToolError:
+def no_bricks_error(workload: str) -> ToolError:
     """Say how an engine is marked."""
     return ToolError(
         "E_NO_BRICKS",
@@ -95,7 +95,7 @@ def no_bricks(workload: str) -> ToolError:
     )
 
 
-def not_served(workload: str, engine: str) -> ToolError:
+def bricks_not_served_error(workload: str, engine: str) -> ToolError:
     """Say that bricks are clocked in processes of this tool alone."""
     return ToolError(
         "E_BRICKS_NOT_SERVED",
@@ -111,8 +111,8 @@ PART_TOKENS = 32
 PART_REFERENCE_TIMES = 8
 
 
-def timed_blocks(
-    process: LastingProcess,
+def time_blocks(
+    process: EngineProcess,
     workload: Workload,
     seconds: float,
     look: Callable[[], None],
@@ -122,7 +122,7 @@ def timed_blocks(
     ``look()`` is called after each block. Nobody runs the reference kernel in the process of a
     server. The peak memory is that before the reference kernel takes its own.
     """
-    sequences = warm(process, workload, seconds / BLOCKS)
+    sequences = warm_up_for_block(process, workload, seconds / BLOCKS)
     end_s = time.monotonic() + seconds
     blocks: list[Block] = []
 
@@ -187,7 +187,7 @@ class Observer:
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     served_pid: int | None = None
     """The served process begun last, even one that never became ready."""
-    devices: Watch = field(default_factory=Watch)
+    devices: DeviceWatch = field(default_factory=DeviceWatch)
     _runs: list[Run] = field(default_factory=list)
     _same: Sameness = field(default_factory=Sameness)
     _own_lines: bool = False
@@ -211,12 +211,12 @@ class Observer:
         if not isinstance(self.plan, Lasting):
             return self.answer(ALONE)
         with self.serve() as served:
-            blocks, counted = timed_blocks(
+            blocks, counted = time_blocks(
                 served, self.workload, seconds, lambda: self.devices.look(served.pid)
             )
             return self.keep("timed", served, blocks, counted)
 
-    def answer(self, place: Place) -> Run:
+    def answer(self, place: RunPlace) -> Run:
         """Run the program once, unprofiled."""
         assert not isinstance(self.plan, Lasting)
         run, _ = self._answer("timed", self.plan, place=place)
@@ -226,10 +226,10 @@ class Observer:
     @contextmanager
     def serve(
         self,
-        place: Place = ALONE,
+        place: RunPlace = ALONE,
         python_flags: Sequence[str] = (),
         more: Mapping[str, object] = _NO_MORE,
-    ) -> Iterator[LastingProcess]:
+    ) -> Iterator[EngineProcess]:
         """Start a process that generates on command, or find it; it ends with the context.
 
         ``more`` is told to a served engine's factory beside what the plan tells.
@@ -237,10 +237,10 @@ class Observer:
         self.devices.before()
         served = self._start(place, python_flags, more)
         try:
-            requested = environment.requested(self.workload)
-            self._effective = environment.effective(served.pid, requested)
+            requested = environment.requested_variables(self.workload)
+            self._effective = environment.read_variables(served.pid, requested)
             if self._facts not in (None, served.facts):
-                raise changed(self.workload)
+                raise engine_changed_error(self.workload)
             self._facts = served.facts
             self._token_source = served.token_source
             self.notes |= served.notes
@@ -250,11 +250,11 @@ class Observer:
             served.close()
 
     def _start(
-        self, place: Place, python_flags: Sequence[str], more: Mapping[str, object]
-    ) -> LastingProcess:
+        self, place: RunPlace, python_flags: Sequence[str], more: Mapping[str, object]
+    ) -> EngineProcess:
         plan = self.plan
         assert isinstance(plan, Lasting)
-        common = (self.workload, environment.environment(self.workload), self._same.saw)
+        common = (self.workload, environment.make_environment(self.workload), self._same.saw)
         if isinstance(plan, Endpoint):
             # Whoever measures no server loads nothing of the network.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -266,10 +266,10 @@ class Observer:
     def keep(
         self,
         role: Role,
-        served: LastingProcess,
+        served: EngineProcess,
         blocks: Sequence[Block],
         counted: clocks.ProcessCounters,
-        place: Place = ALONE,
+        place: RunPlace = ALONE,
     ) -> Run:
         """Write down what a served process did; it still runs."""
         self.devices.end(served.pid)
@@ -296,7 +296,7 @@ class Observer:
         """
         assert isinstance(self.plan, Lasting)
         with self.serve(python_flags=self.python_flags) as served:
-            sequences = warm(served, self.workload, seconds)
+            sequences = warm_up_for_block(served, self.workload, seconds)
             window = attach(served.pid)
             blocks: list[Block] = []
             try:
@@ -333,7 +333,7 @@ class Observer:
         self._runs[-1] = replace(run, reported=(*run.reported, *reports))
         return reports
 
-    def wrapped(self, argv: tuple[str, ...], clean: Clean | None = None) -> Answer:
+    def wrapped(self, argv: tuple[str, ...], clean: Clean | None = None) -> ProgramRun:
         """Run the program once as ``argv``, its command line with a profiler around it.
 
         ``clean`` takes what the profiler wrote out of the program's own output.
@@ -354,7 +354,7 @@ class Observer:
             self._answer("timed", self.plan)
             return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
-            sequence_s = warm_sequence_s(served, self.workload)
+            sequence_s = measure_sequence_s(served, self.workload)
             # Every process starts, loads and warms up like this one.
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
@@ -373,7 +373,7 @@ class Observer:
             token_source=self._source(),
             differs_at=self._same.differs_at,
             clock_scope="sequence" if lasting else "process",
-            requested_environment=environment.requested(self.workload),
+            requested_environment=environment.requested_variables(self.workload),
             effective_environment=self._effective,
             device=self.devices.seen([run for run in self._runs if run.role == "timed"]),
             differs_to=self._same.differs_to,
@@ -391,14 +391,14 @@ class Observer:
         role: Role,
         plan: Streamed,
         clean: Clean | None = None,
-        place: Place = ALONE,
-    ) -> tuple[Run, Answer]:
+        place: RunPlace = ALONE,
+    ) -> tuple[Run, ProgramRun]:
         started_at = clocks.utc_now()
         with self.devices.beside() as began:
-            seen = streamed.answer(
+            seen = streamed.run_program(
                 plan,
                 self.workload,
-                environment.environment(self.workload),
+                environment.make_environment(self.workload),
                 wrapped=role == "profiled",
                 clean=clean,
                 cpu=place.cpu,

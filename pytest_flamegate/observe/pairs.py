@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.process import choose_cpu
 from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.observe.lasting import WARM_TOKENS, Place
+from pytest_flamegate.observe.engine_process import WARM_TOKENS, RunPlace
 from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
-    from pytest_flamegate.observe.lasting import LastingProcess
+    from pytest_flamegate.observe.engine_process import EngineProcess
     from pytest_flamegate.observe.observation import Block
     from pytest_flamegate.observe.observer import Observer
-    from pytest_flamegate.observe.served import Parted
+    from pytest_flamegate.observe.served import SequenceParts
 
 
 TURN_S = 0.005
@@ -48,7 +48,7 @@ class PairObserver:
     def pair(self) -> None:
         """Measure one pair. Where a process fails the whole comparison does."""
         bound = self.base.workload.threads == self.head.workload.threads == 1
-        place = Place(self.pairs, choose_cpu(self.rng) if bound else None)
+        place = RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
         sides = self._drawn()
         if isinstance(self.base.plan, Lasting):
             self._served(sides, place)
@@ -61,7 +61,7 @@ class PairObserver:
         self.rng.shuffle(sides)
         return sides
 
-    def _served(self, sides: list[Observer], place: Place) -> None:
+    def _served(self, sides: list[Observer], place: RunPlace) -> None:
         with ExitStack() as stack:
             running = [(side, stack.enter_context(side.serve(place))) for side in sides]
             turns = [_Turns(side, served) for side, served in running]
@@ -95,7 +95,7 @@ class PairObserver:
                 turn.block(sequences)
             done += 1
 
-    def _programs(self, sides: list[Observer], place: Place) -> None:
+    def _programs(self, sides: list[Observer], place: RunPlace) -> None:
         """Run each side's program in turns: each run is a fresh process of its own."""
         end_s = time.monotonic() + 2 * PAIR_S
         done = 0
@@ -108,11 +108,11 @@ class PairObserver:
 class _Turns:
     """One side of a pair of served processes."""
 
-    def __init__(self, side: Observer, served: LastingProcess) -> None:
+    def __init__(self, side: Observer, served: EngineProcess) -> None:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
-        self._open: Parted | None = None
+        self._open: SequenceParts | None = None
         served.warm_up(WARM_TOKENS)
         began_s = time.monotonic()
         served.warm_up(WARM_TOKENS)

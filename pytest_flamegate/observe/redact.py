@@ -21,7 +21,7 @@ Span = tuple[int, int]
 _LONGEST_TAIL = 4096
 
 
-class Form(NamedTuple):
+class SecretForm(NamedTuple):
     """A token's form: plain ``marks``, one of which stands in every text that holds it.
 
     What the group ``secret`` matches is taken out, all of the match where there is none.
@@ -31,8 +31,8 @@ class Form(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def _form(marks: str, pattern: str) -> Form:
-    return Form(tuple(marks.split(" ")), re.compile(pattern))
+def _form(marks: str, pattern: str) -> SecretForm:
+    return SecretForm(tuple(marks.split(" ")), re.compile(pattern))
 
 
 FORMS = (
@@ -106,7 +106,7 @@ _STAND_IN = re.compile(r"\{[a-z_]+\}|\$\{?\w+\}?|\$\(.*|[*x.]{3,}|redacted|None|
 """What stands where a secret will: a placeholder, a reference, a mask, a switch."""
 
 
-def sounds_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether what goes by ``name`` (a variable, an option, a key) is a secret by its name."""
     words = [word.upper() for word in _WORDS.findall(name)]
     if not words or words[-1] in _TELLS_WHERE:
@@ -119,22 +119,22 @@ def sounds_secret(name: str) -> bool:
     return before.isdisjoint(_NO_TOKENS if words[-1] == "TOKEN" else _NO_KEYS)
 
 
-def is_stand_in(value: str) -> bool:
+def is_placeholder(value: str) -> bool:
     """Whether ``value`` only holds the place of a secret: ``{prompt}``, ``$TOKEN``, ``***``."""
     return _STAND_IN.fullmatch(value) is not None
 
 
-def in_known_form(text: str) -> Iterator[Span]:
+def find_tokens(text: str) -> Iterator[Span]:
     """Yield where tokens of a published form stand in ``text``."""
     for marks, pattern in FORMS:
         if any(mark in text for mark in marks):
             group = "secret" if "secret" in pattern.groupindex else 0
             for found in pattern.finditer(text):
-                if not is_stand_in(found[group]):
+                if not is_placeholder(found[group]):
                     yield found.span(group)
 
 
-def assigned(text: str) -> Iterator[Span]:
+def find_assigned(text: str) -> Iterator[Span]:
     """Yield where ``text`` gives a value to a name that sounds secret.
 
     ``PASSWORD=x``, ``"api_key": "x"`` and ``--token x``.
@@ -143,11 +143,11 @@ def assigned(text: str) -> Iterator[Span]:
         for found in _ASSIGNED.finditer(text):
             value = found.lastgroup or "bare"
             weak = found["name"] in _WEAK and not found["dash"]
-            if sounds_secret(found["name"]) and not weak and not is_stand_in(found[value]):
+            if is_secret_name(found["name"]) and not weak and not is_placeholder(found[value]):
                 yield found.span(value)
     if "-" in text:
         for found in _FLAG.finditer(text):
-            if sounds_secret(found["name"]) and not is_stand_in(found["value"]):
+            if is_secret_name(found["name"]) and not is_placeholder(found["value"]):
                 yield found.span("value")
 
 
@@ -165,7 +165,7 @@ _SHOWN = 6
 T = TypeVar("T")
 
 
-def redacted(environment: Mapping[str, str]) -> dict[str, str]:
+def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` with every value replaced that is a secret by name or by form."""
     return Redactor().environment(environment, "")
 
@@ -187,7 +187,7 @@ class Redactor:
             value
             for environment in environments
             for name, value in environment.items()
-            if sounds_secret(name) and _is_telling(value)
+            if is_secret_name(name) and _is_telling(value)
         }
         return cls(tuple(sorted(found, key=lambda value: (-len(value), value))))
 
@@ -209,7 +209,7 @@ class Redactor:
 
         For command lines and messages; of a prompt or a page more would be lost than secrets.
         """
-        return self._without(text, place, [*self._surely(text), *assigned(text)])
+        return self._without(text, place, [*self._surely(text), *find_assigned(text)])
 
     def surely(self, text: str, place: str) -> str:
         """Return ``text`` without what is a secret wherever it stands: by its form or value."""
@@ -220,11 +220,11 @@ class Redactor:
         kept, follows = [], False
         for index, word in enumerate(words):
             where = f"{place}[{index}]"
-            if follows and word and not word.startswith("--") and not is_stand_in(word):
+            if follows and word and not word.startswith("--") and not is_placeholder(word):
                 kept.append(self._replaced(where))
             else:
                 kept.append(self.text(word, where))
-            follows = word.startswith("-") and "=" not in word and sounds_secret(word)
+            follows = word.startswith("-") and "=" not in word and is_secret_name(word)
         return kept
 
     def environment(self, environment: Mapping[str, str], place: str) -> dict[str, str]:
@@ -232,7 +232,7 @@ class Redactor:
         kept = {}
         for name, value in environment.items():
             where = f"{place}.{name}" if place else name
-            secret = sounds_secret(name) and value
+            secret = is_secret_name(name) and value
             kept[name] = self._replaced(where) if secret else self.text(value, where)
         return kept
 
@@ -262,7 +262,7 @@ class Redactor:
         kept: dict[Any, Any] = {}
         for name, value in thing.items():
             where = f"{place}.{name}" if place else str(name)
-            secret = isinstance(value, str) and value and sounds_secret(str(name))
+            secret = isinstance(value, str) and value and is_secret_name(str(name))
             kept[name] = self._replaced(where) if secret else self._clean(value, where)
         return kept
 
@@ -278,7 +278,7 @@ class Redactor:
         return replace(thing, **changed) if changed else thing
 
     def _surely(self, text: str) -> list[Span]:
-        spans = list(in_known_form(text))
+        spans = list(find_tokens(text))
         for value in self.values:
             start = text.find(value)
             while start >= 0:
@@ -307,6 +307,6 @@ def _is_telling(value: str) -> bool:
     """Whether a secret's value can be searched for: what is short or common stands everywhere."""
     if len(value) < (_SHORTEST_NUMBER if value.isdigit() else _SHORTEST_VALUE):
         return False
-    if value.lower() in _NO_VALUES or len(set(value)) < 4 or is_stand_in(value):
+    if value.lower() in _NO_VALUES or len(set(value)) < 4 or is_placeholder(value):
         return False
     return not (value.startswith("/") and os.path.lexists(value))

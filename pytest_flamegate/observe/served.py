@@ -14,16 +14,17 @@ from pytest_flamegate.child import serve, wire
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, wait_readable
-from pytest_flamegate.engines.base import ROUND
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import ROUND, NeedsFacts, Served
 from pytest_flamegate.engines.figures import read_facts, read_report
 from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.lasting import (
-    check_count,
-    check_output,
-    died,
-    flooded,
-    timed_out,
-    told,
+from pytest_flamegate.observe.engine_process import (
+    check_output_size,
+    check_token_count,
+    engine_died_error,
+    output_flood_error,
+    read_child_error,
+    timeout_error,
 )
 from pytest_flamegate.observe.observation import Block
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.wire import BrickReport
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.errors import ToolError
-    from pytest_flamegate.engines.base import Served
     from pytest_flamegate.engines.figures import Report
 
 
@@ -50,7 +50,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """Runs a module in another environment, which gains this package and nothing that is beside it."""
 
 
-def start(
+def start_served(
     plan: Served,
     workload: Workload,
     env: Mapping[str, str],
@@ -102,10 +102,10 @@ def _argv(
     spec.write(json.dumps(told).encode())
     spec.seek(0)
     numbers = [str(fd) for fd in (*fds, spec.fileno())]
-    return [*command(plan, serve.__name__, python_flags), *numbers]
+    return [*make_command(plan, serve.__name__, python_flags), *numbers]
 
 
-def command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
+def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
     """Return what runs ``module`` of this package on the interpreter that the plan names."""
     if plan.python is None:
         return [sys.executable, *python_flags, "-P", "-m", module]
@@ -123,7 +123,7 @@ def _serve_call(
     read_fd, write_fd = own
 
     # What is loaded already has read its own; what the callable loads now will read these.
-    os.environ.update(environment.environment(workload))
+    os.environ.update(environment.make_environment(workload))
 
     def work() -> None:
         serve.allow_profiler()
@@ -172,7 +172,9 @@ class ServedProcess:
         self.load_ns: int | None = None
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
-        self._child, self._read_fd, self._write_fd = start(plan, workload, env, python_flags, cpu)
+        self._child, self._read_fd, self._write_fd = start_served(
+            plan, workload, env, python_flags, cpu
+        )
         try:
             if began is not None:
                 began(self.pid)
@@ -213,9 +215,9 @@ class ServedProcess:
         interval, sequences_ns = self._command(wire.BLOCK, sequences)
         return Block(interval, sequences_ns)
 
-    def parted(self) -> Parted:
+    def parted(self) -> SequenceParts:
         """Begin one sequence that is generated in parts."""
-        return Parted(self, _Sequences(self._workload, self._sink))
+        return SequenceParts(self, _Sequences(self._workload, self._sink))
 
     def untold_block(self, sequences: int) -> Block:
         """Do the same with the tokens told at the end, so their times mean nothing."""
@@ -310,9 +312,9 @@ class ServedProcess:
         while True:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0:
-                raise timed_out(self._workload)
+                raise timeout_error(self._workload)
             if not wait_readable(self._read_fd, min(left_s, 1.0)):
-                check_output(self._workload, self._child)
+                check_output_size(self._workload, self._child)
                 continue
             data = os.read(self._read_fd, _READ_BYTES)
             now_ns = time.monotonic_ns()
@@ -320,20 +322,36 @@ class ServedProcess:
                 raise self._died()
             records = self._parser.feed(data)
             if self._parser.held_bytes > OUTPUT_LIMIT_BYTES:
-                raise flooded(self._workload)
+                raise output_flood_error(self._workload)
             for kind, _, text in records:
                 if kind == wire.FAILED:
                     self._child.wait(1.0)
-                    raise told(text)
+                    raise read_child_error(text)
             if records:
                 return now_ns, records
 
     def _died(self) -> ToolError:
         status = self._child.wait(1.0)
-        return died(self._workload, status, self._child.stderr_text())
+        return engine_died_error(self._workload, status, self._child.stderr_text())
 
 
-class Parted:
+def settle_workload(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
+    """Return ``workload`` as it is measured; some engines need a process to find out how.
+
+    ``known`` is the recipe of the run that it is compared with, None if there is none. Raises
+    ``FlamegateError`` if that process fails, such as by a test that fails.
+    """
+    chosen = engine(workload.engine)
+    if not isinstance(chosen, NeedsFacts) or not chosen.needs_facts(workload):
+        return workload
+    plan = chosen.plan(workload, None)
+    assert isinstance(plan, Served)
+    env = environment.make_environment(workload)
+    with ServedProcess(plan, workload, env, lambda _: None) as process:
+        return chosen.complete(workload, process.facts, known)
+
+
+class SequenceParts:
     """One sequence, generated in parts with other work between them.
 
     Noise comes in bursts shorter than a long sequence: only what runs close beside it
@@ -388,12 +406,12 @@ class _Sequences:
         self._tokens.append(text)
         self.last_ns = now_ns
         if len(self._tokens) > self._workload.max_tokens:
-            check_count(self._workload, len(self._tokens))
+            check_token_count(self._workload, len(self._tokens))
 
     def finish(self) -> None:
         """Close the sequence that is open, if one is."""
         if self._open:
-            check_count(self._workload, len(self._tokens))
+            check_token_count(self._workload, len(self._tokens))
             self.sequences_ns.append(tuple(self._gaps))
             if self._sink is not None:
                 self._sink(tuple(self._tokens))

@@ -19,7 +19,13 @@ from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.figures import Heard
 from pytest_flamegate.engines.tokens import Tokenized
 from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.lasting import check_count, check_output, died, flooded, timed_out
+from pytest_flamegate.observe.engine_process import (
+    check_output_size,
+    check_token_count,
+    engine_died_error,
+    output_flood_error,
+    timeout_error,
+)
 from pytest_flamegate.observe.observation import Block
 
 if TYPE_CHECKING:
@@ -31,13 +37,13 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.figures import Report, Told
 
 
-def by_engine(found: Answer, workload: Workload) -> Answer:
+def apply_engine_count(found: ProgramRun, workload: Workload) -> ProgramRun:
     """Return the answer in tokens by the engine's own count; ``found`` holds its bytes.
 
     ``ToolError``: ``E_NO_COUNT`` where no report counts any, and what ``check_count`` refuses.
     """
     tokens = _counted(found.reported, workload.name)
-    check_count(workload, tokens)
+    check_token_count(workload, tokens)
     return replace(
         found,
         tokens=_texts(found.tokens, tokens),
@@ -78,13 +84,13 @@ def _gaps_engine_count(gaps_ns: Sequence[int], tokens: int) -> tuple[int, ...]:
     return (first + rest,) if tokens == 1 else (first, rest, *[0] * (tokens - 2))
 
 
-LONGEST_TAKEN_BYTES = 16 << 20
+MAX_OWN_LINES_BYTES = 16 << 20
 """What is more is no report of one run."""
 
 OwnLinesAt = TypeVar("OwnLinesAt")
 
 
-class OwnLines(Generic[OwnLinesAt]):
+class OwnLineFilter(Generic[OwnLinesAt]):
     """Lets everything pass, each piece with its time, but lines that begin with a marker.
 
     A piece is held back only for as long as the line it begins may still become such a line,
@@ -107,7 +113,7 @@ class OwnLines(Generic[OwnLinesAt]):
     @property
     def overflows(self) -> bool:
         """Whether more was taken out than any report is long."""
-        return len(self._taken) > LONGEST_TAKEN_BYTES
+        return len(self._taken) > MAX_OWN_LINES_BYTES
 
     def feed(self, data: bytes, at: OwnLinesAt) -> list[tuple[bytes, OwnLinesAt]]:
         """Return what of ``data``, seen ``at``, and of what was held back is the answer's."""
@@ -149,7 +155,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
 
 
-LONGEST_TOKEN_BYTES = 64 * 1024
+MAX_TOKEN_BYTES = 64 * 1024
 """What is longer is no word and no line of an answer."""
 
 # Each matches one byte, the last of a token, so that a search never goes back.
@@ -158,7 +164,7 @@ _ENDS = {"word": re.compile(rb"\S(?=\s)"), "line": re.compile(rb"\n")}
 SplitAt = TypeVar("SplitAt")
 
 
-class Splitter(Generic[SplitAt]):
+class TokenSplitter(Generic[SplitAt]):
     """Tokens by the declared unit: ``byte``, ``word`` (with the space before it) or ``line``.
 
     A word is complete only when the next one begins, so a token carries the time of
@@ -175,7 +181,7 @@ class Splitter(Generic[SplitAt]):
     @property
     def overflows(self) -> bool:
         """Whether a single token has grown past all bounds."""
-        return len(self._rest) > LONGEST_TOKEN_BYTES
+        return len(self._rest) > MAX_TOKEN_BYTES
 
     def feed(self, data: bytes, at: SplitAt) -> list[tuple[str, SplitAt]]:
         """Return the tokens that ``data``, seen ``at``, completes; a byte's text is its value."""
@@ -212,13 +218,13 @@ TAIL_BYTES = 32 << 10
 """How much of what was written is kept to be searched."""
 
 
-class Cutter(Generic[At]):
+class AnswerReader(Generic[At]):
     """Tokens of an answer, without the lines in which the program speaks of itself."""
 
     def __init__(self, plan: Streamed) -> None:
-        self._own: OwnLines[At] = OwnLines(plan.hearing.markers)
-        self._tokens: Splitter[At] | Tokenized[At] = (
-            Splitter(plan.token_unit) if plan.tokenizer is None else Tokenized(plan.tokenizer)
+        self._own: OwnLineFilter[At] = OwnLineFilter(plan.hearing.markers)
+        self._tokens: TokenSplitter[At] | Tokenized[At] = (
+            TokenSplitter(plan.token_unit) if plan.tokenizer is None else Tokenized(plan.tokenizer)
         )
         self.unit = plan.token_unit
         self._tail = b""
@@ -266,7 +272,7 @@ _SHORTEST_DECODE_NS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProgramRun:
     """One run of a program: its tokens, when each was seen, and what the process spent.
 
     ``window_ns`` is the monotonic time of the first token and of the last; it is None, as
@@ -300,7 +306,7 @@ class Answer:
         )
 
 
-def answer(
+def run_program(
     plan: Streamed,
     workload: Workload,
     env: Mapping[str, str],
@@ -309,7 +315,7 @@ def answer(
     clean: Clean | None = None,
     cpu: int | None = None,
     began: Callable[[int], None] | None = None,
-) -> Answer:
+) -> ProgramRun:
     """Run ``plan`` once and clock it.
 
     ``wrapped`` says that its command line is a profiler with the program below it: the clocks are
@@ -335,27 +341,27 @@ def answer(
     try:
         if began is not None:
             began(child.pid)
-        stream = _Stream(child, workload, Cutter(plan), clean, wrapped=wrapped)
-        effective = environment.effective(child.pid, environment.requested(workload))
+        stream = _Stream(child, workload, AnswerReader(plan), clean, wrapped=wrapped)
+        effective = environment.read_variables(child.pid, environment.requested_variables(workload))
         stream.read_all(read_fd, began_ns)
         effective = stream.effective or effective
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
         status = child.wait(max(0.1, left_s), OUTPUT_LIMIT_BYTES)
         ended_ns = time.monotonic_ns()
-        check_output(workload, child)
+        check_output_size(workload, child)
         if status is None:
-            raise timed_out(workload)
+            raise timeout_error(workload)
         if status != 0:
-            raise died(workload, status, child.stderr_text())
+            raise engine_died_error(workload, status, child.stderr_text())
         if not stream.seen or not stream.uncounted:
-            check_count(workload, len(stream.seen))
+            check_token_count(workload, len(stream.seen))
         usage, stderr = child.usage, child.stderr_bytes()
     finally:
         os.close(read_fd)
         child.end()
     looks = [at for _, at in stream.seen]
     decode = None if stream.lost_sight else _decode(looks)
-    found = Answer(
+    found = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.seen),
@@ -381,7 +387,7 @@ def answer(
     )
     _agrees(said, found, plan)
     found = replace(found, reported=tuple(each.report for each in said))
-    return by_engine(found, workload) if stream.uncounted else found
+    return apply_engine_count(found, workload) if stream.uncounted else found
 
 
 class _Stream:
@@ -391,7 +397,7 @@ class _Stream:
         self,
         child: process.Child,
         workload: Workload,
-        cutter: Cutter[clocks.ClockReading],
+        cutter: AnswerReader[clocks.ClockReading],
         clean: Clean | None,
         *,
         wrapped: bool,
@@ -419,9 +425,9 @@ class _Stream:
         while True:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:
-                raise timed_out(self._workload)
+                raise timeout_error(self._workload)
             if not wait_readable(fd, min(left_s, 1.0)):
-                check_output(self._workload, self._child)
+                check_output_size(self._workload, self._child)
                 continue
             # The first look opens the decode and is taken before the read: what the read does
             # not bring came after it. Any later one closes it: what the read brings came before.
@@ -454,11 +460,11 @@ class _Stream:
             self._inside = False
 
     def _take(self, data: bytes, at: clocks.ClockReading) -> None:
-        check_output(self._workload, self._child)
+        check_output_size(self._workload, self._child)
         if self._clean is not None:
             self._held += data
             if len(self._held) > OUTPUT_LIMIT_BYTES:
-                raise flooded(self._workload)
+                raise output_flood_error(self._workload)
             return
         self._add(self.cutter.feed(data, at))
 
@@ -471,17 +477,17 @@ class _Stream:
         if self.cutter.begun and not self._begun:
             self._begun = True
             self.counters = clocks.read_counters(self.pid)
-            asked = environment.requested(self._workload)
-            self.effective = environment.effective(self.pid, asked)
+            asked = environment.requested_variables(self._workload)
+            self.effective = environment.read_variables(self.pid, asked)
             self.lost_sight = self._inside  # the clocks so far were the profiler's
         self.seen += new
         if len(self.seen) > self._workload.max_tokens and not self.uncounted:
-            check_count(self._workload, len(self.seen))
+            check_token_count(self._workload, len(self.seen))
         if self.cutter.overflows:
-            raise flooded(self._workload)
+            raise output_flood_error(self._workload)
 
 
-def _agrees(said: Sequence[Told], found: Answer, plan: Streamed) -> None:
+def _agrees(said: Sequence[Told], found: ProgramRun, plan: Streamed) -> None:
     """Hold what the program says of itself against what was clocked."""
     figures.check(
         said,

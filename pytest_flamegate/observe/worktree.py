@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
 
 
-def workload_at_base(workload: Workload, checkout: Checkout) -> Workload:
+def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
     """Return ``workload`` as it is built and run in the checkout.
 
     Its directory, its build and the paths of its environment are the checkout's. A model
@@ -56,7 +56,7 @@ def workload_at_base(workload: Workload, checkout: Checkout) -> Workload:
     )
 
 
-def at_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
+def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
     """Return the base side's plan and workload; call it when the base is built.
 
     Raises what ``workload_at_base`` does, ``UsageError`` ``E_CALL_AT_REVISION`` for a
@@ -64,7 +64,7 @@ def at_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, W
     ``ToolError`` ``E_BASE_NOT_BUILT`` where the plan
     runs a program of the project that the checkout does not have.
     """
-    based = workload_at_base(workload, checkout)
+    based = make_base_workload(workload, checkout)
     sides = Sides(checkout.project, checkout.root)
     if isinstance(plan, Endpoint) and plan.url is not None:
         raise UsageError(
@@ -175,7 +175,7 @@ def remove_home(home: Path, git_directory: Path) -> None:
         )
 
 
-def sweep(git_directory: Path) -> tuple[Path, ...]:
+def remove_abandoned_homes(git_directory: Path) -> tuple[Path, ...]:
     """Remove the homes of owners that are dead; return those that cannot be removed.
 
     They are found in the temporary directory and in the repository's own notes, which
@@ -322,7 +322,9 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
     """
     project, git_directory = _repository(directory)
     commit, notes = _commit(directory, rev)
-    notes += [f"{home} of a dead run cannot be removed" for home in sweep(git_directory)]
+    notes += [
+        f"{home} of a dead run cannot be removed" for home in remove_abandoned_homes(git_directory)
+    ]
     try:
         home = make_home()
     except OSError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.clocks import utc_now
-from pytest_flamegate.observe.redact import redacted
+from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.receipt.metrics import (
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.git import Commit
     from pytest_flamegate.models.files import FileStamp
-    from pytest_flamegate.observe.build import Look
-    from pytest_flamegate.observe.gpu import DevicesSeen
+    from pytest_flamegate.observe.build import InspectedProgram
+    from pytest_flamegate.observe.gpu import ObservedDevices
     from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile.model import Hotspot, Profile
     from pytest_flamegate.receipt.types import Metric
@@ -61,7 +61,7 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
     return "cuda" if gpu else "cpu"
 
 
-def active_runs(seen: DevicesSeen) -> int:
+def active_runs(seen: ObservedDevices) -> int:
     """Return how many timed runs were seen to compute on a device."""
     return sum(run.active for run in seen.runs)
 
@@ -88,7 +88,7 @@ class Subject:
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
     stamps: tuple[FileStamp, ...] = ()
-    look: Look | None = None
+    look: InspectedProgram | None = None
 
 
 def compose(
@@ -172,7 +172,7 @@ def recipe(workload: Workload) -> dict[str, object]:
         "timeout_s": workload.timeout_s,
         "command": list(workload.command),
         "build": list(workload.build),
-        "env": redacted(workload.env),
+        "env": redact_environment(workload.env),
     }
     for name in ("target", "model", "tokenizer"):
         if (value := getattr(workload, name)) is not None:

@@ -17,7 +17,7 @@ from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import Count, NonEmpty, Positive, Sha256, Share, Timestamp
 from pytest_flamegate.observe.build import Program
-from pytest_flamegate.observe.gpu import DevicesSeen
+from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.observe.observation import ClockScope, Run
 from pytest_flamegate.profile.model import Covers, Hotspot
 
@@ -269,7 +269,7 @@ class Evidence:
     profile: ProfileRecord | None
     kernels: tuple[KernelSighting, ...]
     side: Literal["base", "head"] | None = None
-    device: DevicesSeen | None = None
+    device: ObservedDevices | None = None
     redacted: tuple[str, ...] = ()
     program: Program | None = None
     differs_to: str | None = None

@@ -22,7 +22,7 @@ from pytest_flamegate.gate.calibration import (
 )
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.shares import share_spreads
-from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.run.calibration import Calibration, plan_for, recipe_sha256
@@ -145,7 +145,7 @@ def calibrate(
     The caller holds the machine's lock. Nothing is written.
     """
     engine(workload.engine).validate(workload)
-    build(workload)
+    build_workload(workload)
     side = prepare_side(workload, machine, profiler)
     progress.begin(workload.name)
     comparison = _SelfComparison(side, pairs, Budget(budget_s), progress)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, system_errors
 from pytest_flamegate.core.json import encode_json, encode_plain
+from pytest_flamegate.engines.command import with_max_tokens
 from pytest_flamegate.gate import Reason
-from pytest_flamegate.observe.one_token import retell
 from pytest_flamegate.profile.decode import (
     FORMULA,
     DecodeProfile,
@@ -80,7 +80,7 @@ def profile_decode(side: MeasuredSide, budget_s: float, progress: Progress) -> D
         raise _nothing_to_subtract(
             "The profile covers decode alone already.", "Leave decode_profile out."
         )
-    fewer = retell(side.side.plan, side.side.workload, FEW)
+    fewer = with_max_tokens(side.side.plan, side.side.workload, FEW)
     if fewer is None:
         raise _nothing_to_subtract(
             "The command does not contain {max_tokens}, so it cannot be asked for one token.",

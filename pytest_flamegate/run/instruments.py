@@ -112,7 +112,7 @@ class Instruments:
             return None
         try:
             with system_errors():
-                return count_instructions(plan, workload, environment.environment(workload))
+                return count_instructions(plan, workload, environment.make_environment(workload))
         except FlamegateError as error:
             if self.requested == COUNTER:
                 raise

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.observe.bandwidth import Bandwidth
-    from pytest_flamegate.observe.lasting import ProcessTime
+    from pytest_flamegate.observe.engine_process import ProcessTime
     from pytest_flamegate.profile.decode import DecodeProfile
     from pytest_flamegate.run.prepare import Prepared
 

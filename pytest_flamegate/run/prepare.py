@@ -16,14 +16,15 @@ from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.core.git import Commit, code_digest, read_commit
 from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.engines import engine, settled
+from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate import Reason, machine_id
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.models.files import read_stamps
-from pytest_flamegate.observe.build import build, look_at
-from pytest_flamegate.observe.machine import identity
-from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
+from pytest_flamegate.observe.build import build_workload, inspect_program
+from pytest_flamegate.observe.machine import read_identity
+from pytest_flamegate.observe.served import settle_workload
+from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Plan
     from pytest_flamegate.gate import ReportedRates
-    from pytest_flamegate.observe.build import Build, Look
+    from pytest_flamegate.observe.build import Build, InspectedProgram
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
     from pytest_flamegate.receipt.artifacts import Baseline
 
+
+if TYPE_CHECKING:
     Call = Callable[[str, int], Iterable[Any]]
 
 Role = Literal["base", "head"]
@@ -132,7 +135,7 @@ class Checkouts:
         return self._open[key]
 
     def build(
-        self, workload: Workload, checkout: Checkout, head: Look | None = None
+        self, workload: Workload, checkout: Checkout, head: InspectedProgram | None = None
     ) -> Build | None:
         """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set.
 
@@ -140,12 +143,12 @@ class Checkouts:
             ToolError: ``E_BASE_BUILD_FAILED``, which is no fault of the change;
                 ``E_PROGRAM_CHANGED`` if the build replaced ``head``, the other side's program.
         """
-        based = workload_at_base(workload, checkout)
+        based = make_base_workload(workload, checkout)
         key = (based.directory, based.build)
         if key in self._built:
             return self._built[key]
         try:
-            made = build(based, always=True)
+            made = build_workload(based, always=True)
         except ToolError as error:
             raise ToolError(
                 "E_BASE_BUILD_FAILED",
@@ -185,7 +188,7 @@ class Workbench:
     @cached_property
     def machine(self) -> Mapping[str, str]:
         """The identity of this machine."""
-        return identity()
+        return read_identity()
 
     @cached_property
     def store(self) -> RunStore:
@@ -211,10 +214,10 @@ class Workbench:
         self.instruments.profiler(workload)  # an error comes before the build
         built = self._build(workload)
         baseline = self._baseline(workload.name)
-        workload = settled(workload, baseline.evidence.workload if baseline else None)
+        workload = settle_workload(workload, baseline.evidence.workload if baseline else None)
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
-        look, commit = look_at(plan, workload, built), read_commit(workload.directory)
+        look, commit = inspect_program(plan, workload, built), read_commit(workload.directory)
         draft = _Draft(None, workload, workload, plan, model, look, commit)
         return Prepared(
             sides=(self._side(draft),),
@@ -224,7 +227,7 @@ class Workbench:
         )
 
     def _prepare_pair(self, task: Task) -> Prepared:
-        workload, rev = settled(importable(task)), task.rev or "HEAD"
+        workload, rev = settle_workload(importable(task)), task.rev or "HEAD"
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
         base, head = self._drafts(workload, checkout)
@@ -251,11 +254,11 @@ class Workbench:
         built = self._build(workload)
         model = chosen.model(workload)
         head_plan = chosen.plan(workload, model)
-        head_look = look_at(head_plan, workload, built)
+        head_look = inspect_program(head_plan, workload, built)
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
         base_built = self.checkouts.build(unchanged, checkout, head_look)
-        base_plan, based = at_base(chosen.plan(unchanged, model), unchanged, checkout)
+        base_plan, based = plan_base(chosen.plan(unchanged, model), unchanged, checkout)
         base_model = model
         if model is not None and checkout.path(model).exists():
             base_model = checkout.path(model)
@@ -309,7 +312,7 @@ class Workbench:
     def _build(self, workload: Workload) -> Build | None:
         if workload.build:
             self.progress.update("building")
-        return build(workload)
+        return build_workload(workload)
 
     def _baseline(self, name: str) -> Baseline | None:
         """Read and verify what was accepted, unless this run replaces it anyway."""
@@ -341,7 +344,7 @@ class _Draft:
     workload: Workload
     plan: Plan
     model: Path | None
-    look: Look | None
+    look: InspectedProgram | None
     commit: Commit | None
     moved: tuple[Path, Path] | None = None
 
@@ -436,9 +439,9 @@ def _with_python(plan: Plan, python: Path | None) -> Plan:
 
 def _look_at_base(
     plan: Plan, based: Workload, built: Build | None, checkout: Checkout
-) -> Look | None:
+) -> InspectedProgram | None:
     try:
-        found = look_at(plan, based, built)
+        found = inspect_program(plan, based, built)
     except ToolError as error:
         problem = f"At {checkout.commit[:12]}: {error.problem}"
         raise ToolError(error.code, problem, error.remedy) from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.observe.observer import NOTHING_CLOCKED, Observer, not_served
+from pytest_flamegate.observe.observer import NO_BRICKS_CODES, Observer, bricks_not_served_error
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import merge_profiles
 from pytest_flamegate.profile.profilers import jitdump
@@ -198,10 +198,12 @@ class SideProcesses:
         with self.budget.excluded():
             try:
                 if not self._is_served:
-                    raise not_served(self.side.workload.name, self.side.workload.engine)
+                    raise bricks_not_served_error(
+                        self.side.workload.name, self.side.workload.engine
+                    )
                 _, clocked, self.recorded = self.observer.bricked(self.budget.process_s(part))
             except FlamegateError as error:
-                if error.code not in NOTHING_CLOCKED or (needed and self._gates_bricks):
+                if error.code not in NO_BRICKS_CODES or (needed and self._gates_bricks):
                     raise
                 self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
                 self._no_bricks = True

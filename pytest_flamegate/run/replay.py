@@ -23,8 +23,8 @@ from pytest_flamegate.gate.verdict import MoreProcesses
 from pytest_flamegate.models.discover import find_model
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.models.files import require_unchanged
-from pytest_flamegate.observe.build import build
-from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.observe.build import build_workload
+from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.compose import compose
 from pytest_flamegate.receipt.replayed import Replayed
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
@@ -86,9 +86,9 @@ class Replaying:
         tokens_per_second: float,
         evidence: Evidence,
     ) -> Replayed:
-        build(workload)
+        build_workload(workload)
         _require_same_model(workload, model, evidence)
-        side = prepare_side(workload, identity(), None)
+        side = prepare_side(workload, read_identity(), None)
         self.progress.begin(workload.name)
 
         def compare(measured: Measured) -> Replayed:

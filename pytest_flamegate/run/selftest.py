@@ -13,8 +13,8 @@ from pytest_flamegate.config.workload import Injection, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
-from pytest_flamegate.observe.build import build
-from pytest_flamegate.observe.machine import identity
+from pytest_flamegate.observe.build import build_workload
+from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.seal import SealedSide
+
 
 Need = Literal["injection", "other", "profile"]
 
@@ -151,7 +152,7 @@ class Bench:
     directory: Path
     profiler: Profiler | None
     unprofiled: str = ""
-    machine: Mapping[str, str] = field(default_factory=identity)
+    machine: Mapping[str, str] = field(default_factory=read_identity)
 
     @cached_property
     def slowed(self) -> Compared:
@@ -290,7 +291,7 @@ def open_bench(
         tempfile.TemporaryDirectory(prefix="flamegate-selftest-") as name,
     ):
         engine(asked.workload.engine).validate(asked.workload)
-        build(asked.workload)
+        build_workload(asked.workload)
         unprofiled = "Profiling is off, so nothing says where time went."
         chosen = None
         try:

@@ -351,10 +351,10 @@ def test_seed_and_threads_are_variables_unless_the_environment_sets_them(tmp_pat
     (workload,) = read_file(
         write(tmp_path, MINIMAL + 'engine = "command"\ncommand = ["x"]\nseed = 7\nthreads = 2\n')
     )
-    knobs = determinism.requested(workload)
+    knobs = determinism.requested_variables(workload)
     assert (knobs["BITNET_SEED"], knobs["OPENBLAS_NUM_THREADS"]) == ("7", "2")
     (workload,) = read_file(write(tmp_path, MINIMAL + 'env = { OPENBLAS_NUM_THREADS = "3" }\n'))
-    assert determinism.requested(workload)["OPENBLAS_NUM_THREADS"] == "3"
+    assert determinism.requested_variables(workload)["OPENBLAS_NUM_THREADS"] == "3"
 
 
 # Variants and profiles

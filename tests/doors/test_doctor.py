@@ -14,8 +14,8 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe import bandwidth
 from pytest_flamegate.observe.bandwidth import Bandwidth
-from pytest_flamegate.observe.gpu import DevicesSeen, Node
-from pytest_flamegate.observe.gpu_watch import Watch
+from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
@@ -144,9 +144,11 @@ def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
 @pytest.mark.parametrize(
     ("seen", "line"),
     [
-        (DevicesSeen(), "gpu -- no NVIDIA device: receipts say cpu"),
+        (ObservedDevices(), "gpu -- no NVIDIA device: receipts say cpu"),
         (
-            DevicesSeen(nodes=(Node("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"),
+            ObservedDevices(
+                nodes=(DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"
+            ),
             "gpu -- NVML, the driver's library, told no version. Receipts say cpu; "
             "pip install 'pytest-flamegate[gpu]'",
         ),
@@ -155,12 +157,12 @@ def test_where_nothing_sees_the_engine_it_says_what_a_run_says(
     ids=["none", "no library", "one"],
 )
 def test_a_gpu_is_told_in_one_line(
-    seen: DevicesSeen,
+    seen: ObservedDevices,
     line: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(Watch, "seen", lambda *_: seen)
+    monkeypatch.setattr(DeviceWatch, "seen", lambda *_: seen)
     told = doctor(monkeypatch, capsys, SAMPLES).splitlines()
     assert [" ".join(each.split()) for each in told if each.startswith("gpu ")] == [line]
 

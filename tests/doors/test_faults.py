@@ -17,7 +17,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import verdict_document
-from pytest_flamegate.observe import lasting, observer
+from pytest_flamegate.observe import engine_process, observer
 from pytest_flamegate.profile.profilers import instructions, trial
 from pytest_flamegate.run import measure, processes
 from pytest_flamegate.run.lock import DIRECTORY
@@ -41,7 +41,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     monkeypatch.setattr(measure, "MIN_TIMED", 3)
     monkeypatch.setattr(measure, "MIN_PROFILED", 2)
     monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
-    monkeypatch.setattr(lasting, "WARM_TOKENS", 4)
+    monkeypatch.setattr(engine_process, "WARM_TOKENS", 4)
     monkeypatch.setenv(DIRECTORY, str(tmp_path))
     return Tools(tmp_path / "bin", monkeypatch)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate import verify_receipt
 from tests.doors.project import QUICK, SEEN, workload, write_toy
-from tests.workload.test_redaction import FORMS
+from tests.observe.test_redact import FORMS
 
 OURS = "correct-horse-battery"
 THEIRS = FORMS["code host"]

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate.graph.roofline import Roofline, compute_roofline, describe_roofline
 from pytest_flamegate.observe.bandwidth import Bandwidth
-from pytest_flamegate.observe.gpu import DevicesSeen
+from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.types import Metric
 from tests.made import bundle
 from tests.receipt.gpu import gpu_run
@@ -53,7 +53,7 @@ class PartialEvidence:
     model: dict[str, str | int] = field(default_factory=lambda: {"bytes_per_token": 3_000_000})
     metrics: tuple[Metric, ...] = METRICS
     tokens: tuple[str, ...] = ("x",) * 200
-    device: DevicesSeen | None = None
+    device: ObservedDevices | None = None
 
 
 def compute(

@@ -86,7 +86,7 @@ class TestStored:
 
     def test_another_machine_has_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         measure_bandwidth()
-        monkeypatch.setattr(bandwidth, "identity", lambda: {"cpu_model": "another"})
+        monkeypatch.setattr(bandwidth, "read_identity", lambda: {"cpu_model": "another"})
         assert find_known_bandwidth() is None
 
     def test_array_is_four_times_the_caches(self, monkeypatch: pytest.MonkeyPatch) -> None:

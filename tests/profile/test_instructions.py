@@ -104,7 +104,7 @@ TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
 
 def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
     plan, workload = of
-    return count_instructions(plan, workload, environment.environment(workload))
+    return count_instructions(plan, workload, environment.make_environment(workload))
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
@@ -133,7 +133,7 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     plan, workload = served(tmp_path, "work")
     assert isinstance(plan, Served)
     found = count_instructions(
-        replace(plan, python=str(other)), workload, environment.environment(workload)
+        replace(plan, python=str(other)), workload, environment.make_environment(workload)
     )
     assert found.per_token == 100.0
     assert found.profile.python == platform.python_version()

@@ -6,30 +6,36 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pytest_flamegate.observe.gpu import Device, DevicesSeen, Node, OnDevice, RunOnDevices
+from pytest_flamegate.observe.gpu import (
+    DeviceNode,
+    DeviceUse,
+    GpuDevice,
+    ObservedDevices,
+    RunDevices,
+)
 from tests.made import Bundle, bundle
 
 DRIVER = "550.54.15"
 UUID = "GPU-5e8a1c7b-1d0f-4c7e-9a55-0c2f1f6b7a8e"
 GIB = 2**30
-NOTHING = DevicesSeen()
+NOTHING = ObservedDevices()
 GPU_KERNELS = {"sm80_xmma_gemm_f16": 0.9, "main_loop": 0.1}
 
 
-def run_on_gpu(pid: int, ticks: int | None, **changes: Any) -> RunOnDevices:
-    on = replace(OnDevice(UUID, "pid", present=7, busy=6, memory_bytes=GIB), **changes)
-    return RunOnDevices(pid, ticks, looks=7, on=(on,))
+def run_on_gpu(pid: int, ticks: int | None, **changes: Any) -> RunDevices:
+    on = replace(DeviceUse(UUID, "pid", present=7, busy=6, memory_bytes=GIB), **changes)
+    return RunDevices(pid, ticks, looks=7, on=(on,))
 
 
-def seen(triple: Bundle, **changes: Any) -> DevicesSeen:
+def seen(triple: Bundle, **changes: Any) -> ObservedDevices:
     """One GPU that every timed run of ``triple`` computed on."""
-    facts = DevicesSeen(
-        nodes=(Node("/dev/nvidia0", 0),),
+    facts = ObservedDevices(
+        nodes=(DeviceNode("/dev/nvidia0", 0),),
         control=True,
         kernel_driver=DRIVER,
         nvml_driver=DRIVER,
         nvml=f"12.{DRIVER}",
-        devices=(Device(UUID, "NVIDIA H100 80GB HBM3", 0, 80 * GIB),),
+        devices=(GpuDevice(UUID, "NVIDIA H100 80GB HBM3", 0, 80 * GIB),),
         runs=tuple(
             run_on_gpu(run.pid, run.started_ticks)
             for run in triple.evidence.runs
@@ -74,7 +80,7 @@ def nowhere() -> Bundle:
     return triple.with_evidence(device=replace(triple.evidence.device, runs=runs))
 
 
-def one_device() -> tuple[Device, ...]:
+def one_device() -> tuple[GpuDevice, ...]:
     device = gpu_run().evidence.device
     assert device is not None
     return device.devices
@@ -110,7 +116,7 @@ FORGERIES: list[tuple[str, Callable[[], Bundle]]] = [
     ("E_DEVICE_IDLE", lambda: idle(present=0)),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run("cpu", nodes=())),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run("cpu", nvml_driver="560.28.03")),
-    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(nodes=(Node("/dev/nvidia1", 1),))),
+    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(nodes=(DeviceNode("/dev/nvidia1", 1),))),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run(devices=2 * one_device())),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(uuid="GPU-other")),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(busy=8)),

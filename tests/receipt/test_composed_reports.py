@@ -15,8 +15,8 @@ from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from tests.made import Bundle
+from tests.observe.test_observer import observer, python_workload
 from tests.profile.profiles import profile, python
-from tests.workload.test_observer import observer, python_workload
 
 ENGINE = """
 import time

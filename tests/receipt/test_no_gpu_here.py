@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core import process
-from pytest_flamegate.observe.gpu_watch import Kernel
+from pytest_flamegate.observe.gpu_watch import NvidiaDriver
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, compose
 from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from tests.made import Bundle
+from tests.observe.test_observer import observer, python_workload
 from tests.profile.profiles import profile, python
 from tests.receipt.gpu import seen
 from tests.tools import require
-from tests.workload.test_observer import observer, python_workload
 
 KERNEL = "sm80_xmma_gemm"
 PACKAGE = """\
@@ -57,7 +57,7 @@ print(json.dumps([pynvml.nvmlDeviceGetCount(), nvml.driver, len(nvml.devices), l
 
 @pytest.fixture(autouse=True)
 def _no_gpu() -> None:
-    if Kernel().nodes():
+    if NvidiaDriver().nodes():
         pytest.skip("this machine has a GPU")
 
 

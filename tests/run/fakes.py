@@ -19,7 +19,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.lasting import ProcessTime
+from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Observation, Run
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.profilers.base import Probe

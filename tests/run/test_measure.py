@@ -15,8 +15,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import MoreProcesses
-from pytest_flamegate.observe.lasting import ProcessTime
-from pytest_flamegate.run import measure as module
+from pytest_flamegate.observe.engine_process import ProcessTime
+from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
 from pytest_flamegate.run.prepare import Prepared, PreparedSide
 from tests import made
@@ -169,7 +169,7 @@ def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyP
         return (None, object(), None)
 
     monkeypatch.setattr(fakes.FakeObserver, "bricked", clock_bricks, raising=False)
-    monkeypatch.setattr(module, "measure_bandwidth", lambda threads: f"{threads} thread")
+    monkeypatch.setattr(run_measure, "measure_bandwidth", lambda threads: f"{threads} thread")
     prepared = replace(alone(), show_bricks=True)
     found, (line,) = run(prepared)
     assert line.endswith("bricks 3 s: about 17 s")
@@ -191,7 +191,7 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     monkeypatch.setattr(
         fakes.FakeObserver, "bricked", lambda *_: (None, object(), None), raising=False
     )
-    monkeypatch.setattr(module, "measure_bandwidth", fail)
+    monkeypatch.setattr(run_measure, "measure_bandwidth", fail)
     found, _ = run(replace(alone(), show_bricks=True))
     assert found.bandwidth is None
     (note,) = found.notes

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.engines import engine
-from pytest_flamegate.observe.http import free_port
+from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.observe.observer import Observer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ class running:  # noqa: N801 - read as a verb
     """A server of the test's own, and its url."""
 
     def __init__(self, way: str = "") -> None:
-        self.port = free_port("127.0.0.1")
+        self.port = find_free_port("127.0.0.1")
         argv = [part.replace("{port}", str(self.port)) for part in SERVER]
         self.child = process.start([*argv, way], cwd=REPOSITORY)
 

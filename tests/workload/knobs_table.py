@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_flamegate.observe.environment import KNOBS
+from pytest_flamegate.observe.environment import VARIABLES
 
 
 def table() -> str:
@@ -10,7 +10,7 @@ def table() -> str:
     rows = [
         f"| `{knob.name}={knob.value}` | {', '.join(sorted(knob.engines))} | {knob.why} | "
         f"before {knob.since} |"
-        for knob in KNOBS
+        for knob in VARIABLES
     ]
     head = ["| variable | engines | what it settles | has to be set |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"

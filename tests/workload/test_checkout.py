@@ -423,11 +423,11 @@ def test_what_others_use_stays(project: Path, temporary: Path, tmp_path: Path) -
 def test_a_reused_process_id_is_another_owner(temporary: Path, project: Path) -> None:
     home = worktree.make_home()
     machine, pid, ticks, rest = home.name.removeprefix("flamegate-").split("-")
-    assert (int(pid), worktree.sweep(project / ".git")) == (os.getpid(), ())
+    assert (int(pid), worktree.remove_abandoned_homes(project / ".git")) == (os.getpid(), ())
     assert home.exists()
     earlier = home.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}")
     home.rename(earlier)
-    assert worktree.sweep(project / ".git") == ()
+    assert worktree.remove_abandoned_homes(project / ".git") == ()
     assert not earlier.exists()
 
 

@@ -11,8 +11,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
+from tests.observe.test_observer import assert_nothing_left, command_workload, observer
 from tests.workload.sources.test_cutting import word_level
-from tests.workload.test_observer import assert_nothing_left, command_workload, observer
 
 pytestmark = pytest.mark.measures
 
@@ -303,7 +303,7 @@ def test_a_program_that_never_ends_its_answer_is_ended(tmp_path: Path) -> None:
 
 
 def test_own_lines_without_end_are_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flamegate.observe.streamed.LONGEST_TAKEN_BYTES", 1 << 16)
+    monkeypatch.setattr("pytest_flamegate.observe.streamed.MAX_OWN_LINES_BYTES", 1 << 16)
     code = f"while True: print({TIMING!r}, flush=True)"
     assert refusal(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
 

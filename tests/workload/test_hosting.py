@@ -12,9 +12,9 @@ import pytest
 from pytest_flamegate.child.hosting import MOST_ROUNDS, calibrated, kernel_rounds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
-from pytest_flamegate.engines import engine, settled
+from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.served import ServedProcess, settle_workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +104,7 @@ def workload(directory: Path, test: str, **options: object) -> Workload:
 )
 def test_what_cannot_be_served_says_why(tmp_path: Path, test: str, code: str) -> None:
     with pytest.raises(FlamegateError) as raised:
-        settled(workload(tmp_path, test))
+        settle_workload(workload(tmp_path, test))
     assert raised.value.code == code
     assert test in raised.value.problem
 
@@ -113,23 +113,23 @@ def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
     asked = workload(tmp_path, "test_never")
     (tmp_path / "test_kernels.py").write_text("import there_is_no_such_module\n")
     with pytest.raises(FlamegateError) as raised:
-        settled(asked)
+        settle_workload(asked)
     assert raised.value.code == "E_BENCHMARK_FAILED"
     assert "there_is_no_such_module" in raised.value.problem
 
 
 def test_calls_and_rounds_are_found_out_once(tmp_path: Path) -> None:
-    asked = settled(workload(tmp_path, "TestClass::test_sums[3]"))
+    asked = settle_workload(workload(tmp_path, "TestClass::test_sums[3]"))
     calls = asked.options["calls"]
     assert isinstance(calls, int)
     assert calls > 1
     assert 1 <= asked.max_tokens <= MOST_ROUNDS
-    assert settled(asked) is asked
+    assert settle_workload(asked) is asked
 
 
 def test_they_are_those_of_what_it_is_compared_with(tmp_path: Path) -> None:
     known = {"calls": 7, "max_tokens": 3}
-    asked = settled(workload(tmp_path, "test_prepared"), known)
+    asked = settle_workload(workload(tmp_path, "test_prepared"), known)
     assert (asked.options["calls"], asked.max_tokens) == (7, 3)
     assert asked.options["setup"] == "measured with each call"
 

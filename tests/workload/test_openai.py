@@ -13,7 +13,7 @@ from pytest_flamegate.core import clocks, listeners, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
-from pytest_flamegate.observe.one_token import retell
+from pytest_flamegate.engines.command import with_max_tokens
 from pytest_flamegate.profile.profilers.instructions import count_instructions
 from tests.workload.endpoints import SERVER, observer, running, workload
 
@@ -188,7 +188,7 @@ def test_who_runs_the_server_says_which_frames_are_seen(
 
 def test_fewer_tokens_are_asked_of_the_same_server() -> None:
     plan = Endpoint(("server",))
-    assert retell(plan, workload(), 2) == (plan, replace(workload(), max_tokens=2))
+    assert with_max_tokens(plan, workload(), 2) == (plan, replace(workload(), max_tokens=2))
 
 
 def test_a_server_is_not_counted() -> None:
@@ -202,7 +202,7 @@ def declared_with(**request: object) -> Workload:
 
 
 def test_further_fields_of_a_request_win() -> None:
-    from pytest_flamegate.observe.http import request
+    from pytest_flamegate.observe.http import make_request as request
 
     declared = declared_with(temperature=0.5, stop=("a", "b"))
     plan = engine("openai").plan(declared, None)

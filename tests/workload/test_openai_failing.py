@@ -14,7 +14,7 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.observe.http import free_port
+from pytest_flamegate.observe.http import find_free_port
 from tests.workload.endpoints import observer, running, workload
 
 pytestmark = pytest.mark.measures
@@ -91,8 +91,8 @@ def test_a_port_that_another_took_first_is_tried_again(monkeypatch: pytest.Monke
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1], free_port("127.0.0.1")])
-        monkeypatch.setattr(server, "free_port", lambda _: next(ports))
+        ports = iter([taken.getsockname()[1], find_free_port("127.0.0.1")])
+        monkeypatch.setattr(server, "find_free_port", lambda _: next(ports))
         run = observer(workload()).timed(0.05)
     assert run.tokens >= 6
 
@@ -102,13 +102,13 @@ def test_a_port_that_is_always_taken_is_refused(monkeypatch: pytest.MonkeyPatch)
 
     with running() as url:
         port = int(url.rpartition(":")[2])
-        monkeypatch.setattr(server, "free_port", lambda _: port)
+        monkeypatch.setattr(server, "find_free_port", lambda _: port)
         code = refusal(workload()).code
     assert code in ("E_PORT_TAKEN", "E_ENGINE_DIED")
 
 
 def test_nothing_answers_at_a_url() -> None:
-    nowhere = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+    nowhere = f"http://127.0.0.1:{find_free_port('127.0.0.1')}"
     found = replace(workload(), options=MappingProxyType({"url": nowhere}))
     assert refusal(found).code == "E_UNREACHABLE"
 

@@ -15,7 +15,7 @@ import pytest
 
 import pytest_flamegate
 from pytest_flamegate.core import process
-from pytest_flamegate.observe.http import free_port
+from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.run.lock import DIRECTORY
@@ -111,7 +111,7 @@ def test_the_embedded_model_answers_there_as_it_does_here(project: Path) -> None
 
 
 def test_a_server_that_runs_already(project: Path) -> None:
-    port = free_port("127.0.0.1")
+    port = find_free_port("127.0.0.1")
     argv = [part.format(model=smollm2(), port=port) for part in xllamacpp()]
     child = process.start(argv)
     try:

@@ -13,7 +13,13 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Served, Streamed
-from pytest_flamegate.observe.build import Build, Look, build, find, look_at
+from pytest_flamegate.observe.build import (
+    Build,
+    InspectedProgram,
+    build_workload,
+    find_executable,
+    inspect_program,
+)
 
 ECHO = '#!/bin/sh\necho "$0"\n'
 
@@ -29,8 +35,10 @@ def workload(directory: Path, **changes: object) -> Workload:
     return Workload("w", "command", "p", 1, "test", directory=directory, **changes)  # type: ignore[arg-type]
 
 
-def seen(directory: Path, *argv: str, built: Build | None = None, **changes: object) -> Look:
-    found = look_at(Streamed(argv, "byte"), workload(directory, **changes), built)
+def seen(
+    directory: Path, *argv: str, built: Build | None = None, **changes: object
+) -> InspectedProgram:
+    found = inspect_program(Streamed(argv, "byte"), workload(directory, **changes), built)
     assert found is not None
     return found
 
@@ -55,7 +63,7 @@ def test_it_is_found_as_the_system_finds_it(tmp_path: Path, name: str, path: str
     script(tmp_path / "unusable" / "tool").chmod(0o644)
     (tmp_path / "bin" / "linked").symlink_to("tool")
     env = {"PATH": path}
-    found = find(name, env, tmp_path)
+    found = find_executable(name, env, tmp_path)
     assert found == tool
     ran = process.run((name,), timeout_s=60, env=env, cwd=tmp_path).stdout.decode().strip()
     assert (tmp_path / ran).resolve() == tool
@@ -86,8 +94,8 @@ def test_a_script_is_named_with_what_runs_it(tmp_path: Path, line: str) -> None:
 
 def test_a_binary_has_no_interpreter_and_python_is_no_program(tmp_path: Path) -> None:
     assert seen(tmp_path, sys.executable).program.interpreter is None
-    assert look_at(Served({}), workload(tmp_path), None) is None
-    assert look_at(Streamed(("no-such-program",), "byte"), workload(tmp_path), None) is None
+    assert inspect_program(Served({}), workload(tmp_path), None) is None
+    assert inspect_program(Streamed(("no-such-program",), "byte"), workload(tmp_path), None) is None
 
 
 def test_one_that_is_replaced_is_refused_and_one_that_is_touched_is_not(tmp_path: Path) -> None:
@@ -134,7 +142,7 @@ def test_the_build_tells_what_changes_code_and_nothing_else(
     monkeypatch.setenv("CARGO_REGISTRY_TOKEN", "x7Gq2LmPz0")
     monkeypatch.setenv("SOME_OTHER", "1")
     env = MappingProxyType({"RUSTFLAGS": "-C opt-level=1", "CFLAGS": "-DTOKEN=ghp_" + "a1B2" * 9})
-    made = build(workload(tmp_path, build=(sys.executable, "-c", ""), env=env))
+    made = build_workload(workload(tmp_path, build=(sys.executable, "-c", ""), env=env))
     assert made is not None
     assert made.ran
     assert made.environment["RUSTFLAGS"] == "-C opt-level=1"

@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served, Streamed
-from pytest_flamegate.observe.one_token import retell, retold
+from pytest_flamegate.engines.command import replace_max_tokens, with_max_tokens
 
 pytestmark = pytest.mark.measures
 
@@ -35,25 +35,25 @@ def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[St
 )
 def test_only_the_number_of_tokens_changes(part: str, told: str) -> None:
     plan, workload = streamed("engine", part, "{max_tokens}", prompt="a 20 b")
-    assert retold(plan, workload, 3) == ("engine", told, "3")
+    assert replace_max_tokens(plan, workload, 3) == ("engine", told, "3")
 
 
 def test_a_program_is_told_on_its_command_line() -> None:
     plan, workload = streamed("engine", "{max_tokens}")
-    told = retell(plan, workload, 1)
+    told = with_max_tokens(plan, workload, 1)
     assert told == (replace(plan, argv=("engine", "1")), replace(workload, max_tokens=1))
 
 
 def test_a_served_engine_is_told_with_its_workload() -> None:
     _, workload = streamed("engine")
     plan = Served({"factory": "m:f"})
-    assert retell(plan, workload, 1) == (plan, replace(workload, max_tokens=1))
+    assert with_max_tokens(plan, workload, 1) == (plan, replace(workload, max_tokens=1))
 
 
 def test_a_program_that_is_never_told_cannot_be() -> None:
     plan, workload = streamed("engine", "20")
-    assert retell(plan, workload, 1) is None
+    assert with_max_tokens(plan, workload, 1) is None
     other = replace(plan, argv=("engine", "--n", "20"))
-    assert retell(other, workload, 1) is None
+    assert with_max_tokens(other, workload, 1) is None
     _, named = streamed("engine", "{max_tokens}")
-    assert retell(replace(plan, argv=("engine", "21")), named, 1) is None
+    assert with_max_tokens(replace(plan, argv=("engine", "21")), named, 1) is None

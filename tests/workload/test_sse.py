@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.observe.http import LINE_LIMIT_BYTES, EndlessError, Parser
+from pytest_flamegate.observe.http import LINE_LIMIT_BYTES, EventParser, TooLongError
 
 STREAM = (
     b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: \xc3\xa9\n\nid: 1\n\n"
@@ -19,7 +19,7 @@ EVENTS = ["one", "two\né", "\nthree"]
 
 @given(st.lists(st.integers(0, len(STREAM))))
 def test_it_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
-    parser = Parser()
+    parser = EventParser()
     places = [0, *sorted(cuts), len(STREAM)]
     found = [event for start, end in pairwise(places) for event in parser.feed(STREAM[start:end])]
     assert found == EVENTS
@@ -27,20 +27,20 @@ def test_it_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 
 @given(st.binary())
 def test_no_bytes_break_it(data: bytes) -> None:
-    Parser().feed(data)
+    EventParser().feed(data)
 
 
 def test_a_line_without_end_is_refused() -> None:
-    parser = Parser()
+    parser = EventParser()
     parser.feed(b"x" * LINE_LIMIT_BYTES)
-    with pytest.raises(EndlessError):
+    with pytest.raises(TooLongError):
         parser.feed(b"x")
 
 
 def test_an_event_without_end_is_refused() -> None:
-    parser = Parser()
+    parser = EventParser()
     line = b"data: " + b"x" * (LINE_LIMIT_BYTES - 6) + b"\n"
     for _ in range(4):
         parser.feed(line)
-    with pytest.raises(EndlessError):
+    with pytest.raises(TooLongError):
         parser.feed(line)

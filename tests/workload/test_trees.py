@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core import process
-from tests.workload.hung import hang
+from tests.observe.hung import hang
 from tests.workload.trees import SHAPES
 
 pytestmark = [

@@ -18,10 +18,10 @@ from pytest_flamegate.child import wire
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
+from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe import served
-from pytest_flamegate.observe.lasting import check_count, told
-from pytest_flamegate.observe.one_token import retold
-from pytest_flamegate.observe.streamed import Cutter
+from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
+from pytest_flamegate.observe.streamed import AnswerReader
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import trial
 from pytest_flamegate.profile.profilers.callgrind import (
@@ -196,7 +196,7 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
         )
     many = min(MANY, workload.max_tokens)
     whole = None
-    if not isinstance(plan, Served) and retold(plan, workload, many) is None:
+    if not isinstance(plan, Served) and replace_max_tokens(plan, workload, many) is None:
         whole = NO_PLACEHOLDER
     elif many <= FEW:
         whole = ONE_TOKEN
@@ -215,7 +215,7 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
 
 def _whole(plan: Plan, workload: Workload, env: Mapping[str, str], note: str) -> InstructionCount:
     counted, tokens = _run(plan, workload, env, workload.max_tokens)
-    check_count(workload, len(tokens))
+    check_token_count(workload, len(tokens))
     profile = build_instruction_profile(
         counted,
         None,
@@ -269,12 +269,12 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
         return _served(plan, workload, settled, tokens)
     assert isinstance(plan, Streamed)
     counted = count_program(
-        retold(plan, workload, tokens) or plan.argv,
+        replace_max_tokens(plan, workload, tokens) or plan.argv,
         env=settled,
         cwd=workload.directory,
         timeout_s=workload.timeout_s * TIMEOUT_TIMES,
     )
-    cutter: Cutter[int] = Cutter(plan)
+    cutter: AnswerReader[int] = AnswerReader(plan)
     made = [*cutter.feed(counted.stdout, 0), *cutter.finish()]
     return counted, tuple(text for text, _ in made)
 
@@ -288,7 +288,7 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
         try:
             counted = count_program(
                 [
-                    *served.command(plan, child_count.__name__),
+                    *served.make_command(plan, child_count.__name__),
                     *(str(answer), str(told_to_load), str(tokens)),
                 ],
                 env=env,
@@ -317,5 +317,5 @@ def _failure(records: list[tuple[bytes, int, str]]) -> FlamegateError | None:
     """Return the refusal that the counted process told, if it told one."""
     for kind, _, text in records:
         if kind == wire.FAILED:
-            return told(text)
+            return read_child_error(text)
     return None

@@ -12,7 +12,7 @@ from pytest_flamegate.receipt.rules.rule import Rulebook
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_flamegate.observe.gpu import DevicesSeen
+    from pytest_flamegate.observe.gpu import ObservedDevices
     from pytest_flamegate.receipt.rules.subject import Submission
 
 
@@ -101,5 +101,5 @@ def _check_device_unused(case: Submission) -> Iterator[str]:
         )
 
 
-def _claimed(case: Submission) -> DevicesSeen | None:
+def _claimed(case: Submission) -> ObservedDevices | None:
     return case.evidence.device if case.claim.backend == "cuda" else None

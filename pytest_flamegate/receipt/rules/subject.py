@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import parse_timestamp
-from pytest_flamegate.observe.observation import of_one_process
+from pytest_flamegate.observe.observation import uses_running_server
 from pytest_flamegate.receipt.metrics import figures, kernel_rates, rate_of, value_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Submission:
     @cached_property
     def in_windows(self) -> bool:
         """Whether the runs are windows of one server that was not started for each run."""
-        return of_one_process(self.evidence.workload)
+        return uses_running_server(self.evidence.workload)
 
     @cached_property
     def recomputed(self) -> tuple[Metric, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import read_measurement
-from pytest_flamegate.observe.observation import of_one_process
+from pytest_flamegate.observe.observation import uses_running_server
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import evidence
@@ -40,7 +40,7 @@ def one_process(**recipe: object) -> Evidence:
     ],
 )
 def test_only_a_url_makes_runs_windows(recipe: dict[str, object], expected: bool) -> None:
-    assert of_one_process(recipe) is expected
+    assert uses_running_server(recipe) is expected
 
 
 def test_windows_are_evidence_and_a_process_listed_twice_is_not() -> None:

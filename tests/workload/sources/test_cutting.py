@@ -11,7 +11,7 @@ from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figure_sources import Hearing, Timing
 from pytest_flamegate.engines.tokens import Tokenized, load
 from pytest_flamegate.observe import streamed
-from pytest_flamegate.observe.streamed import TAIL_BYTES, Cutter, OwnLines
+from pytest_flamegate.observe.streamed import TAIL_BYTES, AnswerReader, OwnLineFilter
 from tests.tools import require
 
 PLAIN: dict[str, Any] = {"version": "1.0", "normalizer": None, "decoder": None, "added_tokens": []}
@@ -145,15 +145,15 @@ LINES = [
 def test_own_lines_are_taken_out(
     pieces: list[bytes], passes: list[tuple[bytes, int]], taken: bytes
 ) -> None:
-    lines: OwnLines[int] = OwnLines([b"timing:", b"quant_dispatch"])
+    lines: OwnLineFilter[int] = OwnLineFilter([b"timing:", b"quant_dispatch"])
     found = [each for at, piece in enumerate(pieces) for each in lines.feed(piece, at)]
     found += lines.finish()
     assert (found, lines.taken) == (passes, taken)
 
 
 def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "LONGEST_TAKEN_BYTES", 100)
-    lines: OwnLines[int] = OwnLines([b"timing:"])
+    monkeypatch.setattr(streamed, "MAX_OWN_LINES_BYTES", 100)
+    lines: OwnLineFilter[int] = OwnLineFilter([b"timing:"])
     lines.feed(b"timing:" + b"x" * 50, 0)
     assert not lines.overflows
     lines.feed(b"x" * 50, 1)
@@ -161,7 +161,7 @@ def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_tokens_are_cut_from_what_is_left() -> None:
-    cutter: Cutter[int] = Cutter(Streamed(("x",), "word", hearing=Hearing((Timing(),))))
+    cutter: AnswerReader[int] = AnswerReader(Streamed(("x",), "word", hearing=Hearing((Timing(),))))
     found = cutter.feed(b"timing: embed_us=1\n", 0)
     assert not cutter.begun
     found += cutter.feed(b"one two\n", 1)

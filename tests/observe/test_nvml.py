@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.observe.gpu import Device
+from pytest_flamegate.observe.gpu import GpuDevice
 from pytest_flamegate.observe.gpu_watch import Nvml
-from tests.workload.gpus import DRIVER, GIB, FakeNvml, Gpu, nvml_error
+from tests.observe.gpus import DRIVER, GIB, FakeNvml, Gpu, nvml_error
 
 ERRORS = (
     "AlreadyInitialized",
@@ -38,7 +38,7 @@ def opened(fake: FakeNvml, driver: str | None = DRIVER) -> Nvml:
 def test_what_it_tells_is_read() -> None:
     nvml = opened(FakeNvml([Gpu(0, {7: 2 * GIB, 8: None}, {7}, 40), Gpu(1)]))
     assert (nvml.driver, nvml.version) == (DRIVER, f"12.{DRIVER}")
-    assert nvml.devices[0] == Device("GPU-0", "NVIDIA H100 80GB HBM3", 0, 80 * GIB)
+    assert nvml.devices[0] == GpuDevice("GPU-0", "NVIDIA H100 80GB HBM3", 0, 80 * GIB)
     assert len(nvml.devices) == 2
     assert nvml.processes("GPU-0") == {7: 2 * GIB, 8: None}
     assert nvml.busy("GPU-0") == {7}

@@ -37,17 +37,17 @@ class Window(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     """Where a timed run has its place: in which pair, and bound to which core."""
 
     pair: int | None = None
     cpu: int | None = None
 
 
-ALONE = Place()
+ALONE = RunPlace()
 
 
-class LastingProcess(Protocol):
+class EngineProcess(Protocol):
     """What the observer asks of such a process: a child of its own, or a server.
 
     ``load_ns`` is None where it ran before. ``facts`` is what the engine says that it is.
@@ -106,12 +106,12 @@ class ProcessTime:
         return self.start_s + max(seconds, self.sequence_s)
 
 
-def warm(process: LastingProcess, workload: Workload, block_s: float) -> int:
+def warm_up_for_block(process: EngineProcess, workload: Workload, block_s: float) -> int:
     """Warm the process up; return how many sequences fill about ``block_s``."""
-    return max(1, math.floor(block_s / warm_sequence_s(process, workload)))
+    return max(1, math.floor(block_s / measure_sequence_s(process, workload)))
 
 
-def warm_sequence_s(process: LastingProcess, workload: Workload) -> float:
+def measure_sequence_s(process: EngineProcess, workload: Workload) -> float:
     """Warm the process up; return how long a whole sequence takes, by one of 32 tokens."""
     process.warm_up(WARM_TOKENS)
     began = time.monotonic()
@@ -120,7 +120,7 @@ def warm_sequence_s(process: LastingProcess, workload: Workload) -> float:
     return took_s * max(1.0, workload.max_tokens / WARM_TOKENS)
 
 
-def check_count(workload: Workload, count: int) -> None:
+def check_token_count(workload: Workload, count: int) -> None:
     """Refuse a sequence of no tokens, or of more than were asked for."""
     if count == 0:
         raise ToolError(
@@ -138,13 +138,13 @@ def check_count(workload: Workload, count: int) -> None:
         )
 
 
-def check_output(workload: Workload, child: process.Child) -> None:
+def check_output_size(workload: Workload, child: process.Child) -> None:
     """Refuse a process that floods its output."""
     if child.output_bytes() > OUTPUT_LIMIT_BYTES:
-        raise flooded(workload)
+        raise output_flood_error(workload)
 
 
-def flooded(workload: Workload) -> ToolError:
+def output_flood_error(workload: Workload) -> ToolError:
     """Return the refusal of output that has no end."""
     return ToolError(
         "E_OUTPUT_FLOOD",
@@ -154,7 +154,7 @@ def flooded(workload: Workload) -> ToolError:
     )
 
 
-def timed_out(workload: Workload) -> ToolError:
+def timeout_error(workload: Workload) -> ToolError:
     """Return the refusal of a run that took too long."""
     return ToolError(
         "E_TIMEOUT",
@@ -163,7 +163,7 @@ def timed_out(workload: Workload) -> ToolError:
     )
 
 
-def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
+def engine_died_error(workload: Workload, status: int | None, stderr: str) -> ToolError:
     """Return the refusal of a process that ended before its work."""
     ended = "closed its pipe" if status is None else f"ended with status {status}"
     if status is not None and status < 0:
@@ -176,7 +176,7 @@ def died(workload: Workload, status: int | None, stderr: str) -> ToolError:
     )
 
 
-def changed(workload: Workload) -> ToolError:
+def engine_changed_error(workload: Workload) -> ToolError:
     """Return the refusal of an engine that is another one than a process before."""
     return ToolError(
         "E_ENGINE_CHANGED",
@@ -185,7 +185,7 @@ def changed(workload: Workload) -> ToolError:
     )
 
 
-def told(text: str) -> FlamegateError:
+def read_child_error(text: str) -> FlamegateError:
     """Return the refusal that a process itself told in ``text``, as JSON."""
     failure: dict[str, Any] = json.loads(text)
     kind = UsageError if failure["usage"] else ToolError

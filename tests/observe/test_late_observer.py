@@ -19,7 +19,7 @@ from pytest_flamegate.observe import served, streamed
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
-from tests.workload.test_observer import command_workload, observer, python_workload
+from tests.observe.test_observer import command_workload, observer, python_workload
 
 pytestmark = pytest.mark.measures
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.observe.gpu import Node
-from pytest_flamegate.observe.gpu_watch import Kernel
-from tests.workload.gpus import DRIVER, MAJOR, kernel
+from pytest_flamegate.observe.gpu import DeviceNode
+from pytest_flamegate.observe.gpu_watch import NvidiaDriver
+from tests.observe.gpus import DRIVER, MAJOR, kernel
 
 CONTROL = {"nvidiactl": (MAJOR, 255)}
-FIRST = Node("/dev/nvidia0", 0)
+FIRST = DeviceNode("/dev/nvidia0", 0)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ FIRST = Node("/dev/nvidia0", 0)
         ({"nvidia0": (MAJOR, 0), "nvidiactl": None}, (FIRST,), False),
         ({"nvidia0": (1, 3), **CONTROL}, (), True),
         ({"nvidia0": (MAJOR, 0), "nvidia1": (MAJOR, 0)}, (FIRST,), False),
-        ({"nvidia3": (MAJOR, 3), **CONTROL}, (Node("/dev/nvidia3", 3),), True),
+        ({"nvidia3": (MAJOR, 3), **CONTROL}, (DeviceNode("/dev/nvidia3", 3),), True),
         ({"nvidia-uvm": (MAJOR, 0), "nvidiaX": (MAJOR, 1), **CONTROL}, (), True),
     ],
     ids=[
@@ -41,7 +41,7 @@ FIRST = Node("/dev/nvidia0", 0)
     ],
 )
 def test_only_the_drivers_own_nodes_count(
-    nodes: dict[str, Any], seen: tuple[Node, ...], control: bool, tmp_path: Path
+    nodes: dict[str, Any], seen: tuple[DeviceNode, ...], control: bool, tmp_path: Path
 ) -> None:
     shown = kernel(tmp_path, nodes=nodes)
     assert shown.nodes() == seen
@@ -91,9 +91,9 @@ def test_process_ids_are_the_machines_outside_of_containers_only(tmp_path: Path)
     for name, container in (("host", False), ("container", True)):
         (tmp_path / name).mkdir()
         assert kernel(tmp_path / name, container=container).pids_are_nvmls() != container
-    assert not Kernel(tmp_path, tmp_path).pids_are_nvmls()
+    assert not NvidiaDriver(tmp_path, tmp_path).pids_are_nvmls()
 
 
 def test_a_place_that_is_not_there_shows_nothing(tmp_path: Path) -> None:
-    nowhere = Kernel(tmp_path / "dev", tmp_path / "proc")
+    nowhere = NvidiaDriver(tmp_path / "dev", tmp_path / "proc")
     assert (nowhere.nodes(), nowhere.control(), nowhere.driver()) == ((), False, None)

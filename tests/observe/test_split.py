@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pytest_flamegate.observe.streamed import LONGEST_TOKEN_BYTES, Splitter
+from pytest_flamegate.observe.streamed import MAX_TOKEN_BYTES, TokenSplitter
 
 # Unit, pieces as they come in, tokens, and the index of the piece each began in.
 CUTS = [
@@ -22,7 +22,7 @@ CUTS = [
 
 @pytest.mark.parametrize(("unit", "pieces", "tokens", "began"), CUTS)
 def test_cuts(unit: str, pieces: list[bytes], tokens: list[str], began: list[int]) -> None:
-    splitter: Splitter[int] = Splitter(unit)
+    splitter: TokenSplitter[int] = TokenSplitter(unit)
     found = [token for at, piece in enumerate(pieces) for token in splitter.feed(piece, at)]
     found += splitter.finish()
     assert [text for text, _ in found] == tokens
@@ -32,9 +32,9 @@ def test_cuts(unit: str, pieces: list[bytes], tokens: list[str], began: list[int
 @pytest.mark.parametrize("unit", ["word", "line"])
 @pytest.mark.parametrize("filler", [b"x", b" "])
 def test_a_token_without_end_is_noticed_in_time(unit: str, filler: bytes) -> None:
-    splitter: Splitter[int] = Splitter(unit)
+    splitter: TokenSplitter[int] = TokenSplitter(unit)
     began_s = time.process_time()
-    for _ in range(LONGEST_TOKEN_BYTES // 64 + 1):
+    for _ in range(MAX_TOKEN_BYTES // 64 + 1):
         assert not splitter.overflows
         assert splitter.feed(filler * 64, 0) == []
     assert splitter.overflows

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import ENGINES, engine
-from pytest_flamegate.observe.environment import KNOBS, environment, requested
+from pytest_flamegate.observe.environment import VARIABLES, make_environment, requested_variables
 from pytest_flamegate.observe.observer import Observer
 from tests.workload.knobs_table import table
 
@@ -22,11 +22,11 @@ def workload(kind: str, **changes: object) -> Workload:
 
 
 def test_each_knob_stands_once_in_the_table_for_engines_that_there_are() -> None:
-    assert len({knob.name for knob in KNOBS}) == len(KNOBS)
+    assert len({knob.name for knob in VARIABLES}) == len(VARIABLES)
     known = {"embedded", "command", "openai", "llama-cpp", "python", "benchmark"}
     assert set(ENGINES) <= known
-    assert all(knob.engines and knob.engines <= known for knob in KNOBS)
-    for knob in KNOBS:
+    assert all(knob.engines and knob.engines <= known for knob in VARIABLES)
+    for knob in VARIABLES:
         assert f"`{knob.name}={knob.value}`" in table()
 
 
@@ -41,19 +41,25 @@ def test_each_knob_stands_once_in_the_table_for_engines_that_there_are() -> None
     ],
 )
 def test_an_engine_gets_its_own_knobs(kind: str, has: str, lacks: str) -> None:
-    knobs = requested(workload(kind))
+    knobs = requested_variables(workload(kind))
     assert has in knobs
     assert lacks not in knobs
 
 
 def test_threads_are_one_and_can_be_set_and_what_is_declared_wins() -> None:
-    names = {knob.name for knob in KNOBS if knob.value == "{threads}"}
-    one, three = requested(workload("command")), requested(workload("command", threads=3))
+    names = {knob.name for knob in VARIABLES if knob.value == "{threads}"}
+    one, three = (
+        requested_variables(workload("command")),
+        requested_variables(workload("command", threads=3)),
+    )
     assert {one[name] for name in names} == {"1"}
     assert {three[name] for name in names} == {"3"}
     own = workload("command", threads=3, env=MappingProxyType({"OMP_NUM_THREADS": "2"}))
-    assert (requested(own)["OMP_NUM_THREADS"], environment(own)["OMP_NUM_THREADS"]) == ("2", "2")
-    assert requested(workload("command", seed=7))["BITNET_SEED"] == "7"
+    assert (
+        requested_variables(own)["OMP_NUM_THREADS"],
+        make_environment(own)["OMP_NUM_THREADS"],
+    ) == ("2", "2")
+    assert requested_variables(workload("command", seed=7))["BITNET_SEED"] == "7"
 
 
 def test_what_a_script_sets_anew_is_seen(tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.redact import CODE, REDACTED, Redactor, redacted, sounds_secret
+from pytest_flamegate.observe.redact import (
+    CODE,
+    REDACTED,
+    Redactor,
+    is_secret_name,
+    redact_environment,
+)
 from pytest_flamegate.receipt.compose import recipe
 
 NAMES = {
@@ -80,8 +86,8 @@ HARMLESS = (
 
 @pytest.mark.parametrize(("name", "secret"), NAMES.items())
 def test_names_that_sound_like_secrets(name: str, secret: bool) -> None:
-    assert sounds_secret(name) is secret
-    assert redacted({name: "value"}) == {name: REDACTED if secret else "value"}
+    assert is_secret_name(name) is secret
+    assert redact_environment({name: "value"}) == {name: REDACTED if secret else "value"}
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -165,10 +171,10 @@ def test_a_secret_is_given_and_not_told() -> None:
     command = ("serve", "--api-key=hush", "--token", "hush")
     workload = Workload("w", "python", "x", 1, "flamegate.toml", env=env, command=command)
     told = {"HF_TOKEN": REDACTED, "MODE": "fast", "OPTIONS": "--password redacted"}
-    given = environment.environment(workload)
+    given = environment.make_environment(workload)
     assert {name: given[name] for name in env} == env
     assert recipe(workload)["env"] == told
-    requested = environment.requested(workload)
+    requested = environment.requested_variables(workload)
     assert {name: requested[name] for name in env} == told
     assert "hush" not in str(Redactor().clean(recipe(workload)))
 
@@ -192,7 +198,7 @@ def test_only_names_that_may_change_its_speed_are_told_of_a_process() -> None:
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = environment.effective(process.pid, {"HF_TOKEN": "", "MODE": ""})
+        found = environment.read_variables(process.pid, {"HF_TOKEN": "", "MODE": ""})
         process.kill()
     assert found == {
         "HF_TOKEN": REDACTED,

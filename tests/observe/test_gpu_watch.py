@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.observe.gpu import DevicesSeen, Node, OnDevice
-from pytest_flamegate.observe.gpu_watch import Kernel, Watch
+from pytest_flamegate.observe.gpu import DeviceNode, DeviceUse, ObservedDevices
+from pytest_flamegate.observe.gpu_watch import DeviceWatch, NvidiaDriver
 from pytest_flamegate.observe.observation import Run
 from tests.made import bundle
-from tests.workload.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
-from tests.workload.test_observer import command_workload, observer, python_workload
+from tests.observe.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
+from tests.observe.test_observer import command_workload, observer, python_workload
 
 pytestmark = pytest.mark.measures
 
@@ -50,7 +50,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.nvml = FakeNvml([self.gpu], raises=dict(self.raises))
-        self.watch = Watch(kernel(self.root, container=self.container), lambda: self.nvml)
+        self.watch = DeviceWatch(kernel(self.root, container=self.container), lambda: self.nvml)
 
     def joins(self, *pids: int, busy: bool = True) -> None:
         """Let these processes hold a context from now on."""
@@ -62,14 +62,14 @@ class Machine:
         self.gpu.processes.clear()
         self.gpu.busy.clear()
 
-    def whole_run(self, pid: int) -> OnDevice | None:
+    def whole_run(self, pid: int) -> DeviceUse | None:
         """Watch one run of four looks; return what it did on the device."""
         self.watch.begin(pid)
         self.watch.look(pid)
         self.watch.look(pid)
         return self.over(pid)
 
-    def over(self, pid: int) -> OnDevice | None:
+    def over(self, pid: int) -> DeviceUse | None:
         self.watch.end(pid)
         (run,) = self.watch.seen([run_of(pid)]).runs
         return run.on[0] if run.on else None
@@ -80,7 +80,7 @@ def test_a_run_is_known_by_its_process(tmp_path: Path, child: process.Child) -> 
     machine.watch.before()
     machine.joins(child.pid)
     # The first look tells of the load, which is no part of the run.
-    assert machine.whole_run(child.pid) == OnDevice("GPU-0", "pid", 4, 3, GIB)
+    assert machine.whole_run(child.pid) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
 
 
 def test_the_processes_below_it_are_its_own(tmp_path: Path, child: process.Child) -> None:
@@ -125,7 +125,7 @@ def test_in_a_container_a_run_is_known_by_what_comes_and_goes_with_it(
     assert seen.runs[0].on == ()  # it is still there: nothing tells that it was of the run
     del machine.gpu.processes[ELSEWHERE]
     seen = machine.watch.seen([run_of(child.pid)])
-    assert seen.runs[0].on == (OnDevice("GPU-0", "change", 3, 2, GIB),)
+    assert seen.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
 
 
 def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
@@ -236,7 +236,7 @@ NO_GPU: list[tuple[str, dict[str, Any]]] = [
 def test_without_a_device_nothing_is_asked_and_nothing_started(
     name: str, shown: dict[str, Any], tmp_path: Path, child: process.Child
 ) -> None:
-    watch = Watch(kernel(tmp_path, **shown), never)
+    watch = DeviceWatch(kernel(tmp_path, **shown), never)
     watch.before()
     watch.begin(child.pid)
     watch.end(child.pid)
@@ -269,18 +269,18 @@ def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
     def importing() -> Any:
         raise ImportError
 
-    watch = Watch(kernel(tmp_path), importing)
+    watch = DeviceWatch(kernel(tmp_path), importing)
     watch.before()
     (sentence,) = watch.seen([]).missing()
     assert sentence == "NVML, the driver's library, told no version (import: ImportError)."
 
 
-class Counted(Kernel):
+class Counted(NvidiaDriver):
     """A kernel without devices that counts how often it is asked."""
 
     asked = 0
 
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[DeviceNode, ...]:
         Counted.asked += 1
         return super().nodes()
 
@@ -288,7 +288,7 @@ class Counted(Kernel):
 def test_where_there_is_nothing_the_kernel_is_asked_once(
     tmp_path: Path, child: process.Child
 ) -> None:
-    watch = Watch(Counted(tmp_path, tmp_path), never)
+    watch = DeviceWatch(Counted(tmp_path, tmp_path), never)
     for _ in range(100):
         watch.before()
         watch.begin(child.pid)
@@ -310,9 +310,9 @@ def everyone(machine: Machine) -> None:
     machine.nvml.do_DeviceGetComputeRunningProcesses = join  # type: ignore[method-assign, assignment]
 
 
-def seen_of(machine: Machine, watched: Any) -> DevicesSeen:
+def seen_of(machine: Machine, watched: Any) -> ObservedDevices:
     seen = watched.observation().device
-    assert isinstance(seen, DevicesSeen)
+    assert isinstance(seen, ObservedDevices)
     return seen
 
 
@@ -364,8 +364,8 @@ def test_on_this_machine_the_truth_is_told(tmp_path: Path) -> None:
     watched.timed(0.02)
     seen = watched.observation().device
     assert seen is not None
-    kernels_own = Kernel()
+    kernels_own = NvidiaDriver()
     assert seen.nodes == kernels_own.nodes()
     assert not any(run.active for run in seen.runs)  # four() computes on no GPU
     if not seen.nodes:
-        assert seen == DevicesSeen(kernel_driver=kernels_own.driver())
+        assert seen == ObservedDevices(kernel_driver=kernels_own.driver())

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_flamegate.observe.gpu_watch import Kernel
+from pytest_flamegate.observe.gpu_watch import NvidiaDriver
 
 DRIVER = "550.54.15"
 MAJOR = 195
@@ -114,7 +114,7 @@ def kernel(
     driver: str | None = DRIVER,
     devices: str = f"{MAJOR} nvidia\n{MAJOR} nvidiactl\n",
     container: bool = False,
-) -> Kernel:
+) -> NvidiaDriver:
     """Write the kernel's files below ``root``.
 
     ``nodes`` are files of ``/dev``, each with its major and minor number as a character
@@ -146,4 +146,4 @@ def kernel(
         told = [stat.S_IFCHR | 0o666, *list(found)[1:]]
         return os.stat_result(told, {"st_rdev": os.makedev(*numbers)})
 
-    return Kernel(dev, proc, look)
+    return NvidiaDriver(dev, proc, look)

@@ -14,10 +14,10 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.served import ServedProcess
-from pytest_flamegate.observe.streamed import answer
-from pytest_flamegate.observe.worktree import Checkout, at_base, open_checkout, workload_at_base
+from pytest_flamegate.observe.streamed import run_program
+from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
 from tests.workload.repositories import repository, write
 
 pytestmark = pytest.mark.measures
@@ -76,7 +76,7 @@ def plan_of(declared: Workload) -> Plan:
 def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
     assert isinstance(plan, Served)
     taken: list[tuple[str, ...]] = []
-    env = environment.environment(declared)
+    env = environment.make_environment(declared)
     with ServedProcess(plan, declared, env, taken.append) as served:
         served.block(1)
     return taken[0]
@@ -84,14 +84,14 @@ def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
 
 def refusal(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:
     with pytest.raises(FlamegateError) as refused:
-        at_base(plan, declared, checkout)
+        plan_base(plan, declared, checkout)
     return refused.value
 
 
 def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
     declared = workload(checkout)
     plan = plan_of(declared)
-    base_plan, base = at_base(plan, declared, checkout)
+    base_plan, base = plan_base(plan, declared, checkout)
     assert tokens(plan, declared) == ("now", "late now", "data of now")
     assert tokens(base_plan, base) == ("base", "late base", "data of base")
     assert base.directory == checkout.root / "sub"
@@ -100,7 +100,7 @@ def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
 
 def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Checkout) -> None:
     declared = workload(checkout, env={"PYTHONPATH": str(checkout.project / "sub")})
-    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(plan_of(declared), declared, checkout)
     assert isinstance(base_plan, Served)
     # Even where nobody maps the path, the import does.
     unmapped = dataclasses.replace(
@@ -113,7 +113,7 @@ def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Check
 
 def test_the_embedded_engine_comes_from_its_package(checkout: Checkout) -> None:
     declared = workload(checkout, engine="embedded", target=None)
-    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(plan_of(declared), declared, checkout)
     with pytest.raises(ToolError) as refused:
         tokens(base_plan, base)
     assert refused.value.code == "E_SAME_CODE"
@@ -122,7 +122,7 @@ def test_the_embedded_engine_comes_from_its_package(checkout: Checkout) -> None:
 def test_a_target_that_the_revision_lacks(checkout: Checkout) -> None:
     write(checkout.project, {"sub/new.py": ENGINE})
     declared = workload(checkout, target="new:generate")
-    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(plan_of(declared), declared, checkout)
     with pytest.raises(ToolError) as refused:
         tokens(base_plan, base)
     assert refused.value.code == "E_TARGET_NOT_FOUND"
@@ -156,11 +156,11 @@ def test_tracked_models_are_each_sides_own_and_untracked_ones_are_shared(
         (Path("/elsewhere/m.gguf"), Path("/elsewhere/m.gguf")),
     ):
         declared = workload(checkout, model=str(model), tokenizer=str(model))
-        plan, base = at_base(Served({"factory": "f", "model": str(model)}), declared, checkout)
+        plan, base = plan_base(Served({"factory": "f", "model": str(model)}), declared, checkout)
         assert isinstance(plan, Served)
         assert plan.load["model"] == base.model == base.tokenizer == str(expected)
     pattern = workload(checkout, model="*.gguf")
-    assert workload_at_base(pattern, checkout).model == "*.gguf"
+    assert make_base_workload(pattern, checkout).model == "*.gguf"
 
 
 def test_paths_in_the_environment_are_mapped_as_whole_components(checkout: Checkout) -> None:
@@ -174,7 +174,7 @@ def test_paths_in_the_environment_are_mapped_as_whole_components(checkout: Check
     }
     write(top, {".venv/pyvenv.cfg": ""})
     declared = workload(checkout, env=MappingProxyType(env))
-    assert dict(workload_at_base(declared, checkout).env) == {
+    assert dict(make_base_workload(declared, checkout).env) == {
         **env,
         "LD_LIBRARY_PATH": f"/usr/lib:{checkout.root}/build:relative:",
         "TOP": str(checkout.root),
@@ -191,13 +191,13 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
         command=(str(binary), f"--data={checkout.project}/sub/data.txt", "--flag=x", "{prompt}"),
         token_unit="word",
     )
-    build(declared)
+    build_workload(declared)
     plan = plan_of(declared)
     error = refusal(plan, declared, checkout)
     assert error.code == "E_BASE_NOT_BUILT"
     assert str(binary) in error.problem
-    build(workload_at_base(declared, checkout))
-    base_plan, base = at_base(plan, declared, checkout)
+    build_workload(make_base_workload(declared, checkout))
+    base_plan, base = plan_base(plan, declared, checkout)
     assert isinstance(plan, Streamed)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == (
@@ -207,18 +207,18 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
         "p",
     )
     env = dict(os.environ)
-    assert answer(plan, declared, env).tokens == ("now",)
-    assert answer(base_plan, base, env).tokens == ("base",)
+    assert run_program(plan, declared, env).tokens == ("now",)
+    assert run_program(base_plan, base, env).tokens == ("base",)
 
 
 def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
     declared = workload(
         checkout, engine="command", target=None, command=("sh", "run.sh"), token_unit="word"
     )
-    base_plan, base = at_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(plan_of(declared), declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == ("sh", "run.sh")
-    assert answer(base_plan, base, dict(os.environ)).tokens == ("base",)
+    assert run_program(base_plan, base, dict(os.environ)).tokens == ("base",)
 
 
 def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Checkout) -> None:
@@ -227,7 +227,7 @@ def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Che
     python.parent.mkdir()
     python.symlink_to(sys.executable)
     declared = workload(checkout)
-    base_plan, _ = at_base(Streamed((str(python), "run.py"), "byte"), declared, checkout)
+    base_plan, _ = plan_base(Streamed((str(python), "run.py"), "byte"), declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == (str(python), "run.py")
 
@@ -237,5 +237,5 @@ def test_an_untracked_file_that_is_no_program_is_shared(checkout: Checkout) -> N
     model = checkout.project / "sub/untracked.gguf"
     model.chmod(0o755)
     plan = Streamed(("sh", f"--model={model}", str(model)), "byte")
-    base_plan, _ = at_base(plan, workload(checkout), checkout)
+    base_plan, _ = plan_base(plan, workload(checkout), checkout)
     assert base_plan == plan

@@ -14,8 +14,8 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.observe import build as observe_build
-from pytest_flamegate.observe.build import build
+from pytest_flamegate.observe import build
+from pytest_flamegate.observe.build import build_workload
 
 
 def workload(directory: Path, code: str) -> Workload:
@@ -32,20 +32,20 @@ def workload(directory: Path, code: str) -> Workload:
 
 
 def test_a_build_runs_in_its_directory_with_the_workloads_environment(tmp_path: Path) -> None:
-    build(workload(tmp_path, "import os; open('made-' + os.environ['MARK'], 'w').close()"))
+    build_workload(workload(tmp_path, "import os; open('made-' + os.environ['MARK'], 'w').close()"))
     assert (tmp_path / "made-7").exists()
 
 
 def test_a_build_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    build(workload(tmp_path, "open('made', 'w').close()"))
+    build_workload(workload(tmp_path, "open('made', 'w').close()"))
     assert not (tmp_path / "made").exists()
 
 
 def test_a_failed_build_shows_its_last_lines(tmp_path: Path) -> None:
     code = "import sys; [print('line', i) for i in range(40)]; sys.exit('error: borrow of moved')"
     with pytest.raises(ToolError) as refused:
-        build(workload(tmp_path, code))
+        build_workload(workload(tmp_path, code))
     assert refused.value.code == "E_BUILD_FAILED"
     assert "error: borrow of moved" in str(refused.value)
     assert "line 39" in str(refused.value)
@@ -55,12 +55,12 @@ def test_a_failed_build_shows_its_last_lines(tmp_path: Path) -> None:
 def test_what_was_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declared = workload(tmp_path, "open('made', 'w').close()")
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    skipped, always = build(declared), build(declared, always=True)
+    skipped, always = build_workload(declared), build_workload(declared, always=True)
     assert skipped is not None
     assert always is not None
     assert (skipped.ran, always.ran) == (False, True)
     assert not skipped.environment
-    assert build(replace(declared, build=())) is None
+    assert build_workload(replace(declared, build=())) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_build_that_cannot_work(
     tmp_path: Path, argv: tuple[str, ...], code: str, words: str
 ) -> None:
     with pytest.raises(ToolError) as refused:
-        build(replace(workload(tmp_path, ""), build=argv))
+        build_workload(replace(workload(tmp_path, ""), build=argv))
     assert refused.value.code == code
     assert words in str(refused.value)
 
@@ -87,13 +87,13 @@ def test_a_build_that_cannot_work(
 def test_a_build_that_never_ends_and_one_that_floods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe_build, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(build, "_TIMEOUT_S", 0.5)
     with pytest.raises(ToolError, match=r"E_BUILD_FAILED: .*timed out"):
-        build(workload(tmp_path, "import time; time.sleep(600)"))
-    monkeypatch.setattr(observe_build, "_TIMEOUT_S", 600)
+        build_workload(workload(tmp_path, "import time; time.sleep(600)"))
+    monkeypatch.setattr(build, "_TIMEOUT_S", 600)
     monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 1 << 16)
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
-        build(workload(tmp_path, "while True: print('x' * 4096, flush=True)"))
+        build_workload(workload(tmp_path, "while True: print('x' * 4096, flush=True)"))
 
 
 def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
     waiting = threading.Thread(target=interrupt, daemon=True)
     waiting.start()
     with pytest.raises(KeyboardInterrupt):
-        build(workload(tmp_path, code))
+        build_workload(workload(tmp_path, code))
     waiting.join()
     assert not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split())
