@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.child.sides import Sides
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import real_path
+from pytest_flamegate.core.files import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest_flamegate
-from pytest_flamegate.core.paths import real_path
+from pytest_flamegate.core.files import real_path
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")

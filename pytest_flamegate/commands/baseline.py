@@ -53,7 +53,7 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
-    from pytest_flamegate.receipt.artifacts import PAGE
+    from pytest_flamegate.receipt.baseline import PAGE
 
     found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == parsed.workload]
     if not found:
@@ -76,7 +76,7 @@ def show(parsed: argparse.Namespace) -> int:
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     from pytest_flamegate.gate import machine_id
-    from pytest_flamegate.receipt.artifacts import RECEIPT
+    from pytest_flamegate.receipt.baseline import RECEIPT
     from pytest_flamegate.run.publish import RunStore
 
     parsed.update = True  # what it is, and so refused under CI
@@ -102,8 +102,8 @@ def accept(parsed: argparse.Namespace) -> int:
 
 def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
-    from pytest_flamegate.receipt.artifacts import BASELINE_FILES as FILES
-    from pytest_flamegate.receipt.artifacts import EVIDENCE, FOLDED, RECEIPT
+    from pytest_flamegate.receipt.baseline import BASELINE_FILES as FILES
+    from pytest_flamegate.receipt.baseline import EVIDENCE, FOLDED, RECEIPT
     from pytest_flamegate.receipt.documents import decode_evidence
     from pytest_flamegate.receipt.verify import verify_receipt
 
@@ -175,20 +175,20 @@ def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
 
 def _made_by_a_test(directory: Path) -> bool:
     """Whether a test measured it with ``flamegate.measure``: nothing declares such a workload."""
-    from pytest_flamegate.receipt.artifacts import read_evidence
+    from pytest_flamegate.receipt.baseline import read_baseline
 
     try:
-        return "::" in str(read_evidence(directory).workload.get("source"))
+        return "::" in str(read_baseline(directory).evidence.workload.get("source"))
     except FlamegateError:
         return False
 
 
 def _line(directory: Path) -> str:
-    from pytest_flamegate.receipt.artifacts import read_evidence
+    from pytest_flamegate.receipt.baseline import read_baseline
     from pytest_flamegate.receipt.metrics import value_of
 
     try:
-        evidence = read_evidence(directory)
+        evidence = read_baseline(directory).evidence
     except FlamegateError as error:
         return f"unusable: {error.problem}"
     rate = value_of(evidence.metrics, "tokens_per_second") or 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.core.files import is_file
 
 if TYPE_CHECKING:
     import argparse

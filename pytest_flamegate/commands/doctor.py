@@ -206,7 +206,7 @@ def _model() -> tuple[str, bool, str]:
 def _found() -> list[tuple[str, bool, str]]:
     """Say what a workload takes that uses {model} and {tokenizer} and names neither."""
     from pytest_flamegate.core.errors import FlamegateError
-    from pytest_flamegate.core.paths import path_text as shown
+    from pytest_flamegate.core.files import path_text as shown
     from pytest_flamegate.models.discover import describe_model as glance
     from pytest_flamegate.models.discover import find_model, find_tokenizer
 

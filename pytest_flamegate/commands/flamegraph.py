@@ -107,7 +107,7 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.core.files import read_bounded
     from pytest_flamegate.core.json import EVIDENCE_LIMITS
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.artifacts import INTERACTIVE, PICTURE
+    from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph_markdown
     from pytest_flamegate.report.markdown import guide_readme
 

@@ -133,7 +133,7 @@ def _is_profile(data: bytes) -> bool:
 def _profile(data: bytes, parsed: argparse.Namespace) -> int:
     from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
     from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.receipt.artifacts import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
+    from pytest_flamegate.receipt.baseline import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
     from pytest_flamegate.report import flamegraph, flamegraph_html
 
     name = _name(parsed)
@@ -181,7 +181,7 @@ def _name(parsed: argparse.Namespace) -> str:
 def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
     from pytest_flamegate.core.files import require_confined as confined
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.artifacts import EVIDENCE, RECEIPT
+    from pytest_flamegate.receipt.baseline import EVIDENCE, RECEIPT
 
     if parsed.output is None:
         root = common.read_settings(parsed).directory

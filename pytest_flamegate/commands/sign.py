@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.files import read_bounded
 
 if TYPE_CHECKING:
     import argparse
@@ -142,7 +143,7 @@ def run(parsed: argparse.Namespace) -> int:
     path = parsed.receipt.parent / ATTESTATION_NAME
     with _undisturbed(parsed.receipt.parent.resolve()):
         files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
-        present = store.read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
+        present = read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
         store.write_atomic(path, sign_files(files, key, present))
     common.print_text(f"{path}\nsigned by {key.public.keyid}")
     return 0

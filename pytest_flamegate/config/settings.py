@@ -27,7 +27,7 @@ from pytest_flamegate.config.thresholds import (
 )
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Injection, parse_injection
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import suggest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.paths import real_path
+from pytest_flamegate.core.files import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

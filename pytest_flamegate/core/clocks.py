@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from pytest_flamegate.core.json import Count
 
 if TYPE_CHECKING:
@@ -92,6 +90,8 @@ def read_clocks(pid: int) -> ClockReading:
 
 def read_counters(pid: int) -> ProcessCounters:
     """Read the counters of ``pid``; what the platform does not tell is None."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -137,6 +137,8 @@ def read_cpu_pressure_pct() -> float | None:
 
 def _cpu_ns(pid: int) -> int:
     if not _LINUX:
+        import psutil
+
         try:
             times = psutil.Process(pid).cpu_times()
         except psutil.Error:

@@ -24,14 +24,15 @@ _LOCKS = Path("/proc/locks")
 
 @contextmanager
 def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file ``path`` within the block; it stays in place afterwards.
+    """Hold the lock file ``path`` within the block; the file is left in place.
 
-    ToolError ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
-    ``E_CANNOT_WRITE`` if the file cannot be made.
+    Raises:
+        ToolError: ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
+            ``E_CANNOT_WRITE`` if the file cannot be made.
     """
     with write_errors(path):
         make_directory(path.parent)
-        descriptor = open_locked(path, os.O_RDWR, timeout_s)
+        descriptor = _open_locked(path, timeout_s)
     try:
         write_holder(descriptor)
         yield
@@ -39,9 +40,24 @@ def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
         close(descriptor)
 
 
+def _open_locked(path: Path, timeout_s: float) -> int:
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            acquire_lock(descriptor, path, timeout_s)
+            if is_same_file(descriptor, path):
+                return descriptor
+        except BaseException:
+            close(descriptor)
+            raise
+        # Another process removed the file during the wait: this lock has no name any more.
+        close(descriptor)
+
+
 @contextmanager
 def lock_directory(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the directory ``path`` itself within the block: no lock file is left in it."""
+    """Hold the directory ``path`` itself within the block, without a lock file in it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         acquire_lock(descriptor, path, timeout_s)
@@ -50,26 +66,11 @@ def lock_directory(path: Path, timeout_s: float) -> Iterator[None]:
         close(descriptor)
 
 
-def open_locked(path: Path, flags: int, timeout_s: float) -> int:
-    """Return the open file ``path``, made if there is none and locked until it is closed.
-
-    Raises ``OSError`` where the system refuses, ``ToolError`` ``E_LOCK_TIMEOUT``.
-    """
-    while True:
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            acquire_lock(descriptor, path, timeout_s)
-            if is_same_file(descriptor, path):
-                return descriptor
-        except BaseException:
-            close(descriptor)
-            raise
-        # Somebody removed it while we waited: what is locked now has no name any more.
-        close(descriptor)
-
-
 def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
-    """Lock the open file ``descriptor`` exclusively, until it is closed."""
+    """Lock the open file ``descriptor`` exclusively, until it is closed.
+
+    Raises ``ToolError`` ``E_LOCK_TIMEOUT``, which names ``path`` and the holder.
+    """
     deadline_s = time.monotonic() + timeout_s
     poll_s = _FIRST_POLL_S
     while True:
@@ -92,42 +93,38 @@ def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
 
 
 def write_holder(descriptor: int) -> None:
-    """Write this process's pid into a lock file, for those whom ``/proc/locks`` does not tell."""
-    # It is for their message only; a full disk must not stop us.
+    """Write this process's id into a lock file, for systems without ``/proc/locks``."""
+    # The id is only shown in a message; a full disk must not stop the run.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
 
 
 def describe_holder(descriptor: int) -> str:
-    """Return who holds the lock on the open file ``descriptor``, in words."""
+    """Return the holder of the lock on the open file ``descriptor``: ``process 4711``."""
     with suppress(OSError, ValueError):
-        pid = _locking(os.fstat(descriptor)) or _noted(descriptor)
+        pid = _holder_by_proc(os.fstat(descriptor)) or int(os.pread(descriptor, _PID_DIGITS, 0))
         if pid > 0:
             return f"process {pid}"
     return "another process"
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Say whether ``path`` still names the open file ``descriptor``."""
+    """Whether ``path`` still names the open file ``descriptor``."""
     try:
-        named = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    return os.path.samestat(named, os.fstat(descriptor))
+    return os.path.samestat(status, os.fstat(descriptor))
 
 
-def _locking(file: os.stat_result) -> int:
-    """Return the process that Linux says holds a lock on ``file``; 0 where it does not say."""
-    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+def _holder_by_proc(file: os.stat_result) -> int:
+    """Return the process that holds a lock on ``file`` according to Linux, 0 if unknown."""
+    inode = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with suppress(OSError):
         for line in _LOCKS.read_text("ascii", "replace").splitlines():
             # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:131081 0 EOF
             words = line.split()
-            if len(words) > 5 and words[1] == "FLOCK" and words[5] == place:
+            if len(words) > 5 and words[1] == "FLOCK" and words[5] == inode:
                 return int(words[4])
     return 0
-
-
-def _noted(descriptor: int) -> int:
-    return int(os.pread(descriptor, _PID_DIGITS, 0))

@@ -18,7 +18,7 @@ from pytest_flamegate.config.toml import (
 )
 from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.engines import ENGINES, OPTIONS, engine
 from pytest_flamegate.engines.base import ENGINE_KEYS
 

@@ -8,7 +8,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.paths import path_text, real_path
+from pytest_flamegate.core.files import path_text, real_path
 from pytest_flamegate.models.files import model_files, model_sha256, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, read_header
 

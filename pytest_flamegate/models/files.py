@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core import cache
 from pytest_flamegate.core.cache import tracks_all_writes
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import path_text
+from pytest_flamegate.core.files import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.paths import path_text
+from pytest_flamegate.core.files import path_text
 from pytest_flamegate.models.files import read_stamp, unreadable_error
 
 if TYPE_CHECKING:

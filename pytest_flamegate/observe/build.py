@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
-from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.environment import make_environment
 from pytest_flamegate.observe.redact import redact_environment

@@ -19,7 +19,7 @@ import psutil
 from pytest_flamegate.child.sides import Sides
 from pytest_flamegate.core import clocks, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Served, Streamed
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.config.marker import MARKER, is_marked
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.engines.declare import find_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.marker import embedded_arguments
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import (
     FILE_NAME,

@@ -1,19 +1,27 @@
-"""The one place that writes what must survive.
+"""Write files and directories that survive a crash: the one place that does.
 
-After a crash at any point, a file holds all of its old or all of its new content, and
-a published directory the files of one run or of the other, never of both. A write that
-fails leaves what was there before. What is spoilt is set aside under a hidden name when
-something else is to stand in its place, and nothing removes it.
+After a crash at any point, a file holds all of its old or all of its new content, and a
+published directory the files of one run or of the other, never of both. A write that fails
+leaves the earlier content. A file that is corrupt is moved to a hidden name before another takes
+its place, and is never removed.
+
+Hidden names beside ``NAME``: ``.NAME.new-HEX`` is on its way in or out and may be removed,
+``.NAME.old-HEX`` goes back if the writer was killed, ``.NAME.corrupt-TIME`` was set aside.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
+import shutil
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import (
     close,
@@ -25,28 +33,21 @@ from pytest_flamegate.core.files import (
     write_errors,
     write_synced,
 )
-from pytest_flamegate.core.locks import lock_directory, open_locked
+from pytest_flamegate.core.locks import lock_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
-__all__ = [
-    "append_line",
-    "child_path",
-    "clear",
-    "ensure_gitignore",
-    "publish",
-    "read_bounded",
-    "require_writable",
-    "sweep",
-    "sweep_probes",
-    "write_atomic",
-]
-
 LOCK_TIMEOUT_S = 30.0
-
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<role>new|old)-[0-9a-f]{12}", re.DOTALL)
+_PROBE_NAME = re.compile(r"\.flamegate-probe-[0-9a-f]{12}")
+_PROBE = bytes(1 << 20)
+"""As much as the files of one run."""
 _GITIGNORE = b"""\
 # Written by flamegate: of its files only accepted baselines and calibrations belong in git.
 *
@@ -57,16 +58,14 @@ baselines/**/.*
 !calibration/**
 calibration/**/.*
 """
-_GITIGNORE_OURS = b"# Written by flamegate"
+_GITIGNORE_MARK = b"# Written by flamegate"
 _GITIGNORE_MAX_BYTES = 64 << 10
-_PROBE = bytes(1 << 20)
-"""As much as the files of one run."""
 
 
 def child_path(root: Path, name: str) -> Path:
-    """Return ``root / name`` where ``name`` is one plain name; ToolError for any other.
+    """Return ``root / name`` if ``name`` is one plain name; ``ToolError`` ``E_BAD_NAME`` if not.
 
-    Names come from workload files: ``../x``, ``a/b`` and the empty name lead elsewhere.
+    Names come from workload files, and ``../x``, ``a/b`` and the empty name lead elsewhere.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name or name.startswith("."):
         raise ToolError(
@@ -78,27 +77,31 @@ def child_path(root: Path, name: str) -> Path:
 
 
 def write_atomic(path: Path, data: bytes, *, set_aside: bool = False) -> Path | None:
-    """Replace the file ``path`` by ``data``, all or nothing; directories above it are made.
+    """Replace the file ``path`` by ``data``, all or nothing; missing directories are made.
 
-    With ``set_aside`` what stood there is kept under a hidden name, which is returned; None
-    where nothing did. ToolError ``E_CANNOT_WRITE`` where the system refuses (what was there
-    stays) or ``path`` is no regular file: a device or a pipe would be replaced by one;
-    ``E_LOCK_TIMEOUT`` where another process is writing there for too long.
+    Args:
+        path: A regular file, or no entry yet.
+        data: The new content.
+        set_aside: Move the earlier file to a hidden name instead of removing it.
+
+    Returns:
+        The hidden name of the earlier file; None if there was none or ``set_aside`` is False.
+
+    Raises:
+        ToolError: ``E_CANNOT_WRITE`` (the earlier content stays), ``E_LOCK_TIMEOUT``.
     """
     with write_errors(path):
         require_no_link(path)
-        _refuse_special(path)
+        _require_file(path)
         return _put(path, lambda fresh: write_synced(fresh, data), set_aside=set_aside)
 
 
 def publish(directory: Path, files: Mapping[str, bytes], *, set_aside: bool = False) -> Path | None:
     """Make ``directory`` hold exactly ``files`` (name to content), in one step.
 
-    The files are written beside it first and the two directories then swapped, so
-    nobody ever sees files of two runs together; nothing of the earlier run stays, unless
-    ``set_aside`` keeps what stood there, file or directory, under the hidden name returned.
-    ToolError ``E_CANNOT_WRITE`` where the system refuses (what was there stays),
-    ``E_LOCK_TIMEOUT`` where another process is publishing for too long.
+    The files are written beside it first, and then the two directories are swapped: no reader
+    ever sees files of two runs together. Arguments, result and errors are those of
+    ``write_atomic``.
     """
     for name in files:
         child_path(directory, name)
@@ -112,126 +115,146 @@ def publish(directory: Path, files: Mapping[str, bytes], *, set_aside: bool = Fa
     with write_errors(directory):
         require_no_link(directory)
         if not set_aside:
-            _refuse_other_than_directory(directory)
+            _require_directory(directory)
         return _put(directory, make, set_aside=set_aside)
 
 
-def clear(directory: Path) -> None:
-    """Remove a published ``directory``, all at once; nothing happens if there is none.
-
-    To be called before a run begins: a run that fails then leaves no earlier result
-    that could be taken for its own.
-    """
+def remove(directory: Path) -> None:
+    """Remove a published ``directory``, all at once; nothing happens if there is none."""
     with write_errors(directory):
         if not directory.parent.is_dir():
             return
         with lock_directory(directory.parent, LOCK_TIMEOUT_S):
-            _refuse_other_than_directory(directory)
-            files.recover(directory.parent, directory.name)
-            gone = files.new_name(directory)
+            _require_directory(directory)
+            _recover(directory.parent, directory.name)
+            gone = _hidden_name(directory, "new")
             with suppress(FileNotFoundError):
                 directory.rename(gone)
             try:
-                # Even where there is none: who removed it may have been killed before this.
+                # Even if there was none: its remover may have been killed before this.
                 sync_directory(directory.parent)
             except BaseException:
                 with suppress(OSError):
                     gone.rename(directory)
                 raise
-            files.discard(gone)
+            _discard(gone)
 
 
-def sweep(directory: Path) -> None:
-    """Remove what killed writers left in ``directory``; later, where one is at work there."""
-    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
-        files.recover(directory)
-        files.remove_probes(directory)
+def append_line(path: Path, line: bytes) -> None:
+    """Append ``line`` and a newline to ``path``, in one write and without waiting for the disk.
 
-
-def sweep_probes(directory: Path) -> None:
-    """Remove only the probes, whose names nobody else uses: others' files stand here too."""
-    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
-        files.remove_probes(directory)
+    Other processes may append at the same time. A power cut may lose the last lines, and cut one
+    off. ToolError ``E_CANNOT_WRITE`` if the system refuses.
+    """
+    if b"\n" in line:
+        raise ToolError(
+            "E_NOT_ONE_LINE", "A record contains a newline.", "Write a record as one line of JSON."
+        )
+    with write_errors(path):
+        _require_file(path)
+        make_directory(path.parent)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            size = os.fstat(descriptor).st_size
+            # A line that was cut off is ended first. Readers skip empty lines, so an extra
+            # newline from two writers at once does no harm.
+            is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            write_all(descriptor, b"\n" * is_cut + line + b"\n")
+        finally:
+            close(descriptor)
 
 
 def require_writable(directory: Path) -> None:
     """Write, sync and remove a file in ``directory``, or where it will be made.
 
-    To be called before a run begins: ToolError ``E_CANNOT_WRITE`` now saves the wait for
-    the same after it. Nothing is left, and nothing that stands there is touched.
+    Called before a run begins: an ``E_CANNOT_WRITE`` now saves the wait for the same error after
+    the run. Nothing is left, and no existing file is touched.
     """
     with write_errors(directory):
         place = directory
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
         with lock_directory(place, LOCK_TIMEOUT_S):
-            files.remove_probes(place)
-            path = files.probe_name(place)
+            _remove_probes(place)
+            probe = place / f".flamegate-probe-{secrets.token_hex(6)}"
             try:
-                write_synced(path, _PROBE)
+                write_synced(probe, _PROBE)
             except BaseException:
-                files.discard(path)
+                _discard(probe)
                 raise
-            path.unlink()
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Append ``line`` and a newline to ``path``, durably and whole, whoever else appends.
-
-    A line that a crash cut off earlier is ended first. ToolError ``E_CANNOT_WRITE``
-    where the system refuses: the file then is as long as before.
-    """
-    if b"\n" in line:
-        raise ToolError(
-            "E_NOT_ONE_LINE", "A record holds a newline.", "Write a record as one line of JSON."
-        )
-    with write_errors(path):
-        _refuse_special(path)
-        make_directory(path.parent)
-        descriptor = open_locked(path, os.O_RDWR | os.O_APPEND, LOCK_TIMEOUT_S)
-        try:
-            size = os.fstat(descriptor).st_size
-            if size == 0:
-                # Before its first line the file has a name that lasts: so every later line.
-                sync_directory(path.parent)
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            try:
-                write_all(descriptor, b"\n" * torn + line + b"\n")
-                os.fsync(descriptor)
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(descriptor, size)
-                raise
-        finally:
-            close(descriptor)
+            probe.unlink()
 
 
 def ensure_gitignore(root: Path) -> None:
     """Keep everything in ``root`` but ``baselines/`` and ``calibration/`` out of git.
 
-    A ``.gitignore`` that somebody else wrote is left as it is.
+    A ``.gitignore`` that is not ours stays as it is.
     """
     path = root / ".gitignore"
     if path.is_symlink() or path.exists():
         present = read_bounded(path, _GITIGNORE_MAX_BYTES)
-        if present == _GITIGNORE or not present.startswith(_GITIGNORE_OURS):
+        if present == _GITIGNORE or not present.startswith(_GITIGNORE_MARK):
             return
     write_atomic(path, _GITIGNORE)
 
 
-def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path | None:
-    """Put what ``make`` makes in the place of ``target``; return where that went, if set aside.
+def sweep(directory: Path) -> None:
+    """Remove what killed writers left in ``directory``, unless a writer is active there."""
+    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
+        _recover(directory)
+        _remove_probes(directory)
 
-    When this returns, the disk has it. OSError where it does not: then nothing has changed.
+
+def sweep_probes(directory: Path) -> None:
+    """Remove only probes from ``directory``, which also holds files of the user's."""
+    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
+        _remove_probes(directory)
+
+
+def exchange_names(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False if the system or the file system cannot."""
+    renameat2 = _renameat2()
+    if renameat2 is None:
+        return False
+    import ctypes
+
+    names = (os.fsencode(one), os.fsencode(other))
+    if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+@cache
+def _renameat2() -> Any:
+    """Return the C library's renameat2, which Python does not offer; None if there is none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is not None:
+        path, directory = ctypes.c_char_p, ctypes.c_int
+        function.argtypes = (directory, path, directory, path, ctypes.c_uint)
+    return function
+
+
+def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path | None:
+    """Put the result of ``make`` in the place of ``target``, and wait until the disk has it.
+
+    OSError if the disk does not accept it: then nothing has changed.
     """
     make_directory(target.parent)
     with lock_directory(target.parent, LOCK_TIMEOUT_S):
-        files.recover(target.parent, target.name)
-        fresh = files.new_name(target)
-        kept = files.corrupt_name(target) if set_aside and os.path.lexists(target) else None
+        _recover(target.parent, target.name)
+        fresh = _hidden_name(target, "new")
+        aside = _corrupt_name(target) if set_aside and os.path.lexists(target) else None
         try:
             make(fresh)
-            undo = _swap(fresh, target, kept)
+            undo = _swap(fresh, target, aside)
             try:
                 sync_directory(target.parent)
             except BaseException:
@@ -239,38 +262,38 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
                     undo()
                 raise
         except BaseException:
-            files.discard(fresh)
+            _discard(fresh)
             raise
-        # What is done is done: what cannot be removed now is swept another time.
+        # The write has succeeded; the next sweep removes what cannot be removed now.
         with suppress(OSError):
-            files.recover(target.parent, target.name)
-        return kept
+            _recover(target.parent, target.name)
+        return aside
 
 
-def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
-    """Put ``fresh`` in the place of ``target``; return what takes that back.
+def _swap(fresh: Path, target: Path, aside: Path | None) -> Callable[[], object]:
+    """Put ``fresh`` in the place of ``target``, and return a function that takes that back.
 
-    What stood there goes to the name ``kept``, else to a hidden one.
+    The earlier entry goes to the name ``aside``, else to a hidden one.
     """
     if not os.path.lexists(target):
         fresh.rename(target)
         return lambda: target.rename(fresh)
-    if kept is None and files.exchange_names(fresh, target):
-        return lambda: files.exchange_names(fresh, target)
-    if kept is None and not target.is_dir():
-        # One step for a file; a second name keeps what stood there until all is synced.
-        old = files.old_name(target)
+    if aside is None and exchange_names(fresh, target):
+        return lambda: exchange_names(fresh, target)
+    if aside is None and not target.is_dir():
+        # One step for a file; a second name keeps the earlier content until all is synced.
+        old = _hidden_name(target, "old")
         try:
             with suppress(OSError):
                 old.hardlink_to(target)
             fresh.replace(target)
         except BaseException:
-            files.discard(old)
+            _discard(old)
             raise
         return lambda: old.replace(target)
-    # Two steps where there is no single one. Between them no result is to be seen,
-    # and after a crash there the next writer brings the earlier one back.
-    moved = kept or files.old_name(target)
+    # Two steps, if there is no single one. Between them there is no result, and after a crash
+    # at that point the next writer brings the earlier one back.
+    moved = aside or _hidden_name(target, "old")
     target.rename(moved)
     try:
         fresh.rename(target)
@@ -285,14 +308,62 @@ def _swap(fresh: Path, target: Path, kept: Path | None) -> Callable[[], object]:
     return undo
 
 
-def _refuse_special(path: Path) -> None:
+def _hidden_name(path: Path, role: str) -> Path:
+    return path.with_name(f".{path.name}.{role}-{secrets.token_hex(6)}")
+
+
+def _corrupt_name(path: Path) -> Path:
+    # The microseconds keep two of one second apart; the writer's lock does the rest.
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return path.with_name(f".{path.name}.corrupt-{stamp}")
+
+
+def _recover(directory: Path, name: str | None = None) -> None:
+    """Bring back the entry ``name`` (None: any entry) and remove other leftovers, under the lock.
+
+    OSError if an entry cannot be brought back, or a leftover is in its way. Leftovers that only
+    take up space may stay.
+    """
+    for leftover in sorted(directory.iterdir()):
+        match = _LEFTOVER.fullmatch(leftover.name)
+        if match is None or name not in (None, match["name"]):
+            continue
+        target = directory / match["name"]
+        if match["role"] == "old" and not os.path.lexists(target):
+            leftover.rename(target)
+        elif match["role"] == "old":
+            # Renamed first: half removed it must not come back.
+            gone = _hidden_name(target, "new")
+            leftover.rename(gone)
+            _discard(gone)
+        else:
+            _discard(leftover)
+
+
+def _remove_probes(directory: Path) -> None:
+    for entry in list(directory.iterdir()):
+        if _PROBE_NAME.fullmatch(entry.name):
+            _discard(entry)
+
+
+def _discard(path: Path) -> None:
+    """Remove a file or directory as far as the system permits."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _require_file(path: Path) -> None:
+    """Raise OSError if an entry other than a regular file is there: it would be replaced."""
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
-def _refuse_other_than_directory(path: Path) -> None:
+def _require_directory(path: Path) -> None:
     require_no_link(path)
     if path.exists() and not path.is_dir():
         raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.paths import is_file
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.gate.costs import estimate_cpu_cost
 from pytest_flamegate.profile.difference import (
     SPREAD,
@@ -13,7 +13,7 @@ from pytest_flamegate.profile.difference import (
     ProfileSide,
     compare_profiles,
 )
-from pytest_flamegate.receipt.artifacts import BASE_FOLDED, DIFFERENCE, FOLDED
+from pytest_flamegate.receipt.baseline import BASE_FOLDED, DIFFERENCE, FOLDED
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
 from pytest_flamegate.report.sections import revision
 from pytest_flamegate.run.open import OpenedProfile, open_profile

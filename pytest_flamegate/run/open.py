@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
-from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.document import from_document, is_document
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
@@ -24,7 +23,7 @@ from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.formats.registry import parse_profile, read_file, unpack
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt.artifacts import (
+from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
     BASE_FOLDED,
     BASE_INSTRUCTIONS,

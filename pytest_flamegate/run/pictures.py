@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
-from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
 from pytest_flamegate.observe.bandwidth import find_known_bandwidth
 from pytest_flamegate.observe.machine import find_instruction_set
 from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.receipt.artifacts import (
+from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
     BASE_FOLDED,
     BASE_INSTRUCTIONS,

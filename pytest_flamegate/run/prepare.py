@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.child.sides import UNDER_TEST, Sides
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.git import Commit, code_digest, read_commit
-from pytest_flamegate.core.paths import is_file, real_path
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.build import Build, InspectedProgram
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.profile.profilers.instructions import InstructionCount
-    from pytest_flamegate.receipt.artifacts import Baseline
+    from pytest_flamegate.receipt.baseline import Baseline
 
 
 if TYPE_CHECKING:

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     RECEIPT_LIMITS,
     decode_plain,
     encode_plain,
 )
-from pytest_flamegate.core.paths import is_file
 from pytest_flamegate.engines.declare import find_line
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import StoredVerdict, read_verdict
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import (
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.baseline import (
     DIFFERENCE,
     EVIDENCE,
     FOLDED,
     PICTURE,
     RECEIPT,
     VERDICT,
-    ArtifactStore,
 )
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import (
@@ -25,13 +25,14 @@ from pytest_flamegate.gate import (
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.artifacts import (
+from pytest_flamegate.receipt.artifacts import RunLine
+from pytest_flamegate.receipt.baseline import (
     BASELINE_FILES,
+    EVIDENCE,
+    FOLDED,
     RECEIPT,
     VERDICT,
-    ArtifactStore,
     Baseline,
-    StoredPath,
 )
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.run.seal import Run, Sealed
 
@@ -128,23 +130,25 @@ class RunStore:
         error: FlamegateError | None = None,
     ) -> None:
         """Append the run to the history."""
-        line: dict[str, object] = {
-            "workload": workload,
-            "verdict": verdict.verdict,
-            "created": evidence.created if evidence else utc_now(),
-            "machine": self.machine_id,
-        }
+        seen: dict[str, Any] = {}
         if evidence is not None:
-            line |= {
+            seen = {
                 "commit": evidence.commit.revision if evidence.commit else None,
                 "tokens_per_second": value_of(evidence.metrics, "tokens_per_second"),
                 "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
                 "nonce": evidence.nonce,
             }
-        line["reasons"] = [reason.code for reason in verdict.reasons]
-        if error is not None:
-            line |= {"verdict": "error", "reasons": [error.code]}
-        self.artifacts.append_run({**line, "accepted": accepted})
+        codes = tuple(reason.code for reason in verdict.reasons)
+        line = RunLine(
+            workload=workload,
+            verdict=verdict.verdict if error is None else "error",
+            reasons=codes if error is None else (error.code,),
+            accepted=accepted,
+            created=evidence.created if evidence else utc_now(),
+            machine=self.machine_id,
+            **seen,
+        )
+        self.artifacts.append_run(line)
 
 
 def publish(
@@ -275,10 +279,15 @@ def _warnings(run: Run, verdict: Verdict) -> list[str]:
 
 def _verify(baseline: Baseline) -> None:
     path = baseline.directory / RECEIPT
+    receipt = baseline.files.get(RECEIPT)
     was_unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
-    if was_unprofiled and not os.path.lexists(path):
+    if was_unprofiled and receipt is None:
         return
-    verification = verify_receipt(path)
+    verification = verify_receipt(
+        path if receipt is None else receipt,
+        evidence=baseline.files.get(EVIDENCE),
+        profile_folded=baseline.files.get(FOLDED),
+    )
     if not verification.ok:
         first = verification.refusals[0]
         raise ReceiptError(

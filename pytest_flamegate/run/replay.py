@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
-from pytest_flamegate.core.paths import is_file, real_path
+from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate

@@ -22,7 +22,7 @@ from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.artifacts import BRICKS, EVIDENCE, FOLDED, RECEIPT
+from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 

@@ -22,7 +22,7 @@ from pytest_flamegate.gate import (
 from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.artifacts import FOLDED
+from pytest_flamegate.receipt.baseline import FOLDED
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.selftest import Bench, Need, below, means, share_of

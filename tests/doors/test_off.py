@@ -60,6 +60,7 @@ class TestUnit(unittest.TestCase):
 LIGHT = {
     "pytest_flamegate",
     "pytest_flamegate.plugin",
+    "pytest_flamegate.config",
     "pytest_flamegate.config.options",
     "pytest_flamegate.config.marker",
 }

@@ -1,7 +1,7 @@
-"""Everything the store does, on each state it may find, and what may be left of it.
+"""Each operation of the store, the states that it may find, and the results that are allowed.
 
-One table for the tests and for ``benchmarks/durability.py``, which kill and refuse each
-operation at each of its system calls.
+One table for the tests and for ``benchmarks/durability.py``, which kill each operation, or let
+it fail, at each of its system calls.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.core import files, locks
+from pytest_flamegate.core import locks
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.json import decode_json, decode_plain, encode_plain
 from pytest_flamegate.receipt import artifacts as artifact_files
-from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import BASELINE_FILES, DIGESTED_FILES, ArtifactStore
-from tests.receipt.test_history import line
+from pytest_flamegate.receipt import baseline, store
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.baseline import BASELINE_FILES, RECORD, BaselineRecord
+from tests.receipt.test_history import RUN as HISTORY_RUN
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
@@ -28,18 +30,18 @@ SPOILT = b'{"torn'
 HEX = "0123456789ab"
 LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate-probe-.*")
 _FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
-_RUN = line(workload=WORKLOAD)
+_RUN = {**encode_plain(HISTORY_RUN), "workload": WORKLOAD}
 _LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
 
 View = Any
-"""What somebody who looks finds there: plain values, None where there is nothing."""
+"""The content that a reader finds, as plain values; None if there is nothing."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """``act`` on a shelf in each of ``states`` (files by path) leads from one view to ``new``.
+    """``act`` leads from each of ``states`` (files by path) to the view ``new``.
 
-    ``between`` holds views that may be seen if it is killed, besides the old and the new one.
+    ``between`` holds the views that are allowed after a kill, besides the old and the new one.
     """
 
     name: str
@@ -72,18 +74,17 @@ def _accepted(artifacts: ArtifactStore) -> View:
     """The files, once their record has been checked: it holds the time of accepting."""
     directory = artifacts.baseline_directory(MACHINE, WORKLOAD)
     found = tree(directory)
-    if isinstance(found, dict) and artifact_files.RECORD in found:
-        del found[artifact_files.RECORD]
+    if isinstance(found, dict) and RECORD in found:
+        del found[RECORD]
         return record_fault(directory) or found
     return found
 
 
 def record_fault(directory: Path) -> str | None:
-    """Return what a baseline's record finds wrong with the files beside it."""
+    """Return the error of a baseline whose files are not those in its record, else None."""
     try:
-        artifact_files._check(
-            directory, artifact_files._record(directory / artifact_files.RECORD), DIGESTED_FILES
-        )
+        record = decode_json((directory / RECORD).read_bytes(), BaselineRecord)
+        baseline._read_digested_files(directory, record)
     except FlamegateError as error:
         return f"corrupt: {error.problem}"
     return None
@@ -113,11 +114,11 @@ def _in_two_steps(act: Callable[[ArtifactStore], object], artifacts: ArtifactSto
     def cannot(one: Path, other: Path) -> bool:
         return False
 
-    real, files.exchange_names = files.exchange_names, cannot
+    real, store.exchange_names = store.exchange_names, cannot
     try:
         act(artifacts)
     finally:
-        files.exchange_names = real
+        store.exchange_names = real
 
 
 def _accept(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
@@ -246,7 +247,7 @@ OPERATIONS = (
     ),
     Operation(
         "record",
-        lambda artifacts: artifacts.append_run(_RUN),
+        lambda artifacts: artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine)),
         _runs,
         _RUN["nonce"],
         _of_lines("history/runs.jsonl"),

@@ -9,10 +9,10 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import require_confined
-from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
 from tests.snapshots import snapshot
 
-LINE = {"workload": "w", "verdict": "error", "reasons": [], "accepted": False}
+LINE = RunLine(workload="w", verdict="error", reasons=(), accepted=False)
 WRITES: dict[str, Callable[[ArtifactStore], object]] = {
     "publish": lambda artifacts: artifacts.publish_run("w", {"receipt.json": b"{}"}),
     "accept": lambda artifacts: artifacts.accept_baseline("m", "w", {"receipt.json": b"{}"}),

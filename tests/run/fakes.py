@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.profile.profilers.base import Setup
-    from pytest_flamegate.receipt.artifacts import Baseline
+    from pytest_flamegate.receipt.baseline import Baseline
 
 
 TOKEN_NS = 1_950_000

@@ -14,7 +14,7 @@ from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import process
 from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.observe.bandwidth import Bandwidth
-from pytest_flamegate.receipt.artifacts import Baseline
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures

@@ -14,8 +14,9 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.receipt import artifacts
-from pytest_flamegate.receipt.artifacts import OLD_RECORD, RECORD, ArtifactStore
+from pytest_flamegate.receipt import baseline as baseline_files
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.baseline import OLD_RECORD, RECORD
 from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.receipt.types import Batch
 from pytest_flamegate.run.publish import MAX_BATCHES, RunStore, batch_of, joined_batches
@@ -106,19 +107,22 @@ def test_a_reader_never_sees_half_of_two_baselines(
     """Another job accepts anew after the record was read and before the files are."""
     made = bundle()
     accept(store, made)
-    real, other = artifacts._check, {**made.files, "flamegraph.md": b"of another run"}
+    real, other = (
+        baseline_files._read_digested_files,
+        {**made.files, "flamegraph.md": b"of another run"},
+    )
     met: list[str] = []
 
-    def check(*arguments: Any) -> None:
+    def check(*arguments: Any) -> Any:
         if not met:
             store.artifacts.accept_baseline("machine", "toy", other)
         try:
-            real(*arguments)
+            return real(*arguments)
         except ReceiptError as error:
             met.append(error.problem)
             raise
 
-    monkeypatch.setattr(artifacts, "_check", check)
+    monkeypatch.setattr(baseline_files, "_read_digested_files", check)
     found = store.baseline("toy")
     assert found is not None
     assert (found.batches, len(met)) == ((), 1)

@@ -1,0 +1,235 @@
+"""An accepted baseline: its files, and the record ``baseline.json`` that binds them.
+
+The record names every accepted file by its SHA-256. An edit, a torn file or a file of another
+run is found before any run is compared with the baseline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from pytest_flamegate.core.clocks import utc_now
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.files import read_beneath
+from pytest_flamegate.core.json import (
+    EVIDENCE_LIMITS,
+    NonEmpty,
+    Sha256,
+    Timestamp,
+    decode_json,
+    encode_json,
+    encode_plain,
+)
+from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.sources import (
+    ATTESTATION_NAME,
+    EVIDENCE_NAME,
+    FOLDED_NAME,
+    RECEIPT_NAME,
+)
+from pytest_flamegate.receipt.types import Batch, Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+RECEIPT, EVIDENCE, FOLDED = RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME
+ATTESTATION = ATTESTATION_NAME
+PICTURE, PAGE = "flamegraph.svg", "flamegraph.md"
+INTERACTIVE = "flamegraph.html"
+VERDICT = "verdict.json"
+DECODE, DECODE_FOLDED, DECODE_PICTURE = "decode.json", "decode.folded", "decode.svg"
+"""The profile of decode alone, by subtraction, if it was asked for."""
+BRICKS = "bricks.json"
+"""The last record of the brick clock, with the calls of the last token."""
+INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
+"""Instruction counts, if they were asked for."""
+BASE_EVIDENCE, BASE_FOLDED = "base-evidence.json", "base-profile.folded"
+BASE_INSTRUCTIONS = "base-instructions.folded"
+"""The other side of the comparison: the base revision, or the accepted baseline."""
+DIFFERENCE = "diff.svg"
+DESCRIBED = "profile.speedscope.json"
+"""How an imported profile was taken, with its stacks: it has no evidence."""
+DIGESTED_FILES = (
+    *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
+    *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
+    *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
+)
+"""The files that a baseline's record names by their digests."""
+BASELINE_FILES = (*DIGESTED_FILES, ATTESTATION)
+"""The files of a baseline. It may be signed after it was accepted, and more than once."""
+RECORD = "baseline.json"
+OLD_RECORD = "batches.json"
+"""The record of baselines from before they had digests."""
+
+_LOADED_FILES = (RECEIPT, EVIDENCE, FOLDED, DECODE, DECODE_FOLDED, INSTRUCTIONS)
+_READ_TRIES = 5
+
+
+FileName = Annotated[
+    str, Meta(pattern=r"^[^./][^/]*(?![\s\S])", description="a file name without a directory")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRecord:
+    """The content of ``baseline.json``: what was accepted next to it.
+
+    Attributes:
+        workload: The workload's name.
+        machine: The class of machine that the baseline is for.
+        accepted: When it was accepted.
+        files: The SHA-256 of each accepted file, by its name.
+        batches: The measurements of the same code accepted so far, oldest first; empty if the
+            run could not be judged.
+        schema_version: The version of this schema.
+    """
+
+    workload: NonEmpty
+    machine: NonEmpty
+    accepted: Timestamp
+    files: Annotated[Mapping[FileName, Sha256], Meta(min_length=1)]
+    batches: tuple[Batch, ...]
+    schema_version: Literal["1.0.0"] = "1.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class _OldRecord:
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An accepted measurement.
+
+    Attributes:
+        directory: Where its files are.
+        evidence: Its evidence.
+        machine_id: The class of machine that it was measured on.
+        batches: The measurements of the same code that were accepted so far, oldest first.
+        files: The bytes of its receipt, evidence, profiles and figures, as they were checked.
+    """
+
+    directory: Path
+    evidence: Evidence
+    machine_id: str
+    batches: tuple[Batch, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def encode_record(
+    workload: str, machine_id: str, files: Mapping[str, bytes], batches: tuple[Batch, ...]
+) -> bytes:
+    """Return the content of ``baseline.json`` for ``files``, accepted now."""
+    digests = {
+        name: hashlib.sha256(files[name]).hexdigest()
+        for name in sorted(files)
+        if name != ATTESTATION
+    }
+    record = BaselineRecord(workload, machine_id, utc_now(), digests, batches)
+    version = {"schema_version": record.schema_version}  # first in the file
+    return encode_json({**version, **encode_plain(record)})
+
+
+def read_baseline(directory: Path) -> Baseline:
+    """Read the baseline in ``directory``, after checking its files against its record.
+
+    A baseline from before there were records has no digests, and stays readable. Raises
+    ``ReceiptError`` ``E_BASELINE_CORRUPT``, which names the file that is not what was accepted.
+    """
+    for tries_left in reversed(range(_READ_TRIES)):
+        before = _identity(directory)
+        try:
+            return _read_baseline(directory)
+        except ReceiptError:
+            # Accepted anew during the reading: some of the files are of the earlier one.
+            if not tries_left or _identity(directory) == before:
+                raise
+    raise AssertionError
+
+
+def _read_baseline(directory: Path) -> Baseline:
+    batches: tuple[Batch, ...] = ()
+    if os.path.lexists(directory / RECORD):
+        with _corrupt_if_invalid(directory / RECORD):
+            record = decode_json(
+                _read(directory / RECORD), BaselineRecord, subject="It", versioned=True
+            )
+        files = _read_digested_files(directory, record)
+        batches = record.batches
+    else:
+        names = [name for name in _LOADED_FILES if os.path.lexists(directory / name)]
+        files = {name: _read(directory / name) for name in {*names, EVIDENCE}}
+        if os.path.lexists(directory / OLD_RECORD):
+            with _corrupt_if_invalid(directory / OLD_RECORD):
+                batches = decode_json(
+                    _read(directory / OLD_RECORD), _OldRecord, subject="It"
+                ).batches
+    with _corrupt_if_invalid(directory / EVIDENCE):
+        evidence = decode_evidence(files[EVIDENCE])
+    return Baseline(directory, evidence, directory.parent.name, batches, MappingProxyType(files))
+
+
+def _read_digested_files(directory: Path, record: BaselineRecord) -> dict[str, bytes]:
+    """Return the files whose bytes a baseline carries, after checking all that are recorded."""
+    loaded = {}
+    for name, sha256 in record.files.items():
+        path = directory / name
+        if not os.path.lexists(path):
+            raise corrupt_baseline_error(path, "it was accepted, and does not exist any more.")
+        data = _read(path)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise corrupt_baseline_error(
+                path, f"it is not what was accepted: its SHA-256 is not {sha256[:12]}…."
+            )
+        if name in _LOADED_FILES:
+            loaded[name] = data
+    if EVIDENCE not in record.files:
+        raise corrupt_baseline_error(directory / RECORD, f"it does not name {EVIDENCE}.")
+    for name in sorted(set(DIGESTED_FILES) - record.files.keys()):
+        if os.path.lexists(directory / name):
+            raise corrupt_baseline_error(directory / name, "it was never accepted.")
+    return loaded
+
+
+def _read(path: Path) -> bytes:
+    # <root>/baselines/<machine>/<workload>/<file> is committed, so it may contain links.
+    *_, baselines, machine, workload, name = path.parts
+    limit = EVIDENCE_LIMITS.max_bytes
+    with _corrupt_if_invalid(path):
+        return read_beneath(path.parents[3], baselines, machine, workload, name, limit=limit)
+
+
+@contextmanager
+def _corrupt_if_invalid(path: Path) -> Iterator[None]:
+    """Turn an error within the block into ``E_BASELINE_CORRUPT`` about ``path``."""
+    try:
+        yield
+    except FlamegateError as error:
+        raise corrupt_baseline_error(path, error.problem) from None
+
+
+def corrupt_baseline_error(path: Path, reason: str) -> ReceiptError:
+    """Return the error for a baseline of which the file ``path`` cannot be used."""
+    return ReceiptError(
+        "E_BASELINE_CORRUPT",
+        f"The baseline {path} cannot be used: {reason}",
+        "Restore it from version control, or accept a new one with --flamegate-update.",
+    )
+
+
+def _identity(directory: Path) -> tuple[int, int, int] | None:
+    try:
+        status = directory.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
