@@ -195,10 +195,10 @@ def memory_table() -> Table:
 
 def decode_table(rounds: int) -> Table:
     """Return what marks and cProfile add to a sequence of the embedded engine, in percent."""
-    from pytest_flamegate.child.embedded import MODEL_PATH
     from pytest_flamegate.child.embedded.serving import load_engine
+    from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 
-    engine = load_engine({"model": str(Path(MODEL_PATH))})
+    engine = load_engine({"model": str(Path(SHIPPED_MODEL))})
 
     def decode() -> None:
         for _ in engine("What is 2+2?", 10):

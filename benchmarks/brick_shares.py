@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
-from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:

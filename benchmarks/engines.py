@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
-from pytest_flamegate.child.embedded import MODEL_PATH
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.engines.llama_cpp import MODULES
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def workloads() -> Iterator[Workload]:
 
 
 def _models() -> Iterator[tuple[str, str, str, int]]:
-    yield "embedded model", str(MODEL_PATH), "The gate", 256
+    yield "embedded model", str(SHIPPED_MODEL), "The gate", 256
     for file in _smollm2():
         yield "SmolLM2-135M Q4_1", str(file), "Once upon a time", 16
 

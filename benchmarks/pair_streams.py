@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 

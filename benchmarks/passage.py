@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.profile.profilers import jitdump

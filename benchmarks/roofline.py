@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.tables import Table, as_markdown
-from pytest_flamegate.child.read_memory import read_slice, time_passes
+from pytest_flamegate.child.machine import read_slice, time_passes
 from pytest_flamegate.observe.bandwidth import (
     ASSUMED_CACHE_BYTES,
     CACHE_MULTIPLE,
@@ -29,7 +29,8 @@ from pytest_flamegate.observe.machine import find_instruction_set
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.child.read_memory import Read, Slice
+    from pytest_flamegate.child.machine import Read, Slice
+
 
 ROUNDS = 3
 

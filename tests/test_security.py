@@ -234,7 +234,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
         "profile/profilers/base.py": "what a tool's driver wrote for its parser in the same run",
         "child/serve.py": _ARGUMENT,
-        "child/count.py": _ARGUMENT,
         "observe/http.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",
         "observe/engine_process.py": "a refusal that this package's own child told over its pipe",
@@ -249,7 +248,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "run/lock.py": "the lock that all users of a machine share",
         "run/present.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
-        "child/count.py": "writes where its parent says, " + _TEMPORARY,
+        "child/serve.py": "writes where its parent says, " + _TEMPORARY,
         "core/cache.py": "digests and measured bandwidths in the user's cache directory; "
         "nothing rests on them",
         "commands/sign.py": "takes the private key back that it has just made "

@@ -1,3 +1,3 @@
-"""llama.cpp in the process that is observed: one file for each library that brings it."""
+"""Code that runs inside the observed process: it loads the engine and generates on command."""
 
 from __future__ import annotations

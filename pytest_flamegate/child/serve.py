@@ -1,8 +1,12 @@
 """Runs inside the observed process: load the engine once, then obey the observer.
 
-``python -P -m pytest_flamegate.child.serve READ_FD WRITE_FD SPEC_FD``, where the last is
-an open file with the JSON of what to load. Between commands the process blocks in a read and
-spends nothing. When the observer goes away the pipe closes and the process ends.
+``python -P -m pytest_flamegate.child.serve READ_FD WRITE_FD SPEC_FD`` serves the observer over two
+pipes; SPEC_FD is an open file with the JSON of what to load. Between commands the process blocks
+in a read and uses no CPU. When the observer goes away the pipe closes and the process ends.
+
+``python -P -m pytest_flamegate.child.serve count ANSWER SPEC TOKENS`` generates one sequence and
+ends, for a profiler that counts instructions: two such runs that differ in TOKENS alone differ by
+the work of those tokens. ANSWER and SPEC are files; the tokens are written as records of ``wire``.
 """
 
 from __future__ import annotations
@@ -22,11 +26,9 @@ from pytest_flamegate.engines.tokens import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-
-if TYPE_CHECKING:
     Generate = Callable[[str, int], Iterable[Any]]
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
-    Watched = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
+    Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
     Serving = Callable[[Generate], None]
 
 _PR_SET_PTRACER = 0x59616D61
@@ -57,7 +59,7 @@ def measured_sequences(
 
 
 def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_fd: int) -> None:
-    """Obey commands until the observer is gone; an engine with ``facts`` tells them first."""
+    """Obey commands until the observer is gone; an engine with ``facts`` sends them first."""
     server = _Server(generate, prompt, max_tokens, write_fd)
     if facts := getattr(generate, "facts", None):
         wire.send_text(write_fd, wire.FACTS, json.dumps(dict(facts)))
@@ -80,74 +82,74 @@ class _Server:
         if command == wire.REFERENCE:
             self._run_reference(value)
         elif command == wire.WARM:
-            self._sequences(min(value, self._max_tokens), 1, self._began, self._token)
-            self._reports()
+            self._generate_sequences(
+                min(value, self._max_tokens), 1, self._send_start, self._send_token
+            )
+            self._take_reports()
         elif command == wire.PART:
-            self._part(value)
+            self._generate_part(value)
         elif command == wire.PROFILE:
-            self._told_at_the_end(value)
+            self._generate_silently(value)
         elif command == wire.BRICKS:
-            # Nobody else loads anything of bricks.
+            # Imported late: only a brick run needs anything of bricks.
             from pytest_flamegate.child.brick_run import record_bricks
 
-            self._told_at_the_end(value, record_bricks)
+            self._generate_silently(value, record_bricks)
         else:
-            self._sequences(self._max_tokens, value, self._began, self._token)
-            for report in self._reports():
+            self._generate_sequences(self._max_tokens, value, self._send_start, self._send_token)
+            for report in self._take_reports():
                 wire.send_text(self._fd, wire.REPORT, json.dumps(report))
 
-    def _sequences(
+    def _generate_sequences(
         self, max_tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
     ) -> None:
         measured_sequences(self._generate, self._prompt, max_tokens, times, began, token)
 
-    def _part(self, tokens: int) -> None:
+    def _generate_part(self, tokens: int) -> None:
         if self._paused is None:
-            self._began()
+            self._send_start()
             self._paused = iter(tokens_of(self._generate(self._prompt, self._max_tokens)))
-        part = list(islice(self._told(self._paused), tokens))
-        if len(part) < tokens:
+        count = 0
+        for each in islice(self._paused, tokens):
+            self._send_token(each)
+            count += 1
+        if count < tokens:
             self._paused = None
             wire.send(self._fd, wire.ENDED)
 
-    def _told(self, tokens: Iterator[Any]) -> Iterator[Any]:
-        for each in tokens:
-            self._token(each)
-            yield each
-
-    def _told_at_the_end(self, times: int, watched: Watched | None = None) -> None:
-        """Generate without telling: in a profile the telling would stand beside the work."""
-        kept: list[Any] = []
+    def _generate_silently(self, times: int, recorder: Recorder | None = None) -> None:
+        """Generate, and send the tokens afterwards: a profile would show the sending as work."""
+        tokens: list[Any] = []
         starts: list[int] = []
 
-        def began() -> None:
-            starts.append(len(kept))
+        def begin() -> None:
+            starts.append(len(tokens))
 
-        if watched is None:
-            self._sequences(self._max_tokens, times, began, kept.append)
+        if recorder is None:
+            self._generate_sequences(self._max_tokens, times, begin, tokens.append)
         else:
-            run = partial(self._sequences, self._max_tokens)
-            recorded = watched(run, times, self._generate, began, kept.append)
+            run = partial(self._generate_sequences, self._max_tokens)
+            recorded = recorder(run, times, self._generate, begin, tokens.append)
             wire.send_text(self._fd, wire.RECORDED, recorded)
-        for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
-            self._began()
-            for each in kept[start:end]:
-                self._token(each)
+        for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+            self._send_start()
+            for each in tokens[start:end]:
+                self._send_token(each)
 
-    def _reports(self) -> list[dict[str, Any]]:
-        """Take what the engine has to say of its last sequences, where it says anything."""
+    def _take_reports(self) -> list[dict[str, Any]]:
+        """Return the engine's own reports of its last sequences, if it makes any."""
         reports = getattr(self._generate, "reports", None)
         return [] if reports is None else list(reports())
 
-    def _began(self) -> None:
+    def _send_start(self) -> None:
         wire.send(self._fd, wire.SEQUENCE)
 
-    def _token(self, each: Any) -> None:
+    def _send_token(self, each: Any) -> None:
         wire.send_token(self._fd, each)
 
     def _run_reference(self, times: int) -> None:
         if self._reference is None:
-            from pytest_flamegate.child.reference import Reference
+            from pytest_flamegate.child.machine import Reference
 
             self._reference = Reference()
             self._reference.run(_WARM_REFERENCE)
@@ -155,7 +157,7 @@ class _Server:
 
 
 def guarded(work: Callable[[], None], write_fd: int) -> int:
-    """Run ``work``; a failure is told to the observer instead of printed as a traceback."""
+    """Run ``work``; send a failure to the observer instead of printing a traceback alone."""
     from pytest_flamegate.core.errors import FlamegateError, UsageError
 
     failure: dict[str, object]
@@ -175,11 +177,11 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
         import traceback
 
         traceback.print_exc()
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = traceback.extract_tb(error.__traceback__)[-1]
         failure = {
             "code": "E_ENGINE_RAISED",
             "what": f"The engine raised {type(error).__name__}: {error} "
-            f"({os.path.basename(where.filename)}:{where.lineno}).",  # noqa: PTH119
+            f"({os.path.basename(place.filename)}:{place.lineno}).",  # noqa: PTH119
             "remedy": "Run the engine by itself with the same prompt to see the whole traceback.",
             "usage": False,
         }
@@ -192,34 +194,34 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
 def load(spec: dict[str, Any]) -> Generate:
     """Return the ``generate`` that the factory named in ``spec`` (``module:function``) makes.
 
-    Where ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the latter.
+    If ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the checkout.
     """
-    check = _relocated(spec)
-    generate: Generate = _named(spec["factory"])(spec)
+    check = _relocate(spec)
+    generate: Generate = _import_function(spec["factory"])(spec)
     check()
     return generate
 
 
 def run(spec: dict[str, Any], serving: Serving) -> None:
-    """Load what ``spec`` names and hand it to ``serving``, which returns when all is over.
+    """Load the engine of ``spec`` and hand it to ``serving``, which returns at the very end.
 
-    A ``host`` (``module:function``) runs what the engine lives in, and calls ``serving``
-    from within: it is called with the spec and with that.
+    A ``host`` (``module:function``) is called with the spec and with ``serving`` instead, if the
+    engine exists only within a call of something else, such as pytest.
     """
     if "host" not in spec:
         serving(load(spec))
         return
-    check = _relocated(spec)
+    check = _relocate(spec)
 
     def checked(generate: Generate) -> None:
         check()
         serving(generate)
 
-    _named(spec["host"])(spec, checked)
+    _import_function(spec["host"])(spec, checked)
 
 
-def _relocated(spec: dict[str, Any]) -> Callable[[], None]:
-    """Import from the side that ``spec`` names from now on; return what checks that afterwards."""
+def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
+    """Import from the checkout of ``spec`` from now on; return a function that checks it."""
     if "checkout" not in spec:
         return lambda: None
     from pathlib import Path
@@ -232,21 +234,23 @@ def _relocated(spec: dict[str, Any]) -> Callable[[], None]:
     return lambda: relocation.check_side(project, checkout, own_model=own_model)
 
 
-def _named(place: str) -> Callable[..., Any]:
-    module, _, function = place.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
+def _import_function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def allow_profiler() -> None:
-    """Let any process of this user trace this one, where Yama would allow parents only."""
+    """Let any process of this user trace this one: Yama may allow it to parents only."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PTRACER, ctypes.c_long(_PR_SET_PTRACER_ANY), 0, 0, 0)
 
 
 def main(arguments: list[str]) -> int:
-    """Load what the arguments name and serve it; the exit status is 1 if it failed."""
+    """Serve or count; the exit status is 1 if it failed."""
+    if arguments[0] == "count":
+        return _count(*arguments[1:])
     read_fd, write_fd, spec_fd = map(int, arguments)
     with os.fdopen(spec_fd, "rb") as file:
         spec = json.load(file)
@@ -256,6 +260,23 @@ def main(arguments: list[str]) -> int:
         run(spec, lambda made: serve(made, spec["prompt"], spec["max_tokens"], read_fd, write_fd))
 
     return guarded(work, write_fd)
+
+
+def _count(answer: str, spec_file: str, max_tokens: str) -> int:
+    with open(spec_file, "rb") as file:  # noqa: PTH123 - one module less
+        spec = json.load(file)
+    fd = os.open(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    tokens: list[Any] = []
+
+    def work() -> None:
+        measured_sequences(
+            load(spec), spec["prompt"], int(max_tokens), 1, lambda: None, tokens.append
+        )
+        for each in tokens:
+            wire.send_token(fd, each)
+        wire.send(fd, wire.DONE)
+
+    return guarded(work, fd)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pytest_flamegate.core.files import real_path
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _TOOL = os.path.dirname(os.path.realpath(pytest_flamegate.__file__))  # noqa: PTH120
-UNDER_TEST = Path(_TOOL, "embedded")
+UNDER_TEST = Path(_TOOL, "child", "embedded")
 """The one part of this package that is measured; the rest is the same on both sides."""
 
 

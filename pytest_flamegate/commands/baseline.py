@@ -137,7 +137,7 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
-    from pytest_flamegate.child.embedded.workloads import embedded_workloads
+    from pytest_flamegate.engines.embedded import embedded_workloads
 
     settings = common.read_settings(parsed)
     artifacts = _artifacts(parsed)

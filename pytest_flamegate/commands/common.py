@@ -61,8 +61,8 @@ def read_settings(parsed: argparse.Namespace) -> Settings:
 
 def read_workloads(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads; the embedded ones where none are declared."""
-    from pytest_flamegate.child.embedded.workloads import embedded_workloads
     from pytest_flamegate.engines.declare import find_file, read_file
+    from pytest_flamegate.engines.embedded import embedded_workloads
 
     file = settings.config or find_file(settings.root)
     found = read_file(file, settings.thresholds) if file is not None else ()

@@ -192,12 +192,12 @@ def _bandwidth() -> list[tuple[str, bool, str]]:
 
 
 def _model() -> tuple[str, bool, str]:
-    from pytest_flamegate.child.embedded.workloads import MODEL_PATH
     from pytest_flamegate.core.errors import FlamegateError
+    from pytest_flamegate.engines.embedded import SHIPPED_MODEL
     from pytest_flamegate.models.gguf import read_header
 
     try:
-        header = read_header(MODEL_PATH)
+        header = read_header(SHIPPED_MODEL)
     except FlamegateError as error:
         return "model", False, str(error)
     return "model", True, f"embedded, {header.parameters / 1e6:.1f} M parameters"

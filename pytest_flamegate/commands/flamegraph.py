@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _workloads(settings: Settings, model: str | None, tokenizer: str | None) -> list[Workload]:
-    from pytest_flamegate.child.embedded.workloads import embedded_workloads
+    from pytest_flamegate.engines.embedded import embedded_workloads
 
     pair = [each for each in embedded_workloads(settings.root) if each.name in _PAIR]
     template = next(

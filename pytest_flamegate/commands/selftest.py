@@ -83,8 +83,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
-    from pytest_flamegate.child.embedded.workloads import embedded_workloads
     from pytest_flamegate.commands.run import choose_workloads as chosen
+    from pytest_flamegate.engines.embedded import embedded_workloads
 
     embedded = embedded_workloads(settings.root, settings.thresholds)
     if parsed.workload is None:

@@ -90,8 +90,8 @@ def answers(
     ``verify(data, **parts)`` asks for all that the reader wants but for ``require_grade``,
     which is among the parts.
     """
-    from pytest_flamegate.child.embedded.workloads import embedded_workloads
     from pytest_flamegate.core.progress import stream_progress
+    from pytest_flamegate.engines.embedded import embedded_workloads
     from pytest_flamegate.run.replay import Replaying
 
     settings = common.read_settings(parsed)

@@ -1,29 +1,67 @@
-"""The model that ships with flamegate, on its NumPy engine."""
+"""The model that ships with flamegate, on its NumPy engine, and the workloads that need no file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_flamegate.config.marker import EMBEDDED
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.models.discover import find_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Kinds
 
 
-FACTORY = "pytest_flamegate.child.embedded.serving:load_engine"
 SHIPPED_MODEL = Path(__file__).parents[1] / "child" / "embedded" / "model.gguf"
 
 
-class Embedded:
-    """Runs a ternary GGUF of architecture ``bitnet``: the shipped one unless told otherwise."""
+class EmbeddedWorkload(NamedTuple):
+    """A prompt and the number of tokens (bytes) to generate; none of them is the end token."""
 
-    name = "embedded"
+    name: str
+    prompt: str
+    max_tokens: int
+
+
+WORKLOADS = (
+    EmbeddedWorkload("1tok", "2+2=", 1),
+    EmbeddedWorkload("10tok", "What is 2+2?", 10),
+    EmbeddedWorkload("passage", "The gate", 256),
+)
+
+
+def embedded_workloads(
+    directory: Path, thresholds: Thresholds | None = None
+) -> tuple[Workload, ...]:
+    """Return the workloads that run if the project ``directory`` declares none."""
+    allowed = thresholds or Thresholds()
+    return tuple(
+        Workload(
+            name=name,
+            engine=EMBEDDED,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            source=EMBEDDED,
+            directory=directory,
+            thresholds=allowed,
+        )
+        for name, prompt, max_tokens in WORKLOADS
+    )
+
+
+_FACTORY = "pytest_flamegate.child.embedded.serving:load_engine"
+
+
+class Embedded:
+    """Runs a ternary GGUF of architecture ``bitnet``: the declared one, or the shipped one."""
+
+    name = EMBEDDED
     keys = frozenset({"model"})
     options: Mapping[str, Kinds] = MappingProxyType({})
 
@@ -32,7 +70,7 @@ class Embedded:
         return True
 
     def validate(self, workload: Workload) -> None:
-        """Take every workload: there is nothing to lack."""
+        """Accept every workload."""
 
     def model(self, workload: Workload) -> Path:
         """Return the declared model, else the shipped one."""
@@ -42,7 +80,7 @@ class Embedded:
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Serve the model in a child process."""
-        load: dict[str, Any] = {"factory": FACTORY, "model": str(model)}
+        load: dict[str, Any] = {"factory": _FACTORY, "model": str(model)}
         if workload.injection is not None:
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
         return Served(load, token_unit="byte", stands_still=True)

@@ -134,7 +134,7 @@ def _measure(cpus: Sequence[int | None], slice_bytes: int) -> list[float]:
             "cache.",
         )
     cores = ",".join("-" if cpu is None else str(cpu) for cpu in cpus)
-    argv = [sys.executable, "-P", "-m", "pytest_flamegate.child.read_memory"]
+    argv = [sys.executable, "-P", "-m", "pytest_flamegate.child.machine"]
     argv += [str(slice_bytes), str(MEASURE_S), cores]
     done = process.run(argv, timeout_s=_TIMEOUT_S, env={**os.environ, **_ONE_THREAD})
     rates = [] if done.timed_out or done.returncode else _parse_rates(done.stdout)

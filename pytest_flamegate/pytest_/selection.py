@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.marker import embedded_arguments
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, real_path
@@ -19,6 +18,7 @@ from pytest_flamegate.engines.declare import (
     find_file,
     read_declarations,
 )
+from pytest_flamegate.engines.embedded import embedded_workloads
 
 if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings

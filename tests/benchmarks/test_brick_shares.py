@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks.brick_shares import BLOCKS, FUNCTIONS, of_bricks, samples, table
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.child.embedded import MODEL_PATH, kernels
+from pytest_flamegate.child.embedded import kernels
 from pytest_flamegate.child.embedded.serving import load_engine
 from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.profile.model import Frame
 from tests.bricks.factory import make_totals
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.measures
 
 
 def test_each_brick_of_the_engine_is_of_one_function() -> None:
-    engine = load_engine({"model": str(MODEL_PATH)})
+    engine = load_engine({"model": str(SHIPPED_MODEL)})
     with engine.mark_bricks(), BrickProfiler() as profiler:
         list(engine("2+2=", 2))
     marked = {each.name for each in profiler.recorded().totals}

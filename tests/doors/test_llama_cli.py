@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import make_profilers
 from tests.tools import require, smollm2
@@ -63,7 +63,7 @@ def test_llama_cpp_out_of_a_wheel_as_a_program(project: Project, model: str) -> 
     require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
     path, prompt, tokens = smollm2(), "Once upon a time", 64
     if model == "embedded":
-        path, prompt, tokens = MODEL_PATH, "The gate", 250
+        path, prompt, tokens = SHIPPED_MODEL, "The gate", 250
     command = [sys.executable, str(SCRIPT), "{model}", "{prompt}", "{max_tokens}", "{threads}"]
     found = gated(project, path, prompt, tokens, command=command, pattern=SAYS)
     for run in found["runs"]:

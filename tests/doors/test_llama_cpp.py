@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import make_profilers
 from pytest_flamegate.receipt import verify_receipt
@@ -78,7 +78,7 @@ def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
 
 
 def commit_a_model(project: Project) -> None:
-    shutil.copy(MODEL_PATH, project.path / "model.gguf")
+    shutil.copy(SHIPPED_MODEL, project.path / "model.gguf")
     project.declare(
         DECLARED.format(name="own", model="model.gguf", prompt="What is 2+2?", max_tokens=10)
     )
@@ -90,7 +90,7 @@ def commit_a_model(project: Project) -> None:
 
 def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) -> None:
     commit_a_model(project)
-    renamed = MODEL_PATH.read_bytes().replace(b"flamegate embedded", b"flamegate retitled", 1)
+    renamed = SHIPPED_MODEL.read_bytes().replace(b"flamegate embedded", b"flamegate retitled", 1)
     (project.path / "model.gguf").write_bytes(renamed)
     project.run(*AGAINST)
     assert project.verdict("own")["verdict"] in JUDGED, project.verdict("own")
@@ -112,7 +112,7 @@ def test_two_revisions_with_the_same_model_and_library_are_nothing_to_compare(
 
 def test_another_version_of_the_library_is_named(project: Project) -> None:
     fake = TALKS.replace("DIES", "pass")
-    declared = DECLARED.format(name="own", model=MODEL_PATH, prompt="2+2=", max_tokens=2)
+    declared = DECLARED.format(name="own", model=SHIPPED_MODEL, prompt="2+2=", max_tokens=2)
     project.declare(declared + f'env = {{ PYTHONPATH = "{project.path}" }}\n')
     quick = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none")
     project.write("xllamacpp.py", fake)

@@ -265,10 +265,10 @@ def test_a_receipt_alone_has_no_recipe(home: Path) -> None:
 
 
 def test_a_model_given_by_hand_must_be_the_very_file(home: Path) -> None:
-    from pytest_flamegate.child.embedded.workloads import MODEL_PATH
+    from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 
     copy = home / "copy.gguf"
-    copy.write_bytes(MODEL_PATH.read_bytes())
+    copy.write_bytes(SHIPPED_MODEL.read_bytes())
     code, answer = replay(home, "emb", "--model=copy.gguf")
     assert code in (0, 4)
     assert answer["replayed"]["tokens"] == "equal"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.child.embedded import kernels
-from pytest_flamegate.child.embedded.inject import FRAMES, inject
+from pytest_flamegate.child.embedded.serving import FRAMES, inject
 from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS
 from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
 from tests.tools import require
 
 pytestmark = pytest.mark.measures
@@ -40,7 +40,7 @@ def test_llama_cpp_generates_the_same_tokens(model: Transformer) -> None:
     require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
     questions = [(prompt, max_tokens) for _, prompt, max_tokens in WORKLOADS]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(MODEL_PATH), json.dumps(questions)],
+        [sys.executable, "-c", PROGRAM, str(SHIPPED_MODEL), json.dumps(questions)],
         capture_output=True,
         text=True,
         timeout=120,

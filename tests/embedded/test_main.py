@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.child.embedded import WORKLOADS
+from pytest_flamegate.engines.embedded import WORKLOADS
 
 pytestmark = pytest.mark.measures
 

@@ -10,14 +10,13 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.child.embedded.inject import inject
 from pytest_flamegate.child.embedded.marks import mark_kernels
-from pytest_flamegate.child.embedded.serving import load_engine
-from pytest_flamegate.child.embedded.tokenizer import encode
+from pytest_flamegate.child.embedded.serving import inject, load_engine
 from pytest_flamegate.child.embedded.transformer import Transformer
-from pytest_flamegate.child.embedded.workloads import MODEL_PATH, embedded_workloads
+from pytest_flamegate.child.embedded.weights import encode
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, embedded_workloads
 from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def test_injected_work_is_done_within_its_brick(
 
 
 def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
-    loaded = load_engine({"model": str(MODEL_PATH)})
+    loaded = load_engine({"model": str(SHIPPED_MODEL)})
     tokens: Any = loaded(PROMPT, 2)
     assert tokens.gi_code is transformer.Transformer.generate.__code__
     assert "__call__" not in vars(type(loaded))

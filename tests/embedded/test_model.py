@@ -5,10 +5,11 @@ import math
 
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS, kernels
+from pytest_flamegate.child.embedded import kernels
 from pytest_flamegate.child.embedded.kernels import FloatArray
-from pytest_flamegate.child.embedded.tokenizer import BOS, decode
 from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded.weights import BOS, decode
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
 from pytest_flamegate.models.files import model_sha256
 
 MODEL_SHA256 = "53bf4370ed5aa1b2a38c022230f004354a66cb77c1826e045cb44ec15dc8d50b"
@@ -33,12 +34,12 @@ def answer(model: Transformer, prompt: str, max_tokens: int) -> str:
 
 
 def test_model_file_is_the_pinned_one() -> None:
-    assert model_sha256(MODEL_PATH) == MODEL_SHA256
-    assert MODEL_PATH.stat().st_size <= 4_000_000
+    assert model_sha256(SHIPPED_MODEL) == MODEL_SHA256
+    assert SHIPPED_MODEL.stat().st_size <= 4_000_000
 
 
 def test_model_card_names_the_pinned_file() -> None:
-    assert MODEL_SHA256 in MODEL_PATH.with_name("MODEL_CARD.md").read_text("utf-8")
+    assert MODEL_SHA256 in SHIPPED_MODEL.with_name("MODEL_CARD.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)

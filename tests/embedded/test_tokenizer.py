@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.child.embedded.tokenizer import BOS, EOS, decode, encode
+from pytest_flamegate.child.embedded.weights import BOS, EOS, decode, encode
 from pytest_flamegate.core.errors import UsageError
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_flamegate.child.embedded import kernels
-from pytest_flamegate.child.embedded.tokenizer import decode
 from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded.weights import decode
 from pytest_flamegate.core.errors import UsageError
 
 

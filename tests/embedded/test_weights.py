@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH
 from pytest_flamegate.child.embedded.transformer import load
 from pytest_flamegate.child.embedded.weights import read_weights, unpack_tq2_0
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.gguf import read_header
 
 
@@ -49,7 +49,7 @@ def test_what_is_not_ternary_is_refused(packed: bytes) -> None:
 
 
 def test_the_model_is_ternary_and_of_the_shape_its_card_says() -> None:
-    weights = read_weights(MODEL_PATH)
+    weights = read_weights(SHIPPED_MODEL)
     config = weights.config
     assert (config.width, config.layers, config.ffn_width) == (512, 4, 1024)
     assert (config.heads, config.kv_heads, config.context) == (8, 4, 512)
@@ -61,7 +61,7 @@ def test_the_model_is_ternary_and_of_the_shape_its_card_says() -> None:
 
 def edited(tmp_path: Path, old: bytes, new: bytes) -> Path:
     assert len(old) == len(new)
-    data = MODEL_PATH.read_bytes()
+    data = SHIPPED_MODEL.read_bytes()
     assert old in data
     path = tmp_path / "edited.gguf"
     path.write_bytes(data.replace(old, new))
@@ -103,8 +103,8 @@ def test_other_models_are_refused_by_name(
     ("tensor", "word"), [("blk.1.ffn_down", "ternary"), ("output_norm", "nite")]
 )
 def test_spoilt_weights_are_refused(tmp_path: Path, tensor: str, word: str) -> None:
-    info = next(t for t in read_header(MODEL_PATH).tensors if t.name == f"{tensor}.weight")
-    data = bytearray(MODEL_PATH.read_bytes())
+    info = next(t for t in read_header(SHIPPED_MODEL).tensors if t.name == f"{tensor}.weight")
+    data = bytearray(SHIPPED_MODEL.read_bytes())
     data[info.offset : info.offset + 64] = b"\xff" * 64
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(data)

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.kernels import BLOCK, TernaryMatrix
-from pytest_flamegate.child.embedded.tokenizer import encode
 from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.child.embedded.weights import encode
 from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
 from pytest_flamegate.graph.tensors import Digests, TensorKey
 

@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
-from pytest_flamegate.child import read_memory
-from pytest_flamegate.child.read_memory import MIN_PASSES, main, read_slice, time_passes
+from pytest_flamegate.child import machine
+from pytest_flamegate.child.machine import MIN_PASSES, main, read_slice, time_passes
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.process import CompletedCommand
@@ -231,7 +231,7 @@ SLICE = 1 << 16
 
 @pytest.fixture
 def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_memory, "_PASS_BYTES", 2 * SLICE)
+    monkeypatch.setattr(machine, "_PASS_BYTES", 2 * SLICE)
 
 
 def test_every_value_is_read() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.child.embedded.workloads import embedded_workloads
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
 from pytest_flamegate.engines.declare import read_file
+from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
 

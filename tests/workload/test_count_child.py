@@ -41,9 +41,9 @@ def run(
     }
     answer, told = directory / "answer", directory / "spec"
     told.write_text(json.dumps(spec))
-    module = "pytest_flamegate.child.count"
+    module = "pytest_flamegate.child.serve"
     done = process.run(
-        [sys.executable, "-P", "-m", module, str(answer), str(told), str(tokens)],
+        [sys.executable, "-P", "-m", module, "count", str(answer), str(told), str(tokens)],
         timeout_s=30.0,
     )
     return done, wire.Parser().feed(answer.read_bytes())

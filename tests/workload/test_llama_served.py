@@ -9,11 +9,11 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from pytest_flamegate.child.embedded import MODEL_PATH, WORKLOADS
 from pytest_flamegate.child.embedded.transformer import Transformer, load
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
 from pytest_flamegate.engines.llama_cpp import MODULES
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
@@ -28,7 +28,7 @@ WITHIN_S = 120.0
 def workload(prompt: str = "2+2=", max_tokens: int = 2, **given: object) -> Workload:
     env = given.pop("env", {})
     assert isinstance(env, dict)
-    model = str(given.pop("model", MODEL_PATH))
+    model = str(given.pop("model", SHIPPED_MODEL))
     return Workload(
         "w",
         "llama-cpp",
@@ -77,7 +77,7 @@ def library(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def ours() -> Transformer:
-    return load(MODEL_PATH)
+    return load(SHIPPED_MODEL)
 
 
 def as_bytes(tokens: tuple[str, ...], library: str) -> list[int]:
@@ -136,7 +136,7 @@ def test_any_text_is_a_prompt(library: str, prompt: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cut", "no architecture", "no gguf", "empty"])
 def test_a_broken_model_is_refused_by_the_library(library: str, kind: str, tmp_path: Path) -> None:
-    whole = MODEL_PATH.read_bytes()
+    whole = SHIPPED_MODEL.read_bytes()
     made = {
         "cut": whole[: len(whole) // 2],
         "no architecture": whole.replace(b"bitnet", b"bitnex"),

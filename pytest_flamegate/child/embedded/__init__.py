@@ -1,11 +1,7 @@
-"""The default engine: a small ternary model, its tokenizer, its kernels.
+"""The embedded engine: a small ternary model and the NumPy kernels that run it.
 
-It runs as a child process that sets the number of BLAS threads before NumPy is
-imported, so nothing in here imports NumPy until ``transformer`` is.
+It runs in a child process that sets the number of BLAS threads before NumPy is imported, so
+the parent process imports nothing of this package.
 """
 
 from __future__ import annotations
-
-from pytest_flamegate.child.embedded.workloads import MODEL_PATH, WORKLOADS
-
-__all__ = ["MODEL_PATH", "WORKLOADS"]

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from pytest_flamegate.child.embedded.workloads import MODEL_PATH
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
@@ -19,14 +19,14 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m pytest_flamegate.child.embedded",
         description="Greedy decoding by the embedded ternary model, one byte a token.",
     )
-    parser.add_argument("--model", type=Path, default=MODEL_PATH, help="GGUF file to run")
+    parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="GGUF file to run")
     parser.add_argument("--prompt", required=True, help="text to go on from")
     parser.add_argument("--max-tokens", type=int, default=10, help="tokens to generate at most")
     options = parser.parse_args(arguments)
     # BLAS reads these when NumPy is imported; helper threads would only spin.
     os.environ.update(dict.fromkeys(_THREADS, "1"))
-    from pytest_flamegate.child.embedded.tokenizer import decode
     from pytest_flamegate.child.embedded.transformer import load
+    from pytest_flamegate.child.embedded.weights import decode
 
     try:
         for token in load(options.model).generate(options.prompt, options.max_tokens):

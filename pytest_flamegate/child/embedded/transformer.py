@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_flamegate.child.embedded import kernels
-from pytest_flamegate.child.embedded.tokenizer import EOS, encode
-from pytest_flamegate.child.embedded.weights import read_weights
-from pytest_flamegate.child.embedded.workloads import MODEL_PATH
+from pytest_flamegate.child.embedded.weights import EOS, encode, read_weights
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.child.embedded.kernels import FloatArray
-    from pytest_flamegate.child.embedded.weights import Config, Layer, Weights
+    from pytest_flamegate.child.embedded.weights import Config, LayerWeights, Weights
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class Transformer:
     def generate(self, prompt: str, max_tokens: int) -> Iterator[int]:
         """Yield the ids of up to ``max_tokens`` tokens; ends before the end marker.
 
-        Raises ``UsageError`` E_CONTEXT_LENGTH where prompt and tokens do not fit.
+        Raises ``UsageError`` ``E_CONTEXT_LENGTH`` if prompt and tokens do not fit.
         """
         tokens = encode(prompt)
         context = self.weights.config.context
@@ -89,7 +87,9 @@ class Transformer:
         cache.length += 1
         return x
 
-    def _attention_block(self, x: FloatArray, layer: Layer, cache: Cache, index: int) -> FloatArray:
+    def _attention_block(
+        self, x: FloatArray, layer: LayerWeights, cache: Cache, index: int
+    ) -> FloatArray:
         config, position = self.weights.config, cache.length
         heads, rotated = config.heads, config.heads + config.kv_heads
         h = kernels.rms_norm(x, layer.attn_norm, config.rms_epsilon)
@@ -102,7 +102,7 @@ class Transformer:
         mixed = kernels.rms_norm(mixed, layer.attn_sub_norm, config.rms_epsilon)
         return kernels.ternary_gemv(layer.attn_output, kernels.quantize(mixed))
 
-    def _feed_forward(self, x: FloatArray, layer: Layer) -> FloatArray:
+    def _feed_forward(self, x: FloatArray, layer: LayerWeights) -> FloatArray:
         epsilon = self.weights.config.rms_epsilon
         h = kernels.rms_norm(x, layer.ffn_norm, epsilon)
         inner = kernels.swiglu(kernels.ternary_gemv(layer.ffn_gate_up, kernels.quantize(h)))
@@ -115,13 +115,13 @@ class Transformer:
         return kernels.lm_head(self.weights.token_embd, normed)
 
 
-def load(path: Path | None = None) -> Transformer:
-    """Load the model at ``path``, or the one that ships with the package.
+def load(path: Path) -> Transformer:
+    """Load the model at ``path``.
 
     Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_BROKEN,
     E_MODEL_UNSUPPORTED.
     """
-    weights = read_weights(MODEL_PATH if path is None else path)
+    weights = read_weights(path)
     config = weights.config
     exponents = np.arange(0, config.head_width, 2, dtype=np.float64) / config.head_width
     angles = np.outer(np.arange(config.context), config.rope_base**-exponents)

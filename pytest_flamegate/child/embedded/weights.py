@@ -1,4 +1,6 @@
-"""The model's weights, read from its GGUF file and unpacked to float32.
+"""The model's weights and vocabulary.
+
+The weights are read from a GGUF file and unpacked to float32.
 
 The file holds two bits for each ternary weight (TQ2_0). NumPy has no product for two
 bits, so they are unpacked to four bytes each: the 2.4 MB of projections take 38 MB in
@@ -14,15 +16,42 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_flamegate.child.embedded.kernels import BLOCK, TernaryMatrix
-from pytest_flamegate.child.embedded.tokenizer import BOS, EOS, VOCABULARY
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.models.gguf import read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pytest_flamegate.child.embedded.kernels import FloatArray
     from pytest_flamegate.models.gguf import ModelHeader
+
+
+# A byte is a token: ids 0 to 255 are the bytes of UTF-8 text, then two markers.
+BOS = 256
+EOS = 257
+VOCABULARY = 258
+
+
+def encode(text: str) -> list[int]:
+    """Return the beginning marker and the bytes of ``text``.
+
+    Bytes of a command line that are not UTF-8 come back as they were typed. Raises
+    ``UsageError`` E_PROMPT_ENCODING for half a surrogate pair, which has no bytes.
+    """
+    try:
+        return [BOS, *text.encode("utf-8", "surrogateescape")]
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "E_PROMPT_ENCODING",
+            f"The prompt's character {error.start} is half a surrogate pair, not text.",
+            "Write the prompt as UTF-8.",
+        ) from None
+
+
+def decode(tokens: Iterable[int]) -> bytes:
+    """Return the bytes of ``tokens``, markers left out."""
+    return bytes(token for token in tokens if token < BOS)
 
 
 _CODE_BYTES = BLOCK // 4
@@ -45,7 +74,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerWeights:
     """One block. Query, key and value rows stand in one matrix, gate and up rows likewise."""
 
     attn_norm: FloatArray
@@ -65,7 +94,7 @@ class Weights:
     config: Config
     token_embd: FloatArray
     output_norm: FloatArray
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerWeights, ...]
 
 
 def read_weights(path: Path) -> Weights:
@@ -83,7 +112,7 @@ def read_weights(path: Path) -> Weights:
         width, ffn = config.width, config.ffn_width
         kv = config.kv_heads * config.head_width
         layers.append(
-            Layer(
+            LayerWeights(
                 attn_norm=reader.floats(f"{block}.attn_norm", width),
                 attn_qkv=reader.ternary(
                     width,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.child import count as child_count
-from pytest_flamegate.child import wire
+from pytest_flamegate.child import serve, wire
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
@@ -288,8 +287,8 @@ def _served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: in
         try:
             counted = count_program(
                 [
-                    *served.make_command(plan, child_count.__name__),
-                    *(str(answer), str(told_to_load), str(tokens)),
+                    *served.make_command(plan, serve.__name__),
+                    *("count", str(answer), str(told_to_load), str(tokens)),
                 ],
                 env=env,
                 cwd=workload.directory,

@@ -1,7 +1,7 @@
-"""Read memory as fast as possible, in a process of its own.
+"""Fixed work that measures the machine: memory read as fast as possible, and a reference kernel.
 
-``python -P -m pytest_flamegate.child.read_memory SLICE_BYTES SECONDS CPU[,CPU…]`` prints the bytes
-of one pass and the seconds that each pass took.
+``python -P -m pytest_flamegate.child.machine SLICE_BYTES SECONDS CPU[,CPU…]`` prints the bytes
+of one pass over the memory and the seconds that each pass took.
 
 Each CPU has a thread bound to it, with a slice of the array that the thread itself has filled: so
 the pages are real and near. A single thread is timed by its CPU time, because reading memory waits
@@ -18,10 +18,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     Slice = npt.NDArray[np.float32]
@@ -107,8 +108,6 @@ def _work(
     repeats: int,
 ) -> None:
     try:
-        import numpy as np
-
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})  # of this thread alone
         values = np.full(slice_bytes // 4, 1.0, np.float32)
@@ -142,6 +141,37 @@ def main(arguments: list[str]) -> int:
         return 1
     print(pass_bytes, *(f"{each:.9f}" for each in elapsed_s))  # noqa: T201
     return 0
+
+
+_MATRICES = 4
+_SIDE = 1536
+
+
+class Reference:
+    """Work whose cost follows the machine alone; its matrices take 38 MB.
+
+    Its cost changes with the machine's clock, its neighbours' use of cache and memory, and the
+    placement of a process, but never with the code under test. So workload time divided by
+    reference time varies less than either. It resembles a decode: matrix-vector products over
+    more memory than a core's own caches hold, with small vector operations between them.
+    """
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._matrices = [
+            rng.standard_normal((_SIDE, _SIDE), dtype=np.float32) for _ in range(_MATRICES)
+        ]
+        self._vector = rng.standard_normal(_SIDE, dtype=np.float32)
+
+    def run(self, times: int) -> None:
+        """Do the fixed work ``times`` times (about 2 ms each)."""
+        for _ in range(times):
+            vector = self._vector
+            for matrix in self._matrices:
+                vector = matrix @ vector
+                for _ in range(8):
+                    scale = np.float32(1.0) / np.sqrt(vector.dot(vector) / _SIDE + 1e-5)
+                    vector = vector * scale
 
 
 if __name__ == "__main__":
