@@ -13,6 +13,7 @@ from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.kernels import BLOCK, TernaryMatrix
 from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.child.embedded.weights import encode
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
 from pytest_flamegate.graph.tensors import Digests, TensorKey
 
@@ -30,7 +31,7 @@ Kernel = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    return transformer.load()
+    return transformer.load(SHIPPED_MODEL)
 
 
 def recorded(model: Transformer, values_bytes: int = 0) -> Digests:

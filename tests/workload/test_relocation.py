@@ -278,9 +278,9 @@ def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
     sides = Sides.of(package.parent, tmp_path)
     assert sides.moved(package / "errors.py") is None
-    assert sides.moved(package / "workload/child.py") is None
-    assert sides.moved(package / "embedded_not.py") is None
-    assert sides.moved(package / "embedded/kernels.py") == (
+    assert sides.moved(package / "child/serve.py") is None
+    assert sides.moved(package / "child/embedded_not.py") is None
+    assert sides.moved(package / "child/embedded/kernels.py") == (
         tmp_path.resolve() / "pytest_flamegate/child/embedded/kernels.py"
     )
 
@@ -293,7 +293,7 @@ def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
         "told.update(side=e.side, tool=g.__file__)",
         project=package.parent,
     )
-    assert told == {"side": "checkout", "tool": str(package / "workload/gguf.py")}
+    assert told == {"side": "checkout", "tool": str(package / "models/gguf.py")}
 
 
 @pytest.mark.parametrize("swallow", [False, True])
