@@ -8,18 +8,22 @@ they suffice. `machine_id` names the class of machine that a baseline belongs to
 
 from __future__ import annotations
 
-from pytest_flamegate.gate.comparability import Comparability, FieldDifference, compare, machine_id
+from pytest_flamegate.gate.comparability import compare, machine_id
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.error_rates import ReportedRates
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import HotspotChange, ShareDrift
-from pytest_flamegate.gate.inputs import GatedRun, GatePolicy, PairedBase, StoredBaseline
-from pytest_flamegate.gate.judge import judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, last_analysis, plan_analyses
-from pytest_flamegate.gate.rule import ErrorRates, decide
-from pytest_flamegate.gate.signals import TOKENS_PER_SECOND, Reason, Signal
+from pytest_flamegate.gate.rule import ErrorRates, ReportedRates, decide
+from pytest_flamegate.gate.signals import (
+    TOKENS_PER_SECOND,
+    Comparability,
+    FieldDifference,
+    Reason,
+    Signal,
+)
 from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict
 
 __all__ = [

@@ -17,7 +17,7 @@ from pytest_flamegate.bricks.record import (
     parse_durations,
     resolve_alias,
 )
-from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES
+from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
 from pytest_flamegate.gate.statistics import mean
@@ -200,11 +200,9 @@ def check_brick_runs(runs: Sequence[BrickRun], side: str) -> None:
     """
     again = "Accept a new baseline" if side == "baseline" else "Measure again"
     if not runs or not all(sum(row.calls for row in run.totals) for run in runs):
-        problem = (
-            f"A brick run of the {side} recorded no call of any brick"
-            if runs
-            else f"There is no brick run of the {side}"
-        )
+        problem = f"There is no brick run of the {side}"
+        if runs:
+            problem = f"A brick run of the {side} recorded no call of any brick"
         raise UndecidedError(
             "E_NO_BRICKS",
             f"{problem}, and a budget is declared.",
@@ -222,6 +220,25 @@ def check_brick_runs(runs: Sequence[BrickRun], side: str) -> None:
         raise repeated_samples(f"The {side} counts the bricks of one process more than once.")
     if len({(run.wall_ns, run.lanes) for run in runs}) < len(runs):
         raise repeated_samples(f"Two brick runs of the {side} took exactly the same times.")
+
+
+def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
+    """Raise if costs per token of the two sides do not mean the same."""
+    if len({run.sync for run in (*old, *new)}) > 1:
+        raise UndecidedError(
+            "E_BRICKS_UNLIKE",
+            "Not all brick runs waited for the device in the same way.",
+            "Accept a new baseline, or mark both sides alike.",
+        )
+    for side, runs in (("baseline", old), ("current side", new)):
+        coverage = min(run.coverage for run in runs)
+        if coverage < MIN_BRICK_COVERAGE:
+            raise UndecidedError(
+                "E_BRICKS_COVERAGE",
+                f"The bricks of the {side} cover {100 * coverage:.0f} % of the time; judging a "
+                f"cost per token needs {100 * MIN_BRICK_COVERAGE:.0f} %.",
+                "Mark more of the engine, or declare a time per call instead.",
+            )
 
 
 def _check_run(run: BrickRun) -> None:

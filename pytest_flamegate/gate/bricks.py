@@ -14,32 +14,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.record import resolve_alias
-from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, BrickBudget
+from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.batches import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.gate.brick_costs import (
     BrickCost,
     LayerGrowth,
     brick_costs,
+    check_alike,
     check_brick_runs,
     common_window,
     find_grown_layer,
 )
-from pytest_flamegate.gate.brick_reasons import (
-    call_count_reasons,
-    call_reasons,
-    growth_reasons,
-    nothing_matched_reason,
-    own_measurement_reason,
-    unjudged_reason,
-    unknown_brick_reason,
-)
+from pytest_flamegate.gate.measurement import MORE_TIME
 from pytest_flamegate.gate.rule import decide, detectable_change
-from pytest_flamegate.gate.signals import Reason, Signal
+from pytest_flamegate.gate.signals import Reason, Signal, describe_us
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
+from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_flamegate.bricks.record import BrickRun
     from pytest_flamegate.config.thresholds import Thresholds
@@ -57,6 +50,9 @@ RESOLUTION_SD = 1.0 / 64.0 / math.sqrt(12.0)
 """Of log time: all calls of a side may lie in one bucket of the histogram, 1/64 wide."""
 _MAX_EXPONENT = 700.0
 _NS_PER_US = 1e3
+_CALLS_DIFFER = 0.005
+_NAMED = 5
+_WITHIN: dict[Window, str] = {"decode": " in decode", "all": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +112,8 @@ def judge_bricks(
     If bricks cannot be judged a reason says why: an error of `check_brick_runs`,
     ``E_BRICKS_UNLIKE`` if the device was waited for in different ways, ``E_BRICKS_COVERAGE`` if
     the marks cover too little of the time for a cost per token, ``E_BRICK_UNKNOWN`` if a budget
-    matches no brick.
-
-    Args:
-        baseline: The other side; None judges calls only.
-        current: The side to judge.
-        thresholds: The declared budgets.
-        rates: The error rates; alpha is for all judgements together.
-        drift_sd: Standard deviation of log time between batches; 0 if the sides ran in turn.
+    matches no brick. Without a ``baseline`` only calls are judged. ``drift_sd`` is the standard
+    deviation of log time between batches, 0 if the sides ran in turn.
     """
     budgets = {resolve_alias(name): budget for name, budget in thresholds.bricks.items()}
     if not budgets:
@@ -140,7 +130,7 @@ def judge_bricks(
     if compares and baseline is not None:
         try:
             check_brick_runs(baseline.bricks, "baseline")
-            _check_alike(baseline.bricks, new)
+            check_alike(baseline.bricks, new)
             old = baseline.bricks
         except UndecidedError as error:
             reasons.append(Reason.from_error(error))
@@ -148,7 +138,7 @@ def judge_bricks(
     before, after = brick_costs(old, window), brick_costs(new, window)
     named = {name: budget for name, budget in budgets.items() if name != EVERY_OTHER}
     reasons += [
-        unknown_brick_reason(name, after, window)
+        _unknown_brick_reason(name, after, window)
         for name in sorted(named)
         if name not in after and name not in before
     ]
@@ -156,7 +146,14 @@ def judge_bricks(
     if EVERY_OTHER in budgets:
         judged |= _every_other(before, after, judged, budgets[EVERY_OTHER])
         if old and not judged:
-            reasons.append(nothing_matched_reason(WORTH_JUDGING))
+            reasons.append(
+                Reason(
+                    "E_BRICK_UNKNOWN",
+                    f"The budget of * matched nothing: no brick reached {100 * WORTH_JUDGING:g} % "
+                    "of the time and was measured on both sides. Accept a new baseline, or name "
+                    "the bricks.",
+                )
+            )
     judgements = sum(
         (budget.per_call_us is not None) + bool(old and budget.growth_pct is not None)
         for budget in judged.values()
@@ -174,25 +171,6 @@ def judge_bricks(
     ]
     changes.sort(key=lambda change: (-(change.current.share if change.current else 0), change.name))
     return JudgedBricks(tuple(changes), tuple(reasons))
-
-
-def _check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
-    """Raise if costs per token of the two sides do not mean the same."""
-    if len({run.sync for run in (*old, *new)}) > 1:
-        raise UndecidedError(
-            "E_BRICKS_UNLIKE",
-            "Not all brick runs waited for the device in the same way.",
-            "Accept a new baseline, or mark both sides alike.",
-        )
-    for side, runs in (("baseline", old), ("current side", new)):
-        coverage = min(run.coverage for run in runs)
-        if coverage < MIN_BRICK_COVERAGE:
-            raise UndecidedError(
-                "E_BRICKS_COVERAGE",
-                f"The bricks of the {side} cover {100 * coverage:.0f} % of the time; judging a "
-                f"cost per token needs {100 * MIN_BRICK_COVERAGE:.0f} %.",
-                "Mark more of the engine, or declare a time per call instead.",
-            )
 
 
 def _every_other(
@@ -246,8 +224,8 @@ def _judge_growth(
         threshold_pct=allowed_pct,
     )
     window = sides.window
-    reason = unjudged_reason(name, old, sides.old_runs, window, "baseline")
-    reason = reason or unjudged_reason(name, new, sides.new_runs, window, "current side")
+    reason = _unjudged_reason(name, old, sides.old_runs, window, "baseline")
+    reason = reason or _unjudged_reason(name, new, sides.new_runs, window, "current side")
     if reason is not None or old is None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
     estimate = welch(_logs(old.token_us), _logs(new.token_us), 2.0 * sides.drift_variance)
@@ -261,7 +239,10 @@ def _judge_growth(
         smallest_detectable_pct=_growth_pct(verdict.detectable),
         helped_by=("bricks",) if verdict.decision == "inconclusive" else (),
     )
-    reasons = (*growth_reasons(name, signal, grown), *call_count_reasons(name, old, new))
+    reasons = _growth_reasons(name, signal, grown)
+    if abs(math.log(new.calls_mean / old.calls_mean)) > _CALLS_DIFFER:
+        calls = f"{name} runs {new.calls_mean:.4g} times per token, was {old.calls_mean:.4g}."
+        reasons = (*reasons, Reason("I_BRICK_CALLS", calls))
     return replace(signal, reasons=reasons)
 
 
@@ -276,7 +257,7 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Side
         decision="inconclusive",
         threshold_pct=0.0,
     )
-    reason = unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
+    reason = _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
     logs = _logs(new.call_us)
@@ -288,9 +269,15 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Side
     decision: Decision = "regressed" if low > 0.0 else "pass" if high < 0.0 else "inconclusive"
     if _is_own_measurement(budget_us, new):
         decision = "inconclusive"
-        reasons: tuple[Reason, ...] = (own_measurement_reason(name, budget_us),)
+        reasons: tuple[Reason, ...] = (
+            Reason(
+                "E_BUDGET_IS_MEASURED",
+                f"The budget of {name}, {describe_us(budget_us)} per call, is to the nanosecond "
+                "what this very run measured. Set it to the time that a call may take.",
+            ),
+        )
     else:
-        reasons = call_reasons(name, budget_us, new.call_us_mean, low, high, decision)
+        reasons = _call_reasons(name, budget_us, new.call_us_mean, low, high, decision)
     return replace(
         undecided,
         decision=decision,
@@ -315,3 +302,98 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 def _growth_pct(log_time: float) -> float:
     return 100.0 * math.expm1(min(_MAX_EXPONENT, log_time))
+
+
+# --- in sentences --------------------------------------------------------------------------
+
+
+def _growth_reasons(name: str, signal: Signal, grown: LayerGrowth | None) -> tuple[Reason, ...]:
+    """Return why a cost per token was judged as it was; a pass needs no reason."""
+    now, before = describe_us(signal.current or 0.0), describe_us(signal.baseline or 0.0)
+    change, low, high = (
+        _describe_growth(pct or 0.0)
+        for pct in (signal.change_pct, signal.ci_low_pct, signal.ci_high_pct)
+    )
+    costs = f"{name} costs {now} per token, was {before}: {change}, between {low} and {high}"
+    allowed = f"{signal.threshold_pct:g} % more"
+    if signal.decision == "regressed":
+        place = ""
+        if grown is not None:
+            grew = f"{describe_us(grown.baseline_us)} → {describe_us(grown.current_us)}"
+            place = f"; most of it in layer {grown.layer} ({grew})"
+        return (Reason("E_BRICK_SLOWER", f"{costs}; {allowed} is allowed{place}."),)
+    if signal.decision == "improved":
+        return (Reason("I_BRICK_CHEAPER", f"{costs}."),)
+    if signal.decision == "inconclusive":
+        unshown = f"{costs}, so neither {allowed} nor its absence is shown. {MORE_TIME}"
+        return (Reason("E_BRICK_NOISE", unshown),)
+    return ()
+
+
+def _call_reasons(
+    name: str, budget_us: float, cost_us: float, low: float, high: float, decision: Decision
+) -> tuple[Reason, ...]:
+    """Return why a call was judged as it was; a pass needs no reason."""
+    at_least, at_most = (describe_us(budget_us * math.exp(bound)) for bound in (low, high))
+    budget = describe_us(budget_us)
+    if decision == "regressed":
+        over = (
+            f"A call of {name} costs {describe_us(cost_us)}, certainly more than {at_least}, and "
+            f"its budget is {budget}."
+        )
+        return (Reason("E_BRICK_BUDGET", over),)
+    if decision == "inconclusive":
+        between = (
+            f"A call of {name} costs between {at_least} and {at_most}, and its budget of {budget} "
+            "lies between. Give it more time (--flamegate-budget), or a budget further away."
+        )
+        return (Reason("E_BRICK_NOISE", between),)
+    return ()
+
+
+def _unknown_brick_reason(name: str, observed: Iterable[str], window: Window) -> Reason:
+    names = sorted(observed)
+    return Reason(
+        "E_BRICK_UNKNOWN",
+        f"{name} is declared with a budget and no run shows it{_WITHIN[window]}. Bricks there: "
+        f"{', '.join(names[:_NAMED]) or 'none'}{', …' * (len(names) > _NAMED)}. Correct the name "
+        "in bricks.",
+    )
+
+
+def _unjudged_reason(
+    name: str, cost: BrickCost | None, runs: int, window: Window, side: str
+) -> Reason | None:
+    """Return why the figures of one brick on one side cannot be judged; None if they can."""
+    if cost is None:
+        remedy = "Mark it again, or remove its budget from bricks."
+        if side == "baseline":
+            remedy = "Accept a new baseline."
+        return Reason(
+            "E_BRICK_ABSENT", f"{name} does not run{_WITHIN[window]} at the {side}. {remedy}"
+        )
+    if not cost.measured:
+        return Reason(
+            "E_BRICK_UNTIMED",
+            f"The times of {name} were derived or ingested, not measured; such figures are never "
+            "gated. Mark it in the engine, or remove its budget from bricks.",
+        )
+    if len(cost.call_us) < runs:
+        return Reason(
+            "E_BRICK_ABSENT",
+            f"{name} ran in {len(cost.call_us)} of {runs} brick runs of the {side}. Make the "
+            "workload the same in every process.",
+        )
+    if min(cost.call_us) <= 0.0:
+        return Reason(
+            "E_BRICK_UNTIMED",
+            f"{name} has calls at the {side} and no time of its own: deferred calls need device "
+            "events, and a brick that only holds others has none. Declare a budget for those.",
+        )
+    return None
+
+
+def _describe_growth(change_pct: float) -> str:
+    if abs(change_pct) < 0.05:
+        return "unchanged"
+    return f"{abs(change_pct):.1f} % {'more' if change_pct > 0.0 else 'less'}"

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.batches import (
+from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.pairs import trimmed_mean
+from pytest_flamegate.gate.statistics import Estimate, combine, mean
+from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
     REFERENCE_LEAK,
     reference_shift,
 )
-from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
-from pytest_flamegate.gate.measurement import read_measurement
-from pytest_flamegate.gate.pairs import trimmed_mean
-from pytest_flamegate.gate.statistics import Estimate, combine, mean
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.replayed import RateAgain
 

@@ -6,18 +6,19 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
-from pytest_flamegate.gate.batches import reference_shift
-from pytest_flamegate.gate.signals import Reason
+from pytest_flamegate.gate.signals import Comparability, FieldDifference, Reason
 from pytest_flamegate.gate.statistics import mean
+from pytest_flamegate.gate.throughput import reference_shift
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.observe.observation import Block
     from pytest_flamegate.receipt.types import Evidence
 
 
@@ -26,28 +27,17 @@ ABSENT = "absent"
 # The place of a declaration and a time limit do not change what runs; the model is compared by
 # its content, the environment by the variables requested, and a build or an injection is the
 # change under test.
-IGNORED_WORKLOAD_FIELDS = frozenset(
-    {
-        "name",
-        "source",
-        "directory",
-        "timeout_s",
-        "thresholds",
-        "build",
-        "injection",
-        "model",
-        "tokenizer",
-        "env",
-    }
+IGNORED_WORKLOAD_FIELDS = (
+    *("name", "source", "directory", "timeout_s", "thresholds"),
+    *("build", "injection", "model", "tokenizer", "env"),
 )
 _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
 
-TRANSIENT_CODES = frozenset({"E_MACHINE_STATE"})
-"""Differences that may go away when more is measured, or at another time."""
-
 _ACCEPT = "or accept a new baseline (--flamegate-update)."
+_ANY_REMEDY = "Accept a new baseline (--flamegate-update)."
+_PAIRED_REMEDY = "Both sides must do the same work in the same way; only the code may differ."
 _REMEDIES = {
     "E_BASELINE_NEWER": "Give the older measurement as the baseline.",
     "E_CLOCK_DIFFERS": "Measure on a system with the same clocks, " + _ACCEPT,
@@ -65,60 +55,17 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """One field in which two sides differ, both values as text, and the code."""
-
-    field: str
-    baseline: str
-    current: str
-    code: str
-
-    @property
-    def message(self) -> str:
-        """One sentence with the field and both values."""
-        return f"{self.field} differs: {self.baseline} at the baseline, {self.current} now."
-
-
-@dataclass(frozen=True, slots=True)
-class Comparability:
-    """Whether two sides may be compared, and every difference that forbids it."""
-
-    differences: tuple[FieldDifference, ...] = ()
-
-    @property
-    def comparable(self) -> bool:
-        """Whether no field differs that matters."""
-        return not self.differences
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether only the state of the machine differs, which may pass."""
-        codes = {difference.code for difference in self.differences}
-        return bool(codes) and codes <= TRANSIENT_CODES
-
-    def reasons(self, *, paired: bool) -> tuple[Reason, ...]:
-        """Return one reason for each difference; the last one of a code says what to do."""
-        last = {difference.code: difference for difference in self.differences}
-        return tuple(
-            Reason(
-                difference.code,
-                f"{difference.message} {_remedy(difference.code, paired)}"
-                if last[difference.code] is difference
-                else difference.message,
-            )
-            for difference in self.differences
-        )
-
-
-COMPARABLE = Comparability()
-"""Nothing differs."""
-
-
-def _remedy(code: str, paired: bool) -> str:
-    if paired:
-        return "Both sides must do the same work in the same way; only the code may differ."
-    return _REMEDIES.get(code, "Accept a new baseline (--flamegate-update).")
+def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[Reason, ...]:
+    """Return one reason for each difference; the last one of a code says what to do."""
+    reasons: dict[int, Reason] = {}
+    explained: set[str] = set()
+    for number, each in reversed([*enumerate(comparability.differences)]):
+        remedy = ""
+        if each.code not in explained:
+            remedy = " " + (_PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY))
+        explained.add(each.code)
+        reasons[number] = Reason(each.code, each.message + remedy)
+    return tuple(reasons[number] for number in sorted(reasons))
 
 
 def compare(baseline: Evidence, current: Evidence) -> Comparability:
@@ -212,34 +159,18 @@ def _compare_pythons(old: str | None, new: str | None) -> Iterator[FieldDifferen
 def _compare_clocks(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     code = "E_CLOCK_DIFFERS"
     yield from _compare_values("clock scope", baseline.clock_scope, current.clock_scope, code)
-    yield from _compare_values("run delay", _run_delay(baseline), _run_delay(current), code)
-    yield from _compare_values("reference kernel", _reference(baseline), _reference(current), code)
+    # With a run delay the adjusted clock is wall time less that delay, else CPU time.
+    for field, is_measured in (
+        ("run delay", lambda block: block.interval.run_delay_ns is not None),
+        ("reference kernel", lambda block: block.reference is not None),
+    ):
+        old, new = (_describe_presence(side, is_measured) for side in (baseline, current))
+        yield from _compare_values(field, old, new, code)
 
 
-def _run_delay(evidence: Evidence) -> str:
-    """Say whether the adjusted clock was wall time less run delay, or CPU time."""
-    return _describe_presence(
-        {
-            block.interval.run_delay_ns is not None
-            for run in evidence.runs
-            if run.role == "timed"
-            for block in run.blocks
-        }
-    )
-
-
-def _reference(evidence: Evidence) -> str:
-    return _describe_presence(
-        {
-            block.reference is not None
-            for run in evidence.runs
-            if run.role == "timed"
-            for block in run.blocks
-        }
-    )
-
-
-def _describe_presence(observed: set[bool]) -> str:
+def _describe_presence(evidence: Evidence, is_measured: Callable[[Block], bool]) -> str:
+    blocks = (block for run in evidence.runs if run.role == "timed" for block in run.blocks)
+    observed = {is_measured(block) for block in blocks}
     if not observed:
         return ABSENT
     if len(observed) == 2:
@@ -322,39 +253,27 @@ def _shorten(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def condition_differences(
-    baseline: Measurement, current: Measurement
-) -> tuple[FieldDifference, ...]:
-    """Return how the state of the machine differed between two stored measurements.
+def condition_differences(baseline: Measurement, current: Measurement) -> Iterator[FieldDifference]:
+    """Yield how the state of the machine differed between two stored measurements.
 
     Contention on one side only is a difference; contention on both is spread that the statistics
     include. So is a reference kernel that changed speed by more than ``REFERENCE_LIMIT``: the
     ratio to it cannot be trusted then. A smaller change widens the interval instead.
     """
-    return (*_compare_pressure(baseline, current), *_compare_reference_speed(baseline, current))
-
-
-def _compare_pressure(baseline: Measurement, current: Measurement) -> Iterator[FieldDifference]:
-    old, new = baseline.cpu_pressure_pct, current.cpu_pressure_pct
-    if old is None or new is None:
-        return
-    if (old > MAX_CPU_PRESSURE_PCT) != (new > MAX_CPU_PRESSURE_PCT):
-        yield FieldDifference("CPU pressure", f"{old:.0f} %", f"{new:.0f} %", "E_MACHINE_STATE")
-
-
-def _compare_reference_speed(
-    baseline: Measurement, current: Measurement
-) -> Iterator[FieldDifference]:
+    code = "E_MACHINE_STATE"
+    pressures = baseline.cpu_pressure_pct, current.cpu_pressure_pct
+    contended = {pct > MAX_CPU_PRESSURE_PCT for pct in pressures if pct is not None}
+    if None not in pressures and len(contended) == 2:
+        old, new = (f"{pct:.0f} %" for pct in pressures)
+        yield FieldDifference("CPU pressure", old, new, code)
     shift = reference_shift(baseline, current)
-    if shift is None or abs(shift) <= REFERENCE_LIMIT:
-        return
-    old, new = (
-        1e3 * math.exp(mean([math.log(p.reference_s) for p in side.timed if p.reference_s]))
-        for side in (baseline, current)
-    )
-    yield FieldDifference(
-        "speed of the reference kernel", f"{old:.3f} ms", f"{new:.3f} ms", "E_MACHINE_STATE"
-    )
+    if shift is not None and abs(shift) > REFERENCE_LIMIT:
+        logs = [
+            [math.log(process.reference_s) for process in side.timed if process.reference_s]
+            for side in (baseline, current)
+        ]
+        old, new = (f"{1e3 * math.exp(mean(each)):.3f} ms" for each in logs)
+        yield FieldDifference("speed of the reference kernel", old, new, code)
 
 
 MACHINE_ID_FIELDS = ("cpu_model", "cpu_cores", "arch", "cpu_flags_sha256")

@@ -12,11 +12,11 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.batches import view_change
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.pairs import pair_differences, trimmed_mean
 from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
 from pytest_flamegate.gate.statistics import Estimate, combine, holm, mean, student_t_upper, welch
+from pytest_flamegate.gate.throughput import view_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,17 +82,11 @@ def cost_changes(
     whole_changed: bool,
     cpu: Estimate | None = None,
 ) -> tuple[CostChange, ...]:
-    """Return the cost of every row of ``shares``, and of waiting if there is any.
+    """Return the cost of every row of ``shares``, and of waiting if there is any; largest first.
 
-    The largest change comes first.
-
-    Args:
-        shares: The judged functions and the rest.
-        baseline: One side, with two timed processes at least.
-        current: The other side, likewise.
-        rates: The error rates of the intervals.
-        whole_changed: Tokens per second certainly changed, so that rows explain a part of it.
-        cpu: The change of log CPU time per token, if pairs measured it.
+    Both sides need two timed processes. ``whole_changed`` says that tokens per second certainly
+    changed, so that rows explain a part of it; ``cpu`` is the change of log CPU time per token, if
+    pairs measured it.
     """
     if cpu is None:
         cpu = cpu_change(baseline, current)

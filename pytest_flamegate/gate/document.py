@@ -19,11 +19,10 @@ from pytest_flamegate.core.json import (
     Share,
     decode_json,
 )
-from pytest_flamegate.gate.comparability import FieldDifference
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.pairs import PhaseChange
-from pytest_flamegate.gate.signals import Decision, Reason, Signal
+from pytest_flamegate.gate.signals import Decision, FieldDifference, Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Direction, VerdictName
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.costs import CostChange, cost_changes
+from pytest_flamegate.gate.measurement import MORE_TIME
 from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
 from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal
 
@@ -123,16 +124,9 @@ def judge_shares(
     """Judge every hotspot's share.
 
     If shares cannot be judged a reason says why: ``E_HOTSPOT_UNKNOWN`` (a declared function is in
-    no profile), ``E_FEW_PROCESSES`` (below three profiled processes a side).
-
-    Args:
-        baseline: One side.
-        current: The other side.
-        thresholds: The allowed drifts.
-        rate: The decision about tokens per second; None if there was none.
-        rates: The error rates; alpha is for all functions together.
-        drift: Whether a drift may be excused.
-        cpu: The change of log CPU time per token, if pairs measured it.
+    no profile), ``E_FEW_PROCESSES`` (below three profiled processes a side). ``rate`` is the
+    decision about tokens per second, ``cpu`` the change of log CPU time per token, if pairs
+    measured it.
     """
     declared = [name for name in thresholds.hotspots_pp if name != "*"]
     counts = len(baseline.profiled), len(current.profiled)
@@ -158,14 +152,8 @@ def judge_shares(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
     )
-    return JudgedShares(
-        hotspots=hotspots,
-        costs=costs,
-        reasons=(
-            *_unknown_reasons(declared, baseline, current),
-            *_coarse_reasons(hotspots),
-        ),
-    )
+    unknown = _unknown_reasons(declared, baseline, current)
+    return JudgedShares(hotspots, costs, (*unknown, *_coarse_reasons(hotspots)))
 
 
 def _judge_without_profile(declared: list[str]) -> JudgedShares:
@@ -183,8 +171,7 @@ def _judge_too_few(baseline: int, current: int) -> JudgedShares:
     reason = Reason(
         "E_FEW_PROCESSES",
         f"Shares need {MIN_PROCESSES} profiled processes a side; there are {baseline} at the "
-        f"baseline and {current} now. Give it more time (--flamegate-budget sets the seconds), "
-        "or accept a new baseline.",
+        f"baseline and {current} now. {MORE_TIME[:-1]}, or accept a new baseline.",
     )
     # No time spent now adds a process to the baseline.
     helped_by: tuple[Helper, ...] = ("profiled",) if baseline >= MIN_PROCESSES else ()
@@ -316,8 +303,7 @@ def _share_reason(
     if not certain:
         return Reason(
             "E_SHARE_UNSETTLED",
-            f"{shift}, which may be chance with so few samples. Give it more time "
-            "(--flamegate-budget sets the seconds).",
+            f"{shift}, which may be chance with so few samples. {MORE_TIME}",
         )
     words = _FINDING_WORDS[finding]
     if cost is not None:

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.batches import BATCH_DRIFT_SD_WITHOUT_REFERENCE
-from pytest_flamegate.gate.bricks import JudgedBricks, judge_bricks
+from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.comparability import (
-    COMPARABLE,
-    Comparability,
-    FieldDifference,
     compare,
     condition_differences,
+    difference_reasons,
 )
 from pytest_flamegate.gate.costs import explaining_functions
-from pytest_flamegate.gate.error_rates import nominal_rates, pair_error_rates
-from pytest_flamegate.gate.hotspots import JudgedShares, judge_shares
-from pytest_flamegate.gate.inputs import GatedRun, GatePolicy, PairedBase, StoredBaseline
-from pytest_flamegate.gate.measurement import Measurement, read_measurement, repeated_samples
+from pytest_flamegate.gate.hotspots import judge_shares
+from pytest_flamegate.gate.measurement import MORE_TIME, read_measurement, repeated_samples
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
     last_analysis,
@@ -33,26 +28,92 @@ from pytest_flamegate.gate.pairs import (
     phase_changes,
     trimmed_mean,
 )
-from pytest_flamegate.gate.rule import ErrorRates
-from pytest_flamegate.gate.signals import Reason, Signal, rate_change_pct
-from pytest_flamegate.gate.throughput import judge_throughput, rate_signal, uncompared_rate
+from pytest_flamegate.gate.rule import ErrorRates, nominal_rates, pair_error_rates
+from pytest_flamegate.gate.signals import (
+    COMPARABLE,
+    Comparability,
+    FieldDifference,
+    Reason,
+    Signal,
+    rate_change_pct,
+)
+from pytest_flamegate.gate.throughput import (
+    BATCH_DRIFT_SD_WITHOUT_REFERENCE,
+    judge_throughput,
+    rate_signal,
+    uncompared_rate,
+)
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
 from pytest_flamegate.gate.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_flamegate.gate.error_rates import ReportedRates
-    from pytest_flamegate.gate.pairs import PairDifference, PhaseChange
-    from pytest_flamegate.gate.rule import RateVerdict
-    from pytest_flamegate.gate.signals import Decision, Helper
+    from pytest_flamegate.config.thresholds import Thresholds
+    from pytest_flamegate.gate.hotspots import ShareDrift
+    from pytest_flamegate.gate.measurement import Measurement
+    from pytest_flamegate.gate.pairs import PhaseChange
+    from pytest_flamegate.gate.rule import RateVerdict, ReportedRates
+    from pytest_flamegate.gate.signals import Decision
     from pytest_flamegate.gate.statistics import Estimate
-    from pytest_flamegate.receipt.types import Evidence, VerdictName
+    from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
+
+
+@dataclass(frozen=True, slots=True)
+class GatedRun:
+    """The run to judge.
+
+    ``grade`` is its receipt's. ``errors`` are those of the verification, of both sides in a
+    comparison; any of them makes the verdict `dishonest`. ``notes`` come after all other reasons.
+    """
+
+    evidence: Evidence
+    grade: str
+    errors: tuple[Reason, ...] = ()
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBaseline:
+    """An accepted measurement, and the batches of the same code that it rests on.
+
+    From six batches on their own spread takes the place of an assumed drift.
+    """
+
+    evidence: Evidence
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedBase:
+    """The base of a comparison in pairs.
+
+    ``analyses`` is the plan that was made before measuring; ``ended`` says that no more pairs will
+    come. ``rates`` are the error rates by a calibration, None without one.
+    """
+
+    evidence: Evidence
+    analyses: tuple[int, ...] = FIRST_ANALYSES
+    ended: bool = True
+    rates: ReportedRates | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatePolicy:
+    """What is allowed.
+
+    ``analyses`` is how often a run may be judged at most against a stored baseline, with more
+    processes each time; the error rates are spent over them. ``ci`` changes advice only.
+    """
+
+    thresholds: Thresholds
+    share_drift: ShareDrift = "cost"
+    analyses: int = 1
+    ci: bool = False
 
 
 SHARE_ANALYSES = 2
-"""Shares are judged twice in pairs: when the profiles' part of the budget is spent, and at its
-end."""
+"""In pairs shares are judged when the profiles' part of the budget is spent, and at its end."""
 
 
 def judge(
@@ -85,12 +146,16 @@ def _judge(
             return _uncompared("not_comparable", run, policy, rates, comparability, paired=paired)
         old, new = read_measurement(baseline.evidence), read_measurement(run.evidence)
         if isinstance(baseline, StoredBaseline):
-            comparability = Comparability(condition_differences(old, new))
+            comparability = Comparability(tuple(condition_differences(old, new)))
             if not comparability.comparable:
                 return _uncompared(
                     "not_comparable", run, policy, rates, comparability, old=old, current=new
                 )
-            rate = _judge_stored_rate(baseline, old, new, policy, rates)
+            signal, decided = judge_throughput(
+                old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
+            )
+            known = nominal_rates(rates)
+            rate = _JudgedRate(signal, decided, known, BATCH_DRIFT_SD_WITHOUT_REFERENCE)
         else:
             rate = _judge_paired_rate(baseline, run.evidence, old, new, policy)
         counts = instruction_signals(baseline.evidence, run.evidence)
@@ -102,21 +167,16 @@ def _judge(
     bricks = judge_bricks(
         baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
     )
-    name = _combine_decisions(rate.signal, shares, bricks)
+    signals = (rate.signal, *(each.signal for each in shares.hotspots), *bricks.signals)
+    general = (*shares.reasons, *bricks.reasons)
+    name = _combine_decisions(signals, general)
+    helpers = {helper for signal in signals for helper in signal.helped_by}
+    commit = baseline.evidence.commit
     return Verdict(
         verdict=name,
-        reasons=(
-            *_order_reasons(name, rate.signal, shares, bricks),
-            *(reason for signal in counts for reason in signal.reasons),
-        ),
+        reasons=(*_order_reasons(name, signals, general), *_reasons_of(counts)),
         grade=run.grade,
-        signals=(
-            rate.signal,
-            wall_signal(old, new),
-            *counts,
-            *(hotspot.signal for hotspot in shares.hotspots),
-            *bricks.signals,
-        ),
+        signals=(rate.signal, wall_signal(old, new), *counts, *signals[1:]),
         smallest_detectable_pct=rate.signal.smallest_detectable_pct,
         false_alarm_rate=rate.reported.false_alarm,
         miss_rate=rate.reported.miss,
@@ -127,8 +187,8 @@ def _judge(
         phases=rate.phases,
         pairs=rate.pairs,
         looks=rate.analyses,
-        against=_commit(baseline.evidence) if paired else None,
-        helped_by=_collect_helpers(rate.signal, shares, bricks),
+        against=commit.revision if commit is not None and paired else None,
+        helped_by=tuple(sorted(helpers.union(shares.helped_by, bricks.helped_by))),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct,
@@ -141,13 +201,18 @@ def _judge(
 
 def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> tuple[Reason, ...]:
     """Return why the run must not be judged at all; nothing if it may be."""
-    if not isinstance(baseline, PairedBase):
-        copied = _find_copy(baseline.evidence, run.evidence) if baseline is not None else None
-        return run.errors or ((copied,) if copied is not None else ())
-    copied = _find_copy(baseline.evidence, run.evidence)
-    swapped = _find_swap(baseline.evidence, run.evidence)
-    found = copied or swapped
-    return run.errors or ((found,) if found is not None else ())
+    if run.errors or baseline is None:
+        return run.errors
+    base, head = baseline.evidence, run.evidence
+    if (copied := _find_copy(base, head)) is not None:
+        return (copied,)
+    if isinstance(baseline, StoredBaseline) or (base.side, head.side) == ("base", "head"):
+        return ()
+    measured = (
+        f"The evidence given as the base was measured as {base.side or 'no side'}, and that given "
+        f"as the head as {head.side or 'no side'}. Give each on its own side."
+    )
+    return (Reason("E_SIDES_SWAPPED", measured),)
 
 
 def _find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
@@ -158,11 +223,9 @@ def _find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
     shared += [run.pid for run in current.bricks if (run.wall_ns, run.lanes) in threads]
     if baseline.nonce != current.nonce and not shared:
         return None
-    same = (
-        f"process {shared[0]} took the same times in both to the nanosecond"
-        if shared
-        else f"both carry the nonce {current.nonce!r}"
-    )
+    same = f"both carry the nonce {current.nonce!r}"
+    if shared:
+        same = f"process {shared[0]} took the same times in both to the nanosecond"
     return Reason(
         "E_COPIED_BASELINE",
         f"The baseline was copied from the run that it is to judge: {same}. "
@@ -170,24 +233,14 @@ def _find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
     )
 
 
-def _find_swap(base: Evidence, head: Evidence) -> Reason | None:
-    if (base.side, head.side) == ("base", "head"):
-        return None
-    return Reason(
-        "E_SIDES_SWAPPED",
-        f"The evidence given as the base was measured as {base.side or 'no side'}, and that given "
-        f"as the head as {head.side or 'no side'}. Give each on its own side.",
-    )
-
-
 def _compare(baseline: StoredBaseline | PairedBase, current: Evidence) -> Comparability:
-    comparability = compare(baseline.evidence, current)
+    differences = compare(baseline.evidence, current).differences
     created = (baseline.evidence.created, current.created)
     # Both are written alike, in UTC to the millisecond: their order is that of the text.
     if isinstance(baseline, StoredBaseline) and created[0] > created[1]:
         newer = FieldDifference("time of measuring", *created, "E_BASELINE_NEWER")
-        return Comparability((newer, *comparability.differences))
-    return comparability
+        return Comparability((newer, *differences))
+    return Comparability(differences)
 
 
 # --- without a comparison ------------------------------------------------------------------
@@ -211,7 +264,7 @@ def _uncompared(
     if name == "no_baseline":
         reasons = _no_baseline_reasons(current, policy)
     else:
-        reasons = comparability.reasons(paired=paired)
+        reasons = difference_reasons(comparability, paired=paired)
     bricks = judge_bricks(None, run.evidence, policy.thresholds, rates)
     over = [signal for signal in bricks.signals if signal.decision == "regressed"]
     rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
@@ -233,11 +286,9 @@ def _uncompared(
 
 
 def _no_baseline_reasons(current: Measurement | None, policy: GatePolicy) -> tuple[Reason, ...]:
-    remedy = (
-        "Compare with a revision instead: --flamegate-against=origin/main."
-        if policy.ci
-        else "Accept this run with --flamegate-update."
-    )
+    remedy = "Accept this run with --flamegate-update."
+    if policy.ci:
+        remedy = "Compare with a revision instead: --flamegate-against=origin/main."
     missing = Reason(
         "E_NO_BASELINE",
         f"No baseline is accepted for this workload on this machine. {remedy}",
@@ -247,11 +298,11 @@ def _no_baseline_reasons(current: Measurement | None, policy: GatePolicy) -> tup
     return missing, Reason(
         "E_FEW_PROCESSES",
         f"A baseline needs {MIN_PROCESSES} timed processes; this run has {len(current.timed)}. "
-        "Give it more time (--flamegate-budget sets the seconds).",
+        f"{MORE_TIME}",
     )
 
 
-# --- tokens per second, in two ways --------------------------------------------------------
+# --- tokens per second ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,19 +323,6 @@ class _JudgedRate:
     analyses: tuple[int, ...] = ()
 
 
-def _judge_stored_rate(
-    baseline: StoredBaseline,
-    old: Measurement,
-    new: Measurement,
-    policy: GatePolicy,
-    rates: ErrorRates,
-) -> _JudgedRate:
-    signal, verdict = judge_throughput(
-        old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
-    )
-    return _JudgedRate(signal, verdict, nominal_rates(rates), BATCH_DRIFT_SD_WITHOUT_REFERENCE)
-
-
 def _judge_paired_rate(
     base: PairedBase, head: Evidence, old: Measurement, new: Measurement, policy: GatePolicy
 ) -> _JudgedRate:
@@ -296,14 +334,15 @@ def _judge_paired_rate(
     """
     drop_pct = policy.thresholds.tokens_per_second_pct
     differences = pair_differences(base.evidence, head)
+    count = len(differences)
     analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=base.ended)
-    _check_spread(differences)
+    if count > 1 and len({pair.quiet for pair in differences}) == 1:
+        raise repeated_samples(f"All {count} pairs differ by exactly the same.")
     if analysis is None:
         raise UndecidedError(
             "E_FEW_PAIRS",
-            f"{len(differences)} pair(s) were measured; the first analysis needs "
-            f"{base.analyses[0]}.",
-            "Give it more time (--flamegate-budget sets the seconds).",
+            f"{count} pair(s) were measured; the first analysis needs {base.analyses[0]}.",
+            MORE_TIME,
         )
     rates = pair_rates(base.analyses)
     analysed = differences[: analysis.pairs]
@@ -331,56 +370,31 @@ def _judge_paired_rate(
     )
 
 
-def _check_spread(differences: Sequence[PairDifference]) -> None:
-    if len(differences) > 1 and len({pair.quiet for pair in differences}) == 1:
-        raise repeated_samples(f"All {len(differences)} pairs differ by exactly the same.")
-
-
-def _commit(evidence: Evidence) -> str | None:
-    return evidence.commit.revision if evidence.commit else None
-
-
 # --- all decisions together ----------------------------------------------------------------
 
 
-def _combine_decisions(rate: Signal, shares: JudgedShares, bricks: JudgedBricks) -> VerdictName:
+def _combine_decisions(signals: Sequence[Signal], reasons: Sequence[Reason]) -> VerdictName:
     """Combine the decisions: certain harm outweighs an open question, and that a gain."""
-    decisions = {rate.decision, *(hotspot.decision for hotspot in shares.hotspots)}
-    decisions.update(signal.decision for signal in bricks.signals)
+    decisions = {signal.decision for signal in signals}
     if "regressed" in decisions:
         return "regressed"
-    reasons = (*shares.reasons, *bricks.reasons)
     if "inconclusive" in decisions or any(reason.leaves_open for reason in reasons):
         return "inconclusive"
     return "improved" if "improved" in decisions else "pass"
 
 
 def _order_reasons(
-    name: VerdictName, rate: Signal, shares: JudgedShares, bricks: JudgedBricks
+    name: VerdictName, signals: Sequence[Signal], general: Sequence[Reason]
 ) -> tuple[Reason, ...]:
     """Put the reasons that decided first; tokens per second leads among equals."""
-    shown = (rate, *(hotspot.signal for hotspot in shares.hotspots), *bricks.signals)
-    general = (*shares.reasons, *bricks.reasons)
     is_open = name == "inconclusive"
     return (
-        *_reasons_of(signal for signal in shown if signal.decision == name),
+        *_reasons_of(signal for signal in signals if signal.decision == name),
         *(reason for reason in general if reason.leaves_open and is_open),
-        *_reasons_of(signal for signal in shown if signal.decision != name),
+        *_reasons_of(signal for signal in signals if signal.decision != name),
         *(reason for reason in general if not (reason.leaves_open and is_open)),
     )
 
 
 def _reasons_of(signals: Iterable[Signal]) -> tuple[Reason, ...]:
     return tuple(reason for signal in signals for reason in signal.reasons)
-
-
-def _collect_helpers(
-    rate: Signal, shares: JudgedShares, bricks: JudgedBricks
-) -> tuple[Helper, ...]:
-    """Return the kinds of process of which more could settle an open question."""
-    helpers: set[Helper] = {*rate.helped_by, *shares.helped_by, *bricks.helped_by}
-    for signal in bricks.signals:
-        helpers.update(signal.helped_by)
-    for hotspot in shares.hotspots:
-        helpers.update(hotspot.helped_by)
-    return tuple(sorted(helpers))

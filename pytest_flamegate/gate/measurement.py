@@ -24,6 +24,8 @@ REFERENCE_FOLLOWS = frozenset({"embedded"})
 Others are bound by memory in other ways, wait, or run elsewhere: for them the reference is a
 second opinion and no correction.
 """
+MORE_TIME = "Give it more time (--flamegate-budget sets the seconds)."
+"""The remedy for too few processes."""
 _NS_PER_S = 1e9
 _MEASURE_AGAIN = "Measure again. If it stays, the clocks of this machine cannot be used."
 
@@ -113,11 +115,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     """
     timed_runs = [run for run in evidence.runs if run.role == "timed"]
     if not timed_runs:
-        raise UndecidedError(
-            "E_FEW_PROCESSES",
-            "No process was timed.",
-            "Give it more time (--flamegate-budget sets the seconds).",
-        )
+        raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
     _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
     timed = tuple(_read_process(run) for run in timed_runs)
     if len({process.reference_s is None for process in timed}) > 1:

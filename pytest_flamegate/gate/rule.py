@@ -23,9 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.gate.statistics import student_t_upper
+from pytest_flamegate.gate.statistics import clopper_pearson_upper, student_t_upper
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_flamegate.gate.statistics import Estimate
 
 
@@ -105,3 +107,62 @@ def detectable_change(estimate: Estimate, tail: float) -> float:
     """Return the true change whose bound at ``tail`` excludes zero with 95 % probability."""
     t_sum = student_t_upper(tail, estimate.df) + student_t_upper(1.0 - POWER, estimate.df)
     return t_sum * estimate.standard_error
+
+
+# --- how often a verdict may be wrong, as far as that is known ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRates:
+    """The error rates that a verdict reports, 0 to 1; None if they are not known.
+
+    The rule spends nominal rates. Whether a machine keeps them is known only if the rule was
+    replayed on its pairs. ``basis`` says how, as sentences without the last full stop.
+    """
+
+    false_alarm: float | None
+    miss: float | None
+    basis: str
+
+
+SIMULATED_GATE = ("embedded", "passage", 5.0)
+"""Engine, workload and threshold in percent of the stored pairs that the rule was replayed on."""
+SIMULATED_ALARMS, SIMULATED_GATES, SIMULATED_PAIRS = 0, 257, 1687
+"""Recomputed from benchmarks/data by tests/gate/test_rule.py; no two gates share a pair."""
+
+
+def nominal_rates(rates: ErrorRates) -> ReportedRates:
+    """Return that the error rates of a comparison with a stored baseline are not known."""
+    spent = f", spent over {rates.analyses} analyses" if rates.analyses > 1 else ""
+    return ReportedRates(
+        None,
+        None,
+        f"not calibrated. The rule allows {100 * rates.false_alarm:g} % false alarms for tokens "
+        f"per second, as many for all shares together, and {100 * rates.miss:g} % misses{spent}",
+    )
+
+
+def pair_error_rates(
+    workload: Mapping[str, object], threshold_pct: float, rates: ErrorRates, *, default_plan: bool
+) -> ReportedRates:
+    """Return the error rates of a comparison in pairs that no calibration covers.
+
+    ``workload`` is the recipe in the evidence; ``default_plan`` says that the analyses are those
+    of the default budget.
+    """
+    nominal = (
+        f"calibrated on this machine: flamegate calibrate does. The rule allows "
+        f"{100 * rates.false_alarm:g} % false alarms and {100 * rates.miss:g} % misses, spent over "
+        f"{rates.analyses} analyses"
+    )
+    gate = workload.get("engine"), workload.get("name"), threshold_pct
+    if gate != SIMULATED_GATE or not default_plan:
+        return ReportedRates(None, None, f"not {nominal}")
+    at_most = clopper_pearson_upper(SIMULATED_ALARMS, SIMULATED_GATES)
+    return ReportedRates(
+        at_most,
+        None,
+        f"replayed with the default budget on {SIMULATED_PAIRS:,} pairs of unchanged code "
+        f"(2026-11-21, two busy cores): {SIMULATED_ALARMS} of {SIMULATED_GATES} gates raised an "
+        f"alarm (≤ {100 * at_most:.1f} %). Not {nominal}",
+    )

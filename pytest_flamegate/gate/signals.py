@@ -1,4 +1,4 @@
-"""The parts of a verdict: reasons, and the figures that were compared."""
+"""The parts of a verdict: reasons, figures that were compared, and fields that differ."""
 
 from __future__ import annotations
 
@@ -111,3 +111,39 @@ def describe_interval(low_pct: float, high_pct: float) -> str:
 def describe_us(value_us: float) -> str:
     """Return ``0.305 µs``, ``76.2 µs`` or ``2,890 µs``."""
     return f"{significant(value_us)} µs"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDifference:
+    """One field in which two sides differ, both values as text, and the code."""
+
+    field: str
+    baseline: str
+    current: str
+    code: str
+
+    @property
+    def message(self) -> str:
+        """One sentence with the field and both values."""
+        return f"{self.field} differs: {self.baseline} at the baseline, {self.current} now."
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """Whether two sides may be compared, and every difference that forbids it."""
+
+    differences: tuple[FieldDifference, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """Whether no field differs that matters."""
+        return not self.differences
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether only the state of the machine differs, which may pass."""
+        return {difference.code for difference in self.differences} == {"E_MACHINE_STATE"}
+
+
+COMPARABLE = Comparability()
+"""Nothing differs."""

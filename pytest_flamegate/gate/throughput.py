@@ -3,25 +3,23 @@
 The unit of evidence is the fresh process, because one process can stay off all its life by where
 it was placed: blocks and tokens of one process taken as independent samples gave up to 15 %
 false alarms. Each process gives x = ln(scheduler-adjusted time per token / time of the reference
-kernel), two batches are compared as in `batches`, and `rule` decides.
+kernel), and `rule` decides.
+
+The machine itself changes speed between two batches of processes. If a reference kernel ran
+beside the engine, the ratio to it takes most of that out; the rest is a drift whose size was
+measured once and is assumed, until six batches of the same code show their own spread.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.batches import (
-    MIN_BATCHES,
-    combine_views,
-    estimate_from_batches,
-    reference_shift,
-    view_change,
-)
 from pytest_flamegate.gate.measurement import repeated_samples
-from pytest_flamegate.gate.rule import decide
+from pytest_flamegate.gate.rule import RateVerdict, decide
 from pytest_flamegate.gate.signals import (
     TOKENS_PER_SECOND,
     Reason,
@@ -31,16 +29,127 @@ from pytest_flamegate.gate.signals import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance
+from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from pytest_flamegate.gate.batches import View
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.rule import ErrorRates, RateVerdict
+    from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+    from pytest_flamegate.gate.rule import ErrorRates, RateDecision
     from pytest_flamegate.gate.signals import Decision
     from pytest_flamegate.receipt.types import Batch
+
+
+BATCH_DRIFT_SD = 0.0042
+"""Drift of log(CPU / reference kernel) between batches, measured over 40 minutes."""
+BATCH_DRIFT_SD_WITHOUT_REFERENCE = 0.02
+"""The same for CPU time alone."""
+REFERENCE_LEAK = 0.21
+"""Part of a change of the machine's speed that the ratio to the reference does not cancel.
+
+Measured: of a drift of 2.0 % in CPU time, 0.42 % was left in CPU time over reference.
+"""
+MIN_BATCHES = 6
+"""Fewer batches show no spread that could replace the assumed drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to compare two sides: their values in log time and the variance of the drift."""
+
+    baseline: tuple[float, ...]
+    current: tuple[float, ...]
+    drift_variance: float
+
+    @property
+    def estimate(self) -> Estimate:
+        """The change, by Welch's t over processes with the drift added."""
+        return welch(self.baseline, self.current, self.drift_variance)
+
+
+def view_change(
+    baseline: Measurement,
+    current: Measurement,
+    time: Callable[[TimedProcess], float],
+    ratio: Callable[[TimedProcess], float],
+) -> tuple[View, ...]:
+    """Return the ways to compare a time, one or two.
+
+    With a reference kernel that the engine follows: the ratio to it, trusted less the further
+    the machine's speed has moved. With another reference: the ratio and the plain time, because
+    it is not known which holds still. Without a reference: the plain time. ``time`` returns the
+    log time of a process, ``ratio`` the same over the reference kernel.
+    """
+
+    def view(value: Callable[[TimedProcess], float], drift_variance: float) -> View:
+        old, new = (tuple(map(value, side.timed)) for side in (baseline, current))
+        return View(old, new, drift_variance)
+
+    referenced = 2.0 * BATCH_DRIFT_SD**2
+    shift = reference_shift(baseline, current)
+    if shift is None:
+        return (view(time, 2.0 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2),)
+    if baseline.reference_follows and current.reference_follows:
+        return (view(ratio, referenced + (REFERENCE_LEAK * shift) ** 2),)
+    return view(ratio, referenced), view(time, referenced)
+
+
+def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
+    """Return the change of the reference kernel's log time; None without one on both sides."""
+    old, new = (
+        [math.log(p.reference_s) for p in side.timed if p.reference_s is not None]
+        for side in (baseline, current)
+    )
+    return mean(new) - mean(old) if old and new else None
+
+
+def estimate_from_batches(
+    batches: Sequence[Batch], baseline: Measurement, current: Measurement
+) -> list[Estimate]:
+    """Return the change as each view shows it, its error taken from the spread of ``batches``.
+
+    Without a reference kernel the batches' plain times count, with one that the engine follows
+    their ratios, else both.
+    """
+    time = _predict(
+        [batch.log_time for batch in batches], [process.log_time for process in current.timed]
+    )
+    if not (baseline.has_reference and current.has_reference):
+        return [time]
+    ratio = _predict(
+        [batch.log_time_ratio for batch in batches],
+        [process.log_time_ratio for process in current.timed],
+    )
+    follows = baseline.reference_follows and current.reference_follows
+    return [ratio] if follows else [ratio, time]
+
+
+def _predict(earlier: Sequence[float], current: Sequence[float]) -> Estimate:
+    """Estimate how far one more batch lies from ``earlier`` ones.
+
+    The error is that of predicting one batch from S others: their spread × √(1 + 1/S), S - 1 df.
+    """
+    count = len(earlier)
+    error = math.sqrt(variance(earlier) * (1.0 + 1.0 / count))
+    return Estimate(mean(current) - mean(earlier), error, count - 1.0)
+
+
+def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
+    """Combine decisions about one change: only what all views agree in is decided."""
+    decisions = {verdict.decision for verdict in verdicts}
+    decision: RateDecision = "inconclusive"
+    if len(decisions) == 1:
+        decision = decisions.pop()
+    elif decisions == {"pass", "improved"}:
+        decision = "pass"
+    return RateVerdict(
+        decision=decision,
+        low=min(verdict.low for verdict in verdicts),
+        high=max(verdict.high for verdict in verdicts),
+        slower=all(verdict.slower for verdict in verdicts),
+        faster=all(verdict.faster for verdict in verdicts),
+        detectable=max(verdict.detectable for verdict in verdicts),
+    )
 
 
 _SHIFT_WORTH_REPORTING = 0.01
@@ -57,28 +166,15 @@ def judge_throughput(
 ) -> tuple[Signal, RateVerdict | None]:
     """Judge tokens per second of ``current`` against a stored ``baseline``.
 
-    Args:
-        baseline: The accepted measurement.
-        current: The measurement to judge.
-        allowed_drop_pct: The threshold in percent.
-        rates: The error rates to spend.
-        batches: Measurements of the baseline's code; six or more replace the assumed drift.
-
-    Returns:
-        The signal, and the decision of the rule; the latter is None if too few processes, or
-        copied ones, left the signal inconclusive.
+    ``batches`` are measurements of the baseline's code; six or more replace the assumed drift. The
+    decision of the rule is None if too few processes, or copied ones, left the signal inconclusive.
     """
     try:
         views = compare_log_times(baseline, current)
     except UndecidedError as error:
         helps = error.code == "E_FEW_PROCESSES" and len(baseline.timed) >= MIN_PROCESSES
-        signal = Signal(
-            name=TOKENS_PER_SECOND,
-            baseline=baseline.quiet_tokens_per_second,
-            current=current.quiet_tokens_per_second,
-            unit=current.unit,
-            direction="higher_is_better",
-            decision="inconclusive",
+        signal = replace(
+            uncompared_rate(baseline, current, "inconclusive"),
             threshold_pct=allowed_drop_pct,
             reasons=(Reason.from_error(error),),
             helped_by=("timed",) if helps else (),
@@ -164,13 +260,8 @@ def rate_signal(
     ``reasons`` come after the one that decided; ``helps`` says that more timed processes could
     settle an open question.
     """
-    return Signal(
-        name=TOKENS_PER_SECOND,
-        baseline=baseline.quiet_tokens_per_second,
-        current=current.quiet_tokens_per_second,
-        unit=current.unit,
-        direction="higher_is_better",
-        decision=verdict.decision,
+    return replace(
+        uncompared_rate(baseline, current, verdict.decision),
         change_pct=change_pct,
         ci_low_pct=rate_change_pct(verdict.high),
         ci_high_pct=rate_change_pct(verdict.low),

@@ -7,11 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.gate.bricks import BrickChange
-from pytest_flamegate.gate.comparability import COMPARABLE, Comparability
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import PhaseChange
-from pytest_flamegate.gate.signals import TOKENS_PER_SECOND, Helper, Reason, Signal
+from pytest_flamegate.gate.signals import (
+    COMPARABLE,
+    TOKENS_PER_SECOND,
+    Comparability,
+    Helper,
+    Reason,
+    Signal,
+)
 from pytest_flamegate.receipt.types import VerdictName
 
 if TYPE_CHECKING:

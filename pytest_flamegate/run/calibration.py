@@ -32,7 +32,7 @@ from pytest_flamegate.gate.calibration import (
     count_alarms,
     describe_alarms,
 )
-from pytest_flamegate.gate.error_rates import ReportedRates
+from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.compose import recipe

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import ErrorRates, decide
-from pytest_flamegate.gate.batches import MIN_BATCHES, estimate_from_batches
+from pytest_flamegate.gate.throughput import MIN_BATCHES, estimate_from_batches
 from pytest_flamegate.receipt.types import Batch, Evidence
 from pytest_flamegate.run.publish import batch_of
 from tests.gate.factory import QUIET, baseline, evidence, judge_stored, measurement, scaled

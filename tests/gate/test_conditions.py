@@ -5,9 +5,8 @@ import math
 import pytest
 
 from pytest_flamegate.gate import Measurement, read_measurement
-from pytest_flamegate.gate.batches import REFERENCE_LEAK, reference_shift
 from pytest_flamegate.gate.comparability import condition_differences
-from pytest_flamegate.gate.throughput import compare_log_times
+from pytest_flamegate.gate.throughput import REFERENCE_LEAK, compare_log_times, reference_shift
 from tests.gate.factory import evidence
 
 

@@ -6,7 +6,11 @@ import pytest
 
 from pytest_flamegate.gate import ErrorRates, decide
 from pytest_flamegate.gate.rule import detectable_change
-from pytest_flamegate.gate.signals import describe_rate_change, log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.signals import (
+    describe_rate_change,
+    log_time_of_drop,
+    rate_change_pct,
+)
 from pytest_flamegate.gate.statistics import Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270

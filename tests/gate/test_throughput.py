@@ -6,8 +6,12 @@ import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import ErrorRates, Signal, read_measurement
-from pytest_flamegate.gate.batches import BATCH_DRIFT_SD, BATCH_DRIFT_SD_WITHOUT_REFERENCE
-from pytest_flamegate.gate.throughput import compare_log_times, judge_throughput
+from pytest_flamegate.gate.throughput import (
+    BATCH_DRIFT_SD,
+    BATCH_DRIFT_SD_WITHOUT_REFERENCE,
+    compare_log_times,
+    judge_throughput,
+)
 from pytest_flamegate.gate.ungated import wall_signal
 from tests.gate.factory import QUIET, WORKLOAD, baseline, evidence, measurement, pair, scaled
 
