@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import claims
-from benchmarks.ours import flamegate
+from benchmarks.ours import PAIRS_BUDGET_S, flamegate
 from benchmarks.peers import (
     SLOW_DRAWS,
     Missing,
@@ -135,6 +135,8 @@ def notes(pairs: Sequence[Pair], *, moved: bool) -> list[str]:
         "Each cell's mean was moved to the work injected (head's times multiplied)."
         if moved
         else "The pairs are as measured: a cell's mean is off by chance, see its standard error.",
+        f"flamegate stops after {PAIRS_BUDGET_S:g} s of pairs, as it does by default if it also "
+        "profiles; the others have no limit.",
         "Seconds are those that the processes took, start and warm-up included; a stored base "
         "costs none. The spans are over all injected work.",
         "The textbook tests and inference-doctor get the base of one pair and the head of the "

@@ -1,13 +1,18 @@
-"""This package's own rule on kept pairs: the code that gates, on the differences of its clock."""
+"""This package's own rule on stored pairs, within the budget that users get by default."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
+from pytest_flamegate.run.measure import PAIRS_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,19 +20,32 @@ if TYPE_CHECKING:
     from benchmarks.streams import Pair
 
 
-def flamegate(drop_pct: float, looks: Sequence[int] = FIRST_ANALYSES) -> Method:
-    """Return the gate that allows a drop of ``drop_pct`` %, with that plan of looks."""
-    rates, threshold = pair_rates(looks), log_time_of_drop(drop_pct)
+PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
+"""Seconds that a comparison spends on pairs by default, if it also profiles."""
+
+
+def flamegate(
+    drop_pct: float,
+    analyses: Sequence[int] = FIRST_ANALYSES,
+    budget_s: float = PAIRS_BUDGET_S,
+) -> Method:
+    """Return the gate that allows a drop of ``drop_pct`` %, with that plan of analyses.
+
+    Like the product it starts no further pair after ``budget_s`` seconds.
+    """
+    rates, threshold = pair_rates(analyses), log_time_of_drop(drop_pct)
 
     def judge(pairs: Sequence[Pair]) -> Outcome:
-        differences = [pair.difference for pair in pairs]
-        last = interim_analyses(differences, threshold, rates, looks, ended=True)[-1]
-        took_s = sum(pair.took_s for pair in pairs[: last.pairs])
-        return Outcome(last.verdict.decision, last.pairs, took_s)
+        ends_s = list(accumulate(pair.took_s for pair in pairs))
+        # The pair that runs when the budget ends is completed, and the first analysis is awaited.
+        count = min(len(pairs), max(analyses[0], bisect_left(ends_s, budget_s) + 1))
+        differences = [pair.difference for pair in pairs[:count]]
+        last = interim_analyses(differences, threshold, rates, analyses, ended=True)[-1]
+        return Outcome(last.verdict.decision, last.pairs, ends_s[last.pairs - 1])
 
-    return Method(f"flamegate, τ = {drop_pct:g} %", looks[-1], judge)
+    return Method(f"flamegate, τ = {drop_pct:g} %", analyses[-1], judge)
 
 
 def flamegate_up_to(drop_pct: float, most: int) -> Method:
-    """Return the gate with the looks that a budget for ``most`` pairs plans."""
-    return flamegate(drop_pct, plan_analyses(most))
+    """Return the gate with a budget that suffices for ``most`` pairs."""
+    return flamegate(drop_pct, plan_analyses(most), math.inf)
