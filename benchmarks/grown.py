@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.profile.profilers import perf, trial
-from pytest_flamegate.profile.profilers.perf import EVENT, INSTALL
+from pytest_flamegate.profile.profilers.perf import EVENT
+from pytest_flamegate.profile.profilers.perf_data import INSTALL, perf_environment
 from pytest_flamegate.profile.profilers.perf_script import FIELDS
+from pytest_flamegate.profile.profilers.tools import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ Frames = tuple[bytes, ...]
 
 def recorded(call_graph: str, runs: int = RUNS) -> list[Frames]:
     """Return the samples of real runs. Raises ``ToolError``."""
-    program = trial.find_program("perf", INSTALL)
+    program = find_program("perf", INSTALL)
     samples = [sample for _ in range(runs) for sample in split(_printed(program, call_graph))]
     if not samples:
         raise ToolError("E_NO_SAMPLES", "perf recorded no sample.", "Try again.")
@@ -49,7 +50,7 @@ def _printed(program: str, call_graph: str) -> bytes:
         record = ["record", "-e", EVENT, "-F", str(RATE_HZ), "-N", "--call-graph", call_graph]
         engine = [sys.executable, "-m", "pytest_flamegate.child.embedded", "--prompt", "Once"]
         engine += ["--max-tokens", str(TOKENS)]
-        environment = perf.perf_environment()
+        environment = perf_environment()
         subprocess.run(
             [program, *record, "-o", str(raw), "--", *engine],
             env=environment,

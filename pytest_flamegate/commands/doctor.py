@@ -32,21 +32,21 @@ def run(_: argparse.Namespace) -> int:
     from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
     from pytest_flamegate.profile.profilers.choose import make_profilers
-    from pytest_flamegate.profile.profilers.errors import read_permissions
+    from pytest_flamegate.profile.profilers.permissions import read_permissions
 
     machine = identity()
     common.print_text(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
-    made = [each for each in make_profilers(Setup()).values() if each.name != "none"]
+    made = make_profilers(Setup()).values()
     probes = {each.name: each.probe() for each in made}
     for probe in probes.values():
         for line in _probe_lines(probe):
             common.print_text(line)
     for line in _counts_lines(probe_callgrind()):
         common.print_text(line)
-    common.print_text(f"{'allowed':<14} {read_permissions().words}")
+    common.print_text(f"{'allowed':<14} {read_permissions().describe()}")
     for name, good, words in (
         *_clocks(),
         _gpu(),
@@ -73,6 +73,7 @@ def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
 
     try:
         profiler = choose_profiler("auto", setup, probes)
+        assert profiler is not None  # only "none" is
     except FlamegateError as error:
         return [
             "no profiler sees them here; tokens per second can still be gated: "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
-from pytest_flamegate.profile.profilers.perf import perf_environment
-from pytest_flamegate.profile.profilers.trial import find_program, install_hint
+from pytest_flamegate.profile.profilers.perf_data import perf_environment
+from pytest_flamegate.profile.profilers.tools import find_program, install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

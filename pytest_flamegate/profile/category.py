@@ -1,4 +1,4 @@
-"""What kind of work a frame does, read from the table in ``category.toml``."""
+"""The kind of work that a frame does, by the table in ``category.toml``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 
 @dataclass(frozen=True, slots=True)
 class CategoryRule:
-    """One row: frames of ``kinds`` whose name or module matches are of ``category``."""
+    """One row of the table: frames of ``kinds`` with such a name or module have ``category``."""
 
     category: str
     kinds: frozenset[str]
     names: re.Pattern[str] | None
     modules: re.Pattern[str] | None
 
-    def fits(self, frame: Frame) -> bool:
-        """Whether this rule says what ``frame`` does."""
+    def matches(self, frame: Frame) -> bool:
+        """Whether ``frame`` belongs to this category."""
         if self.kinds and frame.kind not in self.kinds:
             return False
         if self.modules is not None and self.modules.match(frame.module.lower()):
@@ -43,26 +43,26 @@ class CategoryRule:
 
 @cache
 def load_category_rules() -> tuple[CategoryRule, ...]:
-    """Return the table in its order."""
+    """Return the rows of the table in their order; the last one matches every frame."""
     text = files("pytest_flamegate.profile").joinpath("category.toml").read_text("utf-8")
-    return tuple(_rule(row) for row in tomllib.loads(text)["rule"])
+    rows: list[dict[str, Any]] = tomllib.loads(text)["rule"]
+    return tuple(
+        CategoryRule(
+            category=row["category"],
+            kinds=frozenset(row.get("kinds", ())),
+            names=_compile(row.get("names", ())),
+            modules=_compile(row.get("modules", ())),
+        )
+        for row in rows
+    )
 
 
 @lru_cache(maxsize=65536)
 def categorize_frame(frame: Frame) -> str:
-    """Return the category of a frame; the table's last rule takes every frame."""
-    return next(rule.category for rule in load_category_rules() if rule.fits(frame))
+    """Return the category of the first rule that matches ``frame``."""
+    return next(rule.category for rule in load_category_rules() if rule.matches(frame))
 
 
-def _rule(row: dict[str, Any]) -> CategoryRule:
-    return CategoryRule(
-        category=row["category"],
-        kinds=frozenset(row.get("kinds", ())),
-        names=_pattern(row.get("names", ())),
-        modules=_pattern(row.get("modules", ())),
-    )
-
-
-def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
+def _compile(globs: Iterable[str]) -> re.Pattern[str] | None:
     parts = [translate(glob) for glob in globs]
     return re.compile("|".join(parts)) if parts else None

@@ -1,13 +1,13 @@
-"""What decode alone costs: a profile of long sequences less that of short ones, per token.
+"""Separate decode from prefill: a profile of long sequences minus one of short sequences.
 
-Both begin alike: with the prompt, and for a program with its start and load. What is left
-of a sequence of N tokens when one of n is taken from it is the work of N − n tokens. A
-share p of the samples of sequences that take c CPU seconds is p·c seconds of each, so
+Both begin with the same work: the prompt, and for a program its start and load. So a sequence of
+N tokens minus one of n tokens is the work of N − n tokens of decode. A function with the share p
+of the samples, in sequences that take c CPU seconds, takes p·c seconds of each, and so costs
 
     (c_N·p_N − c_n·p_n) / (N − n)
 
-is what a function costs for each token of decode. All of it is derived, from shares that
-were sampled and times that were measured: shown with its standard error, never gated.
+for each token of decode. The result is derived from sampled shares and measured times: it is
+shown with its standard error and never gated.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FORMULA = "(c_N*p_N-c_n*p_n)/(N-n)"
 PHI = SPREAD**2
 """Variance of a share over profiles of one program, in binomial ones."""
 CERTAIN = 3.0
-"""Standard errors that the cost of decode must lie above nothing."""
+"""Standard errors by which the cost of decode must exceed zero."""
 NO_STACK = "(no stack)"
-"""The row of samples of which no frame is known."""
+"""The row of samples without any known frame."""
 _NS = 1e9
 
 
@@ -56,8 +56,8 @@ class SequenceProfile:
 class DecodeCost:
     """CPU seconds of one function for each token of decode, with their standard errors.
 
-    ``decode_share`` is its own part of decode, which noise may take below 0;
-    ``sampled_share`` its part of the long sequences before anything was subtracted.
+    ``decode_share`` is its own part of decode, which noise may take below 0. ``sampled_share`` is
+    its part of the long sequences, before the subtraction.
     """
 
     name: str
@@ -76,10 +76,12 @@ class DecodeCost:
 class DecodeProfile:
     """Decode alone, by subtraction. ``rows`` add up to ``cpu_s_per_token``, costliest first.
 
-    ``profile`` is for a picture: each stack counts its nanoseconds per token, and what
-    noise took below 0 is left out, ``clipped_s_per_token`` in all: as much is shown too
-    much. ``prefill_share`` is the part of a long sequence that was taken away.
-    ``tokens``, ``samples`` and ``processes`` are of the long sequences and the short ones.
+    Attributes:
+        profile: For a picture: each stack counts its nanoseconds per token. Stacks that noise
+            took below 0 are left out.
+        clipped_s_per_token: The sum of those stacks; the picture shows as much too much.
+        prefill_share: The part of a long sequence that was subtracted.
+        tokens: Of the long and of the short sequences, like ``samples`` and ``processes``.
     """
 
     profile: Profile
@@ -97,17 +99,23 @@ class DecodeProfile:
 def subtract_prefill(
     long: SequenceProfile, short: SequenceProfile, *, phi: float = PHI, covariance_s2: float = 0.0
 ) -> DecodeProfile:
-    """Return what the tokens cost that ``long`` has and ``short`` has not.
+    """Return the cost of the tokens that ``long`` has and ``short`` has not.
 
-    ``phi``, at least 1, is how much more shares vary than independent samples would.
-    ``covariance_s2`` is that of the two CPU times in s², where they were measured in turns:
-    a machine that is slow for both is no error of their difference.
-    Raises ``ToolError`` ``E_PROFILES_DIFFER`` where the two were not taken alike,
-    ``UndecidedError`` ``E_NO_SAMPLES``, and ``E_NO_DECODE`` where more tokens took no more
-    CPU time that could be told from noise. ValueError where ``long`` is not the longer.
+    Args:
+        long: The longer sequences.
+        short: The shorter sequences, of the same workload.
+        phi: How much more shares vary than independent samples would, at least 1.
+        covariance_s2: Covariance of the two CPU times in s², if they were measured in turns: a
+            machine that is slow for both is no error of their difference.
+
+    Raises:
+        ToolError: ``E_PROFILES_DIFFER`` if the two were taken under different conditions.
+        UndecidedError: ``E_NO_SAMPLES``; ``E_NO_DECODE`` if more tokens took no more CPU time
+            beyond noise.
+        ValueError: If ``long`` does not have more tokens.
     """
-    between = long.tokens - short.tokens
-    if between <= 0:
+    extra_tokens = long.tokens - short.tokens
+    if extra_tokens <= 0:
         raise ValueError(f"{long.tokens} tokens are no more than {short.tokens}")
     if unlike := find_mismatches(long.profile, short.profile):
         raise ToolError(
@@ -118,8 +126,8 @@ def subtract_prefill(
     for side in (long, short):
         if not side.profile.samples:
             raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
-    per_token = (long.cpu_s - short.cpu_s) / between
-    error = math.sqrt(_clock_variance(long, short, 1.0, 1.0, covariance_s2)) / between
+    per_token = (long.cpu_s - short.cpu_s) / extra_tokens
+    error = math.sqrt(_clock_variance(long, short, 1.0, 1.0, covariance_s2)) / extra_tokens
     if not per_token > CERTAIN * error or not math.isfinite(per_token):
         raise UndecidedError(
             "E_NO_DECODE",
@@ -127,7 +135,7 @@ def subtract_prefill(
             f"{short.cpu_s:.3g} s, which is no difference beyond noise.",
             "Let the workload generate more tokens.",
         )
-    stacks, clipped_ns = _stacks(long, short, between)
+    stacks, clipped_ns = _stacks(long, short, extra_tokens)
     return DecodeProfile(
         profile=replace(
             long.profile,
@@ -152,11 +160,11 @@ def _rows(
     long: SequenceProfile, short: SequenceProfile, phi: float, covariance_s2: float
 ) -> tuple[DecodeCost, ...]:
     before, after = _by_name(long.profile), _by_name(short.profile)
-    between = long.tokens - short.tokens
+    extra_tokens = long.tokens - short.tokens
     total_s = long.cpu_s - short.cpu_s
 
     def cost(samples: tuple[int, int]) -> tuple[float, float]:
-        """Return the seconds per token that are behind two counts, and their standard error."""
+        """Return the seconds per token of two counts, and their standard error."""
         shares = samples[0] / long.profile.samples, samples[1] / short.profile.samples
         difference_s = long.cpu_s * shares[0] - short.cpu_s * shares[1]
         variance = (
@@ -164,7 +172,7 @@ def _rows(
             + _share_variance(short, samples[1], phi)
             + _clock_variance(long, short, *shares, covariance_s2)
         )
-        return difference_s / between, math.sqrt(variance) / between
+        return difference_s / extra_tokens, math.sqrt(variance) / extra_tokens
 
     rows = []
     for name, spot in {**after, **before}.items():
@@ -180,7 +188,7 @@ def _rows(
                 self_error_s=own_error,
                 inclusive_s=inclusive,
                 inclusive_error_s=inclusive_error,
-                decode_share=own * between / total_s,
+                decode_share=own * extra_tokens / total_s,
                 sampled_share=_own(before, name) / long.profile.samples,
             )
         )
@@ -207,8 +215,8 @@ def _all(spots: Mapping[str, Hotspot], name: str) -> int:
 
 
 def _share_variance(side: SequenceProfile, count: int, phi: float) -> float:
-    """Return the variance in s² of a function's time in a sequence, by its share alone."""
-    # No sample in a function does not mean for certain that it takes no time.
+    """Return the variance in s² of a function's time in a sequence that comes from its share."""
+    # A function without a sample may still take some time.
     likely = (count + 0.5) / (side.profile.samples + 1.0)
     return side.cpu_s**2 * phi * likely * (1.0 - likely) / side.profile.samples
 
@@ -216,22 +224,22 @@ def _share_variance(side: SequenceProfile, count: int, phi: float) -> float:
 def _clock_variance(
     long: SequenceProfile,
     short: SequenceProfile,
-    of_long: float,
-    of_short: float,
+    long_share: float,
+    short_share: float,
     covariance_s2: float,
 ) -> float:
-    """Return the variance in s² of ``of_long·c_N − of_short·c_n``, by the CPU times alone."""
-    apart = (of_long * long.cpu_error_s) ** 2 + (of_short * short.cpu_error_s) ** 2
-    return max(apart - 2.0 * of_long * of_short * covariance_s2, 0.0)
+    """Return the variance in s² of ``long_share·c_N − short_share·c_n`` from the CPU times."""
+    apart = (long_share * long.cpu_error_s) ** 2 + (short_share * short.cpu_error_s) ** 2
+    return max(apart - 2.0 * long_share * short_share * covariance_s2, 0.0)
 
 
 def _stacks(
-    long: SequenceProfile, short: SequenceProfile, between: int
+    long: SequenceProfile, short: SequenceProfile, extra_tokens: int
 ) -> tuple[dict[Stack, int], int]:
     """Return the nanoseconds per token of each stack, and those that were clipped at 0."""
     costs: dict[Stack, float] = {}
     for side, sign in ((long, 1.0), (short, -1.0)):
-        worth_ns = sign * _NS * side.cpu_s / side.profile.samples / between
+        worth_ns = sign * _NS * side.cpu_s / side.profile.samples / extra_tokens
         for stack, count in side.profile.stacks.items():
             costs[stack] = costs.get(stack, 0.0) + worth_ns * count
     whole = {stack: round(cost) for stack, cost in costs.items()}

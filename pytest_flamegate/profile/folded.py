@@ -1,8 +1,8 @@
-"""Folded stacks: one line a stack, frames from root to leaf, then its samples.
+"""Folded stacks in flamegate's own notation: one line a stack, root to leaf, then its count.
 
-``root [lib.so];function (module.py);copy [kernel] 12``: Python frames in round
-brackets, native ones in square brackets, the kernel's always ``[kernel]``. The text is
-sorted, so that equal profiles are equal bytes, and reads back to the very same frames.
+``root [lib.so];function (module.py);copy [kernel] 12``: Python frames in round brackets, native
+ones in square brackets, those of the kernel always ``[kernel]``. The text is sorted, so that
+equal profiles are equal bytes, and it reads back to the very same frames.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import ReceiptError, ToolError
-from pytest_flamegate.core.text import escape_name, is_clean
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import is_clean
 from pytest_flamegate.profile.frames import KERNEL
 from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
 
@@ -19,25 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+CODE = "E_PROFILE_FILE"
 _COUNT_DIGITS = 15
 
 
 @lru_cache(maxsize=65536)
 def format_frame(frame: Frame) -> str:
-    """Return how a frame is written.
+    """Return the notation of a frame, for example ``gemv (kernels.py)``.
 
-    Raises ``ToolError`` ``E_FRAME_NAME`` for a frame that was not normalised, and
-    would not read back as itself.
+    Raises ValueError for a frame that is not normalised, and would not read back as itself.
     """
     opening, closing = ("(", ")") if frame.kind == "python" else ("[", "]")
     text = f"{frame.name} {opening}{frame.module}{closing}"
-    if is_clean(text) and _frame(text) == frame:
+    if is_clean(text) and _parse_frame(text) == frame:
         return text
-    raise ToolError(
-        "E_FRAME_NAME",
-        f"The frame {escape_name(repr(tuple(frame)))} cannot be written down.",
-        "Frames come from normalise.py, which escapes what is unsafe; report this.",
-    )
+    raise ValueError(f"{tuple(frame)!a} is not normalised")
 
 
 def fold_profile(profile: Profile) -> str:
@@ -50,7 +46,7 @@ def fold_profile(profile: Profile) -> str:
 
 
 def parse_folded(text: str) -> Mapping[Stack, int]:
-    """Read folded text back. Raises ``ReceiptError`` ``E_FOLDED`` where it is malformed."""
+    """Return the stacks of folded text. Raises ``ReceiptError`` ``E_PROFILE_FILE``."""
     if text and not text.endswith("\n"):
         raise _malformed(text.count("\n") + 1, "the last line is cut off")
     stacks: dict[Stack, int] = {}
@@ -58,7 +54,7 @@ def parse_folded(text: str) -> Mapping[Stack, int]:
         path, separator, count = line.rpartition(" ")
         if not separator or not _is_count(count):
             raise _malformed(number, "it does not end in a number of samples")
-        frames = [_frame(part) for part in path.split(";")] if path else []
+        frames = [_parse_frame(part) for part in path.split(";")] if path else []
         stack = tuple(frame for frame in frames if frame is not None)
         if len(stack) != len(frames) or not is_clean(path.replace(";", "")):
             raise _malformed(number, "it holds a frame that flamegate does not write")
@@ -69,15 +65,15 @@ def parse_folded(text: str) -> Mapping[Stack, int]:
 
 
 @lru_cache(maxsize=65536)
-def _frame(text: str) -> Frame | None:
+def _parse_frame(text: str) -> Frame | None:
     if text.endswith(")"):
-        return _split(text, " (", "python")
+        return _split_frame(text, " (", "python")
     if text.endswith(f" [{KERNEL}]"):
-        return _split(text, " [", "system")
-    return _split(text, " [", "native") if text.endswith("]") else None
+        return _split_frame(text, " [", "system")
+    return _split_frame(text, " [", "native") if text.endswith("]") else None
 
 
-def _split(text: str, separator: str, kind: FrameKind) -> Frame | None:
+def _split_frame(text: str, separator: str, kind: FrameKind) -> Frame | None:
     name, found, module = text[:-1].rpartition(separator)
     return Frame(name, module, kind) if found else None
 
@@ -87,9 +83,9 @@ def _is_count(text: str) -> bool:
     return digits and not text.startswith("0")
 
 
-def _malformed(number: int, why: str) -> ReceiptError:
+def _malformed(number: int, reason: str) -> ReceiptError:
     return ReceiptError(
-        "E_FOLDED",
-        f"Line {number} of the folded profile is malformed: {why}.",
+        CODE,
+        f"Line {number} of the folded profile is malformed: {reason}.",
         "Restore the file from version control, or measure again.",
     )

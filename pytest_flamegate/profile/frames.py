@@ -1,7 +1,7 @@
-"""From what a profiler prints to a ``Frame`` that is the same on every machine.
+"""Normalise what a profiler prints into a ``Frame`` that is the same on every machine.
 
-Addresses, process ids and absolute prefixes differ from run to run and would make two
-equal profiles differ; names come from code under test and may hold anything.
+Addresses, process ids and absolute prefixes differ from run to run: with them two profiles of
+one program would differ. Names come from code under test and may hold any character.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
 _TRAMPOLINES = frozenset({"py_trampoline_evaluator", "_Py_trampoline_func_start"})
-_MADE_AT_RUN_TIME = frozenset({"jit", "anon", "unknown"})
+_JIT_MODULES = frozenset({"jit", "anon", "unknown"})
 _USER_BRACKETS = frozenset({"[vdso]", "[vsyscall]", "[unknown]"})
 _KERNEL_MODULE = re.compile(r"(?:/usr)?/lib/modules/.*\.ko(?:\.[a-z0-9]+)?$")
 _MEMORY = re.compile(
@@ -46,7 +46,7 @@ _BRACKETED = ("[clone ", "[abi:")
 
 
 def path_prefixes(project: Path | None) -> tuple[str, ...]:
-    """Return the directories below which paths are shown relative, longest first."""
+    """Return the directories, longest first, below which paths become relative."""
     roots = [Path(pytest_flamegate.__file__).parents[1]]
     if project is not None:
         roots += [project.absolute(), project.resolve()]
@@ -55,16 +55,16 @@ def path_prefixes(project: Path | None) -> tuple[str, ...]:
 
 
 def make_python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
-    """Return the frame of a Python function that stands in ``file``."""
+    """Return the frame of the Python function ``name`` in ``file``."""
     name = _OBJECT_ADDRESS.sub("", name)
-    return Frame(escape_name(name), _module(shorten_python_path(file, roots)), "python")
+    return Frame(escape_name(name), _escape_module(shorten_python_path(file, roots)), "python")
 
 
 def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
-    """Return the frame of a symbol as perf names it; None for a trampoline.
+    """Return the frame of a symbol as perf prints it; None for a trampoline.
 
-    ``py::name:file``, as CPython's jitdump has it, becomes a Python frame. A symbol that
-    is only an address becomes ``[library]``.
+    ``py::name:file``, the notation of CPython's jitdump, becomes a Python frame. A symbol that is
+    only an address becomes ``[library]``.
     """
     if symbol.startswith("py::") and _JIT.search(library):
         return make_python_frame(*_split_python(symbol[4:]), roots)
@@ -76,17 +76,17 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
         if module == "unknown":
             return UNKNOWN
         name = f"[{module}]"
-    elif module in _MADE_AT_RUN_TIME:
-        name = _made_at_run_time(symbol) or f"[{module}]"
+    elif module in _JIT_MODULES:
+        name = _shorten_jit_symbol(symbol) or f"[{module}]"
     else:
         name = shorten_symbol(symbol)
     if is_kernel_library(library):
         return Frame(escape_name(name), KERNEL, "system")
-    return Frame(escape_name(name), _module(module), "native")
+    return Frame(escape_name(name), _escape_module(module), "native")
 
 
 def shorten_python_path(file: str, roots: Sequence[str]) -> str:
-    """Return a path that is the same in every environment and checkout."""
+    """Return the part of a path that is the same in every environment and checkout."""
     if file.startswith("<"):
         return _OBJECT_ADDRESS.sub("", file)
     path = posixpath.normpath(file) if file else ""
@@ -119,14 +119,14 @@ def shorten_library_path(library: str) -> str:
 
 
 def is_kernel_library(library: str) -> bool:
-    """Whether perf names the kernel, one of its modules or a BPF program."""
+    """Whether ``library`` is the kernel, one of its modules or a BPF program."""
     if library.startswith("["):
         return not (library in _USER_BRACKETS or _MEMORY.match(library) or _JIT.search(library))
     return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.match(library))
 
 
 def shorten_symbol(symbol: str) -> str:
-    """Return a symbol without version, clone suffix, Rust hash and C++ parameters."""
+    """Return ``symbol`` without version, clone suffix, Rust hash and C++ parameters."""
     name = _SYMBOL_VERSION.sub("", symbol) or symbol
     name = _without_clones(name) or name
     name = _RUST_HASH.sub("", name) or name
@@ -134,20 +134,20 @@ def shorten_symbol(symbol: str) -> str:
 
 
 def _without_clones(name: str) -> str:
-    """Cut off ``.part.0.cold`` and the like: from the end on, so that a long name takes no time."""
-    end = kept = len(name)
+    """Cut off suffixes like ``.part.0.cold``, from the end, so that a long name takes no time."""
+    end = bare_end = len(name)
     while (dot := name.rfind(".", 0, end)) >= 0:
         part = name[dot + 1 : end]
         if part in _CLONES:
-            kept = dot
+            bare_end = dot
         elif not (part.isascii() and part.isdigit()):
             break
         end = dot
-    return name[:kept]
+    return name[:bare_end]
 
 
 def _without_qualifiers(name: str) -> str:
-    """Cut off what may follow a parameter list, from the end on."""
+    """Cut off qualifiers after a parameter list, from the end."""
     end = len(name)
     while True:
         start = end
@@ -163,8 +163,8 @@ def _without_qualifiers(name: str) -> str:
         end = start - 1 if name.endswith(" ", 0, start) else start
 
 
-def _made_at_run_time(symbol: str) -> str:
-    """Return a name that a compiler gave while the program ran, without address and directory."""
+def _shorten_jit_symbol(symbol: str) -> str:
+    """Return the name of code compiled at run time, without address and directory."""
     return shorten_symbol(_DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol)))
 
 
@@ -176,9 +176,9 @@ def _without_parameters(name: str) -> str:
     for index in range(len(bare) - 1, -1, -1):
         depth += (bare[index] == ")") - (bare[index] == "(")
         if depth == 0:
-            kept = bare[:index]
+            shorter = bare[:index]
             # "operator()" and "(anonymous namespace)" end in parentheses of their own.
-            return name if not kept or kept.endswith(("operator", "::")) else kept
+            return name if not shorter or shorter.endswith(("operator", "::")) else shorter
     return name
 
 
@@ -191,9 +191,9 @@ def _split_python(text: str) -> tuple[str, str]:
     return (name, file) if found else (text, "")
 
 
-def _module(module: str) -> str:
+def _escape_module(module: str) -> str:
     text = escape_name(module)
-    if text == KERNEL:  # only the kernel's own frames may carry its name
+    if text == KERNEL:  # only the kernel's own frames may have its name
         return escape_character("k") + text[1:]
-    # A label is read back by its last " (" or " [": none may stand inside a module.
+    # A frame is read back by its last " (" or " [": a module may hold neither.
     return text.replace(" (", "\\x20(").replace(" [", "\\x20[")

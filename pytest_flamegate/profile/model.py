@@ -1,11 +1,11 @@
-"""A profile: stacks with their counts, and how they were taken."""
+"""The types of a profile: stacks with their counts, and the conditions they were taken under."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonNegative, Share
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 FrameKind = Literal["python", "native", "system"]
 Covers = Literal["sequence", "decode", "process"]
 Unit = Literal["samples", "instructions", "nanoseconds", "bytes"]
-"""What a stack's count counts. Nanoseconds are those of an import, or CPU time per token of a
-profile that was derived; bytes occur in profiles of other tools only."""
+"""The unit of a stack's count. Nanoseconds come from an imported file, or are CPU time per token
+of a derived profile; bytes come from imported files only."""
 
 
 class Frame(NamedTuple):
-    """One function: its name, the file or library it stands in, and its kind.
+    """One function: its name, the file or library that holds it, and its kind.
 
-    Names are already normalised and escaped: no address, pid, absolute path or
-    control character is left in them.
+    Names are normalised and escaped: they hold no address, pid, absolute path or control
+    character. ``frames.py`` makes frames of what a profiler prints.
     """
 
     name: str
@@ -39,12 +39,14 @@ Stack = tuple[Frame, ...]
 class Profile:
     """Sampled stacks of one process, or of several pooled ones.
 
-    ``stacks`` maps a stack to its number of samples, or of whatever ``unit`` says.
-    ``complete`` counts the samples whose stack reaches the workload's root frame (equal
-    to ``samples`` where there is no such frame to look for). ``covers`` is the phase that
-    was sampled: whole ``sequence``s of a served engine, the ``decode`` of a program, or a
-    whole ``process``. ``started_ticks`` is the kernel's start time of each of ``pids`` in
-    clock ticks since boot, None where it was not seen: the two together name a process.
+    Attributes:
+        stacks: Count of each stack, in ``unit``.
+        complete: Samples whose stack reaches the workload's root frame.
+        covers: The phase that was sampled: whole sequences of a served engine, the decode of a
+            program, or a whole process.
+        degraded: Sentences about what was not as it should be.
+        started_ticks: The kernel's start time of each of ``pids`` in clock ticks since boot, None
+            if unknown. Together they name a process.
     """
 
     profiler: str
@@ -77,11 +79,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Hotspot:
-    """What one function costs.
+    """The cost of one function.
 
-    Shares are of all samples, 0 to 1; a function that calls itself counts once in a
-    stack. ``cpu_s_per_token`` is the self share of the CPU time of one token, None
-    where no CPU time was observed.
+    Shares are of all samples, 0 to 1; a function that calls itself counts once in a stack.
+    ``cpu_s_per_token`` is the self share of the CPU time of one token, None if no CPU time was
+    observed.
     """
 
     name: str
@@ -106,17 +108,16 @@ class CallNode:
     self_samples: int = 0
     children: dict[Frame, CallNode] = field(default_factory=dict)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it did no work itself and called one function alone."""
+        return not self.self_samples and len(self.children) == 1
+
 
 def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
-    """Return the root. ``ReceiptError`` ``E_NEGATIVE_SAMPLES`` where a count is negative."""
+    """Return the root of the tree that ``stacks`` are the paths of."""
     root = CallNode()
     for stack, samples in stacks.items():
-        if samples < 0:
-            raise ReceiptError(
-                "E_NEGATIVE_SAMPLES",
-                f"A stack of the profile counts {samples} samples.",
-                "Take the profile again; its file was changed after it was written.",
-            )
         if not samples:
             continue
         root.samples += samples
@@ -131,7 +132,7 @@ def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
     return root
 
 
-_ALIKE = (
+_POOLED_IF_EQUAL = (
     "profiler",
     "profiler_version",
     "event",
@@ -144,18 +145,14 @@ _ALIKE = (
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> Profile:
-    """Pool profiles that were taken in the same way.
+    """Pool profiles, at least one, that were taken under the same conditions.
 
-    Raises ``ToolError`` ``E_PROFILES_DIFFER`` where they were not, ``E_NO_PROFILE``
-    where there are none.
+    Raises ``ToolError`` ``E_PROFILES_DIFFER`` if the conditions differ.
     """
-    if not profiles:
-        raise ToolError("E_NO_PROFILE", "There is no profile to pool.", "Measure first.")
     first = profiles[0]
     stacks: dict[Stack, int] = {}
-    degraded: dict[str, None] = {}
     for profile in profiles:
-        for name in _ALIKE:
+        for name in _POOLED_IF_EQUAL:
             ours, theirs = getattr(first, name), getattr(profile, name)
             if ours != theirs:
                 raise ToolError(
@@ -165,7 +162,6 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
                 )
         for stack, samples in profile.stacks.items():
             stacks[stack] = stacks.get(stack, 0) + samples
-        degraded.update(dict.fromkeys(profile.degraded))
     return replace(
         first,
         stacks=stacks,
@@ -175,5 +171,5 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
         duration_ns=sum(profile.duration_ns for profile in profiles),
         pids=tuple(pid for profile in profiles for pid in profile.pids),
         started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),
-        degraded=tuple(degraded),
+        degraded=tuple(dict.fromkeys(note for profile in profiles for note in profile.degraded)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 COUNTER = "callgrind"
 """The profiler name that asks for a count of instructions, in addition to one that samples."""
-COMPARING_HZ = {"py-spy": 200}
-"""Rates for comparisons: the cost is the same on both sides, and samples are scarce."""
 FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
 TRACE_OPTION = "kernel_trace"
 _MAX_TRACE_FILES = 64
@@ -62,7 +60,7 @@ class Instruments:
     root: Path
     counts: bool = False
     _count_errors: dict[str, FlamegateError] = field(default_factory=dict)
-    _chosen: dict[tuple[Setup, bool], Profiler] = field(default_factory=dict)
+    _chosen: dict[Setup, Profiler | None] = field(default_factory=dict)
     _probes: dict[Sampling, dict[str, Probe]] = field(default_factory=dict)
 
     def profiler(
@@ -89,19 +87,12 @@ class Instruments:
         self, workload: Workload, project: Path | None = None, *, comparing: bool = False
     ) -> Profiler | None:
         """Return the same, whatever the engine says of it."""
-        setup = self._setup(workload, project or self.root)
-        key = setup, comparing
-        if key not in self._chosen:
+        setup = self._setup(workload, project or self.root, comparing=comparing)
+        if setup not in self._chosen:
             name = "auto" if self.requested == COUNTER else self.requested
             probes = self._probes.setdefault(workload.sampling, {})
-            chosen = choose_profiler(name, setup, probes)
-            # Native stacks cost too much to be read faster; a declared rate is not changed.
-            is_free = setup.rate_hz is None and not setup.native
-            if comparing and is_free and chosen.name in COMPARING_HZ:
-                faster = replace(setup, rate_hz=COMPARING_HZ[chosen.name])
-                chosen = choose_profiler(chosen.name, faster, probes)
-            self._chosen[key] = chosen
-        return None if self._chosen[key].name == "none" else self._chosen[key]
+            self._chosen[setup] = choose_profiler(name, setup, probes)
+        return self._chosen[setup]
 
     def count(self, plan: Plan, workload: Workload) -> InstructionCount | None:
         """Return the instructions of the workload; None if they were not asked for.
@@ -152,7 +143,7 @@ class Instruments:
             noise_pct=None,
         )
 
-    def _setup(self, workload: Workload, project: Path) -> Setup:
+    def _setup(self, workload: Workload, project: Path, *, comparing: bool) -> Setup:
         sampling = workload.sampling
         return Setup(
             python_engine=engine(workload.engine).sees_python(workload),
@@ -161,6 +152,7 @@ class Instruments:
             call_graph=sampling.call_graph,
             native=bool(sampling.native),
             nonblocking=bool(sampling.nonblocking),
+            comparing=comparing,
         )
 
     def _fallbacks(self, workload: Workload) -> list[str]:
@@ -169,7 +161,7 @@ class Instruments:
         profiler = self.profiler(workload)
         if profiler is None:
             return []
-        setup = self._setup(workload, self.root)
+        setup = self._setup(workload, self.root, comparing=False)
         return explain_fallbacks(profiler, setup, self._probes[workload.sampling])
 
 

@@ -16,7 +16,6 @@ from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.observe.observer import NO_BRICKS_CODES, Observer, bricks_not_served_error
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import merge_profiles
-from pytest_flamegate.profile.profilers import jitdump
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
 
@@ -251,8 +250,8 @@ class SideProcesses:
                 return trim_stacks(profiler.parse(raw), root)
             finally:
                 # Even after a kill: the files that CPython writes for perf lie in /tmp.
-                if profiler.python_flags and self.observer.served_pid is not None:
-                    jitdump.remove_jit_files(self.observer.served_pid)
+                if self.observer.served_pid is not None:
+                    profiler.clean_up(self.observer.served_pid)
 
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)

@@ -6,11 +6,12 @@ import json
 import signal
 from typing import Any, NamedTuple
 
-from tests.profile.fakes import PERF, PYSPY
-from tests.profile.test_failing_tools import (
+from tests.profile.fakes import (
+    PERF,
     PERF_DENIED,
     PERF_OLD,
     PERF_SECCOMP,
+    PYSPY,
     SPY_DENIED,
     SPY_NEW_PYTHON,
     SPY_SECCOMP,
@@ -27,7 +28,12 @@ SPEEDSCOPE = json.dumps(
     {
         "shared": {"frames": [{"name": name, "file": "toy.py"} for name in _NAMES]},
         "profiles": [
-            {"name": 'Thread 7 "MainThread"', "samples": [[0, 1, 2]] * 40, "weights": [0.01] * 40}
+            {
+                "type": "sampled",
+                "name": 'Thread 7 "MainThread"',
+                "samples": [[0, 1, 2]] * 40,
+                "weights": [0.01] * 40,
+            }
         ],
     }
 )
@@ -65,13 +71,13 @@ FAULTS: dict[str, dict[str, Fault]] = {
             failing(PERF_DENIED), "E_PROFILER_DENIED", "Access to performance monitoring"
         ),
         "seccomp EPERM": Fault(
-            failing(PERF_SECCOMP), "E_PROFILER_SECCOMP", "No permission to enable"
+            failing(PERF_SECCOMP), "E_PROFILER_DENIED", "No permission to enable"
         ),
         "crash": Fault(
             {"record": {"do": "crash"}}, "E_PROFILER_FAILED", "status -11", "E_PROFILER_FAILED"
         ),
         "hang": Fault(
-            {"record": {"do": "hang"}}, "E_PROFILER_HANGS", "no answer", "E_PROFILER_HANGS"
+            {"record": {"do": "hang"}}, "E_PROFILER_FAILED", "no answer", "E_PROFILER_FAILED"
         ),
         "truncated output": Fault(
             {"script": {"out": SCRIPT[:-40]}}, "E_PROFILER_OUTPUT", "cut off", "E_PROFILER_OUTPUT"
@@ -88,13 +94,13 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "absent": Fault(ABSENT, "E_PROFILER_ABSENT", "no program py-spy"),
         "no permission": Fault(failing(SPY_DENIED, 1), "E_PROFILER_DENIED", "Permission Denied"),
         "seccomp EPERM": Fault(
-            failing(SPY_SECCOMP, 1), "E_PROFILER_SECCOMP", "Operation not permitted"
+            failing(SPY_SECCOMP, 1), "E_PROFILER_DENIED", "Operation not permitted"
         ),
         "crash": Fault(
             {"record": {"do": "crash"}}, "E_PROFILER_FAILED", "status -11", "E_PROFILER_FAILED"
         ),
         "hang": Fault(
-            {"record": {"do": "hang"}}, "E_PROFILER_HANGS", "no answer", "E_PROFILER_HANGS"
+            {"record": {"do": "hang"}}, "E_PROFILER_FAILED", "no answer", "E_PROFILER_FAILED"
         ),
         "truncated output": Fault(
             {"record": {"do": "serve", "file": SPEEDSCOPE[:-50]}},
@@ -117,7 +123,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "killed": Fault({"record": _KILLED}, "E_PROFILER_FAILED", "status -9", "E_PROFILER_FAILED"),
     },
     "callgrind": {
-        "absent": Fault(ABSENT, "E_NO_VALGRIND", "no program valgrind"),
+        "absent": Fault(ABSENT, "E_PROFILER_ABSENT", "no program valgrind"),
         "no permission": Fault(
             {"begun": False, "code": 126, "err": "valgrind: ./engine: Permission denied\n"},
             "E_CANNOT_START",
@@ -130,7 +136,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
                 "err": "valgrind: mmap(0x58000000, 4096) failed in UME with error 1 "
                 "(Operation not permitted).\n",
             },
-            "E_PROFILER_SECCOMP",
+            "E_PROFILER_DENIED",
             "Operation not permitted",
         ),
         "crash": Fault({"begun": False, "signal": 11}, "E_PROFILER_FAILED", "status -11"),

@@ -66,4 +66,4 @@ def test_where_valgrind_is_missing_the_run_says_what_to_type(
     project.declare(workload("toy"))
     project.run(*COUNTED).assert_outcomes(failed=1)
     (reason,) = project.verdict("toy")["reasons"]
-    assert reason["code"] in ("E_NO_VALGRIND", "E_NO_PROFILER")
+    assert reason["code"] in ("E_PROFILER_ABSENT", "E_NO_PROFILER")

@@ -19,7 +19,7 @@ from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
-from pytest_flamegate.profile.profilers.errors import read_permissions
+from pytest_flamegate.profile.profilers.permissions import read_permissions
 from tests.receipt.gpu import gpu_run
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
@@ -32,7 +32,7 @@ NO_COUNTS = Probe(
     usable=False,
     sees_python=False,
     sees_native=False,
-    code="E_NO_VALGRIND",
+    code="E_PROFILER_ABSENT",
     reason="no program valgrind on PATH",
     remedy="Install it: apt install valgrind",
 )
@@ -78,7 +78,8 @@ def said(
         (
             NO_COUNTS,
             [
-                "callgrind -- E_NO_VALGRIND: no instruction counts: no program valgrind on PATH",
+                "callgrind -- E_PROFILER_ABSENT: no instruction counts: "
+                "no program valgrind on PATH",
                 "Install it: apt install valgrind",
             ],
         ),
@@ -176,7 +177,7 @@ def test_a_place_that_cannot_be_written_is_told(
     text = doctor(monkeypatch, capsys, SAMPLES)
     (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
     assert line.endswith("taken/here cannot be written: Not a directory")
-    assert read_permissions().words in text
+    assert read_permissions().describe() in text
 
 
 def test_a_place_that_has_an_impossible_name_is_told(

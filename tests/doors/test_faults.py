@@ -26,8 +26,7 @@ from pytest_flamegate.run.session import Session
 from tests.doors.faults import CELLS, FAULTS, GOOD_PERF, GOOD_SPY, KINDS, MIDWAY, WISHES, Fault
 from tests.doors.project import write_toy
 from tests.profile.fake_valgrind import FakeValgrind
-from tests.profile.fakes import Tools
-from tests.profile.test_failing_tools import be_impatient
+from tests.profile.fakes import Tools, shorten_timeouts
 
 _GOOD = {"perf": GOOD_PERF, "py-spy": GOOD_SPY}
 
@@ -100,8 +99,8 @@ def test_a_fault_ends_in_a_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kind == "hang":
-        be_impatient(monkeypatch)
-        monkeypatch.setattr(instructions, "TIMEOUT_TIMES", 0.02)
+        shorten_timeouts(monkeypatch)
+        monkeypatch.setattr(instructions, "TIMEOUT_FACTOR", 0.02)
     fault = FAULTS[profiler][kind]
     break_(tools, profiler, fault)
     if wish == "required":
@@ -143,7 +142,7 @@ def test_one_that_fails_midway_is_an_error_and_no_half_profile(
     profiler: str, kind: str, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "hang":
-        be_impatient(monkeypatch)
+        shorten_timeouts(monkeypatch)
     fault = FAULTS[profiler][kind]
     assert fault.plan is not None
     good: dict[str, Any] = _GOOD[profiler]

@@ -17,7 +17,7 @@ from pytest_flamegate.commands import import_file
 from pytest_flamegate.commands.import_file import Importer
 from pytest_flamegate.profile.formats.pprof import profile_message
 from pytest_flamegate.profile.formats.registry import parse_profile
-from pytest_flamegate.profile.profilers.trial import find_program
+from pytest_flamegate.profile.profilers.tools import find_program
 from pytest_flamegate.run.open import open_profile
 from tests.made import bundle
 

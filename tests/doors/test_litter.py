@@ -55,11 +55,14 @@ class Faulty:
         return Recording(self.at)
 
     def parse(
-        self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
         if self.at == "parse":
             raise ToolError("E_PROFILER_OUTPUT", "It is cut off.", "Measure again.")
         return profile({(python("f"),): 9})
+
+    def clean_up(self, pid: int) -> None:
+        jitdump.remove_jit_files(pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Recording:
 
     def stop(self) -> Path:
         if self.at == "stop":
-            raise ToolError("E_PROFILER_HANGS", "It hangs.", "Try again.")
+            raise ToolError("E_PROFILER_FAILED", "It hangs.", "Try again.")
         return Path()
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ from tests.profile.profiles import native, python, system
         (system("memcpy"), "system"),
     ],
 )
-def test_frames_fall_into_the_category_of_their_work(frame: Frame, expected: str) -> None:
+def test_a_frame_has_the_category_of_its_work(frame: Frame, expected: str) -> None:
     assert categorize_frame(frame) == expected
 
 
@@ -65,4 +65,4 @@ def test_every_rule_is_well_formed() -> None:
         "native",
     }
     assert all(rule.names or rule.modules for rule in load_category_rules())
-    assert load_category_rules()[-1].fits(native("anything", "at all"))
+    assert load_category_rules()[-1].matches(native("anything", "at all"))

@@ -1,32 +1,55 @@
-"""perf and py-spy as they are installed here, on a small process that does nothing but work."""
+"""The installed perf, py-spy and valgrind, on small programs that do nothing but compute."""
 
 from __future__ import annotations
 
 import os
+import resource
+import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError
 from pytest_flamegate.core.process import Child
-from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.engines import engine
+from pytest_flamegate.observe import environment
+from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.profile.profilers import jitdump, perf, pyspy
-from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.stacks import trim_stacks
+from pytest_flamegate.profile.profilers.base import Profiler, Setup
+from pytest_flamegate.profile.profilers.callgrind import count_program
+from pytest_flamegate.profile.profilers.instructions import (
+    EVAL_LOOP,
+    InstructionCount,
+    build_instruction_profile,
+    count_instructions,
+)
+from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
+from pytest_flamegate.run.seal import STACK_FLOOR
+from tests.profile.test_instructions import served
 from tests.tools import require
 
-pytestmark = pytest.mark.measures
+measures = pytest.mark.measures
+nightly = [pytest.mark.measures, pytest.mark.nightly]
 
 SETUP = Setup(project=Path(__file__).parent)
-# Two kinds of work under the workload's root. It announces itself on stdout once it is warm,
-# and ends quietly on SIGINT.
+OLD_PYTHON = Setup(python=(3, 11, 0), project=Path(__file__).parent)
+MAKE: dict[str, Callable[[Setup], Profiler]] = {
+    "perf": perf.make_perf,
+    "py-spy": pyspy.make_pyspy,
+}
+# After half a second of loading, two kinds of work under the workload's root. It announces itself
+# on stdout once it is warm, and ends quietly on SIGINT.
 ENGINE = """
 import ctypes, sys, time
 {matvec}
@@ -36,6 +59,11 @@ def rms_norm(n):
         total += value * value
     return total
 
+def load_model():
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        sum(range(1000))
+
 def measured_sequences(end):
     while time.monotonic() < end:
         matvec()
@@ -43,6 +71,7 @@ def measured_sequences(end):
 
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_long(-1), 0, 0, 0)
+load_model()
 measured_sequences(time.monotonic() + 0.1)
 print("ready", flush=True)
 try:
@@ -58,19 +87,7 @@ def matvec():
     for _ in range(20):
         A @ X
 """
-LOADING = """
-def load_model():
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        sum(range(1000))
-
-def matvec():
-    sum(range(5000))
-
-load_model()
-"""
-STARTED: dict[int, int | None] = {}
-# Its name would be two frames of another library if it were printed as it is.
+# Printed as it is, its name would be two frames of another library.
 HOSTILE = """
 def matvec():
     return sum(value * value for value in range(2000))
@@ -81,117 +98,126 @@ matvec.__code__ = matvec.__code__.replace(co_name=name, co_qualname=name)
 
 
 @pytest.fixture(scope="module")
-def probes() -> dict[str, Probe]:
-    return {made.name: made.probe() for made in (perf.make_perf(SETUP), pyspy.make_pyspy(SETUP))}
+def usable() -> Callable[..., None]:
+    probes = {name: make(SETUP).probe() for name, make in MAKE.items()}
+
+    def check(*names: str) -> None:
+        for name in names:
+            require(probes[name].usable, f"{name} cannot be used: {probes[name].reason}")
+
+    return check
 
 
-@pytest.fixture
-def usable(probes: dict[str, Probe], request: pytest.FixtureRequest) -> Probe:
-    probe = probes[request.param]
-    require(probe.usable, f"{probe.profiler} cannot be used: {probe.reason}")
-    return probe
-
-
-@pytest.fixture
-def engine() -> Iterator[Child]:
-    child = started(NUMPY)
-    yield child
-    child.end()
-
-
-def started(matvec: str, *flags: str) -> Child:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    program = ENGINE.format(matvec=matvec)
-    child = process.start([sys.executable, *flags, "-c", program], env=environment)
+def start_engine(matvec: str, *flags: str) -> Child:
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    child = process.start([sys.executable, *flags, "-c", ENGINE.format(matvec=matvec)], env=env)
     deadline = time.monotonic() + 30
     while b"ready" not in child.stdout_bytes() and child.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert child.poll() is None, child.stderr_text()
-    STARTED[child.pid] = clocks.read_start_ticks(child.pid)
     return child
 
 
-def sampled(profiler: Profiler, child: Child, directory: Path) -> Profile:
-    recording = profiler.attach(child.pid, directory)
-    until_ns = clocks.read_clocks(child.pid).cpu_ns + 500_000_000
-    deadline = time.monotonic() + 30
-    while clocks.read_clocks(child.pid).cpu_ns < until_ns:  # however busy the machine is
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    raw = recording.stop()
-    recording.close()
-    child.interrupt()
-    assert child.wait(10) == 0
-    return profiler.parse(raw)
+def sample(profiler: Profiler, matvec: str, directory: Path) -> Profile:
+    """Sample half a second of CPU time of the engine, cut to its root."""
+    child = start_engine(matvec, *profiler.python_flags)
+    try:
+        started = clocks.read_start_ticks(child.pid)
+        recording = profiler.attach(child.pid, directory)
+        until_ns = clocks.read_clocks(child.pid).cpu_ns + 500_000_000
+        deadline = time.monotonic() + 30
+        while clocks.read_clocks(child.pid).cpu_ns < until_ns:  # however busy the machine is
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        raw = recording.stop()
+        recording.close()
+        child.interrupt()
+        assert child.wait(10) == 0
+        profile = trim_stacks(profiler.parse(raw))
+    finally:
+        child.end()
+        profiler.clean_up(child.pid)
+    assert (profile.pids, profile.started_ticks) == ((child.pid,), (started,))
+    assert not any(frame.name == "load_model" for stack in profile.stacks for frame in stack)
+    assert parse_folded(fold_profile(profile)) == profile.stacks
+    assert not jitdump.jitdump_path(child.pid).exists()
+    return profile
 
 
-@pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
-def test_the_trial_says_what_it_sees(usable: Probe) -> None:
-    assert usable.version[0].isdigit()
-    assert usable.code == usable.reason == usable.remedy == ""
-    if usable.profiler == "perf":
-        assert usable.event.startswith("cpu-clock")
-        assert usable.sees_native
-    else:
-        assert usable.sees_python
-        assert not usable.sees_native
+@measures
+def test_the_trial_reports_what_each_profiler_sees(usable: Callable[..., None]) -> None:
+    usable(*MAKE)
+    probes = {name: make(SETUP).probe() for name, make in MAKE.items()}
+    assert all(probe.version[0].isdigit() for probe in probes.values())
+    assert all(
+        (probe.code, probe.reason, probe.remedy) == ("", "", "") for probe in probes.values()
+    )
+    assert probes["perf"].event.startswith("cpu-clock")
+    assert probes["perf"].sees_native
+    assert (probes["py-spy"].sees_python, probes["py-spy"].sees_native) == (True, False)
 
 
-@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
+@measures
 def test_py_spy_finds_where_python_spends_its_time(
-    usable: Probe, engine: Child, tmp_path: Path
+    usable: Callable[..., None], tmp_path: Path
 ) -> None:
-    profile = trim_stacks(sampled(pyspy.make_pyspy(SETUP), engine, tmp_path))
+    usable("py-spy")
+    profile = sample(pyspy.make_pyspy(SETUP), NUMPY, tmp_path)
     require_samples(profile, 10)
     assert profile.completeness >= 0.99
-    assert profile.pids == (engine.pid,)
-    assert profile.started_ticks == (STARTED[engine.pid],)
     assert profile.python == SETUP.python_text
     spots = {spot.name: spot for spot in rank_hotspots(profile, 1.0)}
     assert {"matvec", "rms_norm", "measured_sequences"} <= set(spots)
     assert (spots["matvec"].category, spots["rms_norm"].category) == ("matmul", "norm")
     assert spots["measured_sequences"].inclusive_share >= 0.99
-    assert parse_folded(fold_profile(profile)) == profile.stacks
 
 
-@pytest.mark.parametrize("usable", ["perf"], indirect=True)
+@measures
+def test_py_spy_shows_native_frames_on_request(usable: Callable[..., None], tmp_path: Path) -> None:
+    usable("py-spy")
+    setup = Setup(project=SETUP.project, native=True)
+    profile = sample(pyspy.make_pyspy(setup), NUMPY, tmp_path)
+    require_samples(profile, 10)
+    assert profile.call_graph == "python+native"
+    assert profile.completeness >= 0.9
+    matvec = [stack for stack in profile.stacks if any(f.name == "matvec" for f in stack)]
+    assert any(stack[-1].kind == "native" and "blas" in stack[-1].module for stack in matvec)
+
+
+@measures
 def test_perf_finds_where_native_code_spends_its_time(
-    usable: Probe, engine: Child, tmp_path: Path
+    usable: Callable[..., None], tmp_path: Path
 ) -> None:
-    profiler = perf.make_perf(Setup(python=(3, 11, 0), project=SETUP.project))
-    profile = trim_stacks(sampled(profiler, engine, tmp_path))
+    usable("perf")
+    profile = sample(perf.make_perf(OLD_PYTHON), NUMPY, tmp_path)
     require_samples(profile, 25)
     assert profile.completeness >= 0.9
     assert perf.OLD_PYTHON in profile.degraded
     assert (profile.rate_hz, profile.call_graph) == (99, "dwarf,32768")
-    matmul = sum(spot.self_share for spot in rank_hotspots(profile) if spot.category == "matmul")
-    assert matmul > 0.1
-    assert parse_folded(fold_profile(profile)) == profile.stacks
+    spots = rank_hotspots(profile)
+    assert sum(spot.self_share for spot in spots if spot.category == "matmul") > 0.1
 
 
+@measures
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="perf_jit came with CPython 3.13")
-@pytest.mark.parametrize("usable", ["perf"], indirect=True)
 def test_perf_finds_python_frames_and_a_hostile_name_stays_one(
-    usable: Probe, tmp_path: Path
+    usable: Callable[..., None], tmp_path: Path
 ) -> None:
-    profiler = perf.make_perf(SETUP)
-    child = started(HOSTILE, *profiler.python_flags)
-    try:
-        profile = trim_stacks(sampled(profiler, child, tmp_path))
-    finally:
-        child.end()
-        jitdump.remove_jit_files(child.pid)
+    usable("perf")
+    profile = sample(perf.make_perf(SETUP), HOSTILE, tmp_path)
     assert profile.completeness >= 0.9
     within = {s.name: s.inclusive_share for s in rank_hotspots(profile) if s.kind == "python"}
     assert within["measured_sequences"] >= 0.9
     assert within["m\\x3bv (/a.so)??      123 i2s_gemv (/lib/ggml.so)"] > 0.1
     assert not any(frame.name == "i2s_gemv" for stack in profile.stacks for frame in stack)
-    assert not jitdump.jitdump_path(child.pid).exists()
 
 
-@pytest.mark.parametrize("usable", ["perf"], indirect=True)
-def test_perf_wraps_a_command_and_passes_its_status_on(usable: Probe, tmp_path: Path) -> None:
+@measures
+def test_a_wrapped_command_keeps_its_status_and_its_output(
+    usable: Callable[..., None], tmp_path: Path
+) -> None:
+    usable(*MAKE)
     profiler = perf.make_perf(Setup(python_engine=False))
     program = "import sys; sum(range(5_000_000)); print('out'); sys.exit(3)"
     wrapped = profiler.wrap([sys.executable, "-S", "-c", program], tmp_path)
@@ -199,96 +225,325 @@ def test_perf_wraps_a_command_and_passes_its_status_on(usable: Probe, tmp_path: 
     assert (result.returncode, result.stdout) == (3, b"out\n")
     profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
     require_samples(profile, 5)
-    assert profile.completeness >= 0.8
-    assert profile.python == ""
-    assert len(profile.pids) == 1
+    assert (profile.completeness >= 0.8, profile.python, len(profile.pids)) == (True, "", 1)
 
-
-@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
-def test_py_spy_wraps_a_command_and_its_chatter_can_be_removed(
-    usable: Probe, tmp_path: Path
-) -> None:
-    profiler = pyspy.make_pyspy(SETUP)
     program = "import time\nprint('out', flush=True)\nend = time.time() + 0.5\n"
-    program += (
-        "def busy():\n  while time.time() < end: sum(range(100))\nbusy()\nprint('py-spy> me')"
-    )
-    wrapped = profiler.wrap([sys.executable, "-c", program], tmp_path)
+    program += "def busy():\n  while time.time() < end: sum(range(100))\n"
+    program += "busy()\nprint('py-spy> me')"
+    wrapped = pyspy.make_pyspy(SETUP).wrap([sys.executable, "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
-    assert pyspy.remove_chatter(result.stdout) == b"out\npy-spy> me\n"
-    profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
+    assert wrapped.clean is not None
+    assert wrapped.clean(result.stdout) == b"out\npy-spy> me\n"
+    profile = pyspy.make_pyspy(SETUP).parse(wrapped.raw, result.stderr)
     require_samples(profile, 5)
     assert rank_hotspots(profile)[0].name == "busy"
 
 
-@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
-def test_py_spy_shows_native_frames_on_request(
-    usable: Probe, engine: Child, tmp_path: Path
+@measures
+def test_a_process_that_cannot_be_sampled_is_an_error(
+    usable: Callable[..., None], tmp_path: Path
 ) -> None:
-    profiler = pyspy.make_pyspy(replace(SETUP, native=True))
-    profile = trim_stacks(sampled(profiler, engine, tmp_path))
-    require_samples(profile, 10)
-    assert profile.call_graph == "python+native"
-    assert profile.completeness >= 0.9
-    assert profile.started_ticks == (STARTED[engine.pid],)
-    matvec = [stack for stack in profile.stacks if any(f.name == "matvec" for f in stack)]
-    assert any(frame.kind == "native" for stack in matvec for frame in stack)
-    assert any(stack[-1].kind == "native" and "blas" in stack[-1].module for stack in matvec)
-    assert parse_folded(fold_profile(profile)) == profile.stacks
-
-
-@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
-def test_py_spy_samples_without_pausing_on_request(
-    usable: Probe, engine: Child, tmp_path: Path
-) -> None:
-    profile = sampled(pyspy.make_pyspy(replace(SETUP, nonblocking=True)), engine, tmp_path)
-    require_samples(profile, 10)
-    assert profile.call_graph == "python+nonblocking"
-    assert profile.degraded == ("sampled without pausing: asked for",)
-
-
-@pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
-def test_what_ran_before_the_profiler_came_is_no_part_of_the_profile(
-    usable: Probe, tmp_path: Path
-) -> None:
-    child = started(LOADING)
-    profiler = perf.make_perf(SETUP) if usable.profiler == "perf" else pyspy.make_pyspy(SETUP)
-    try:
-        profile = sampled(profiler, child, tmp_path)
-    finally:
-        child.end()
-        jitdump.remove_jit_files(child.pid)
-    assert profile.samples
-    assert not any(frame.name == "load_model" for stack in profile.stacks for frame in stack)
-
-
-@pytest.mark.parametrize("usable", ["py-spy"], indirect=True)
-def test_py_spy_refuses_what_is_no_python_in_its_own_words(usable: Probe, tmp_path: Path) -> None:
+    usable(*MAKE)
     child = process.start(["sleep", "60"])
     try:
-        with pytest.raises(FlamegateError, match="E_NOT_PYTHON") as refused:
+        with pytest.raises(FlamegateError, match="E_NOT_PYTHON") as caught:
             pyspy.make_pyspy(SETUP).attach(child.pid, tmp_path)
     finally:
         child.end()
-    assert "Failed to find python version from target process" in refused.value.problem
+    assert "Failed to find python version from target process" in caught.value.problem
+    for make in MAKE.values():
+        with pytest.raises(FlamegateError, match="E_PROCESS_GONE"):
+            make(SETUP).attach(child.pid, tmp_path)
 
 
-@pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
-def test_a_process_that_is_gone_cannot_be_sampled(usable: Probe, tmp_path: Path) -> None:
-    child = process.start(["sleep", "60"])
-    child.end()
-    make = perf.make_perf if usable.profiler == "perf" else pyspy.make_pyspy
-    with pytest.raises(FlamegateError, match="E_PROCESS_GONE"):
-        make(SETUP).attach(child.pid, tmp_path)
-
-
-@pytest.mark.parametrize("usable", ["perf", "py-spy"], indirect=True)
+@measures
 def test_a_process_that_ends_while_it_is_sampled_leaves_a_profile(
-    usable: Probe, engine: Child, tmp_path: Path
+    usable: Callable[..., None], tmp_path: Path
 ) -> None:
-    profiler = perf.make_perf(SETUP) if usable.profiler == "perf" else pyspy.make_pyspy(SETUP)
-    recording = profiler.attach(engine.pid, tmp_path)
-    time.sleep(0.2)
-    engine.interrupt()
-    assert engine.wait(10) == 0
-    assert profiler.parse(recording.stop()).samples > 5
+    usable(*MAKE)
+    for make in MAKE.values():
+        child = start_engine(NUMPY)
+        try:
+            profiler = make(OLD_PYTHON)
+            recording = profiler.attach(child.pid, tmp_path)
+            time.sleep(0.3)
+            child.interrupt()
+            assert child.wait(10) == 0
+            assert profiler.parse(recording.stop()).samples > 5
+        finally:
+            child.end()
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def leave_no_room(pid: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+
+
+@pytest.mark.parametrize(
+    "spoil", [pytest.param(kill, marks=measures), pytest.param(leave_no_room, marks=nightly)]
+)
+def test_a_recording_that_is_cut_short_is_an_error(
+    spoil: Callable[[int], None], usable: Callable[..., None], tmp_path: Path
+) -> None:
+    usable(*MAKE)
+    for name, make in MAKE.items():
+        child = start_engine(NUMPY)
+        try:
+            recording: Any = make(SETUP).attach(child.pid, tmp_path)
+            try:
+                spoil(recording.child.pid)
+                with pytest.raises(ToolError, match=r"E_PROFILER_(FAILED|OUTPUT)") as caught:
+                    make(SETUP).parse(recording.stop())
+                assert caught.value.problem.startswith((name, "The output of"))
+            finally:
+                recording.close()
+        finally:
+            child.end()
+
+
+# Its layers keep 20 KB on the stack, as those of llama.cpp keep more.
+DEEP = """
+__attribute__((noinline)) double gemv(int n)
+{ volatile double s = 0; for (int i = 0; i < n; i++) s += i * 1.5; return s; }
+__attribute__((noinline)) double layer(int n)
+{ volatile char kept[20000]; for (int i = 0; i < 20000; i += 256) kept[i] = n;
+  double s = gemv(n); return s + kept[0]; }
+__attribute__((noinline)) double token(int n) { return layer(n) + 1; }
+int main(void) { double s = 0; for (int i = 0; i < 300; i++) s += token(500000 + i); return s < 0; }
+"""
+FRAME_POINTERS = "-fno-omit-frame-pointer"
+
+
+def compile_program(source: str, directory: Path, *flags: str) -> Path:
+    compiler = shutil.which("cc")
+    require(compiler is not None, "there is no C compiler")
+    assert compiler is not None
+    (directory / "program.c").write_text(source)
+    subprocess.run([compiler, *flags, "-o", "program", "program.c"], cwd=directory, check=True)
+    return directory / "program"
+
+
+@pytest.mark.parametrize(
+    ("flag", "call_graph", "is_whole"),
+    [
+        pytest.param("-fomit-frame-pointer", "dwarf,65528", True, marks=measures),
+        pytest.param("-fomit-frame-pointer", "dwarf,8192", False, marks=nightly),
+        pytest.param("-fomit-frame-pointer", "fp", False, marks=nightly),
+        pytest.param(FRAME_POINTERS, "fp", True, marks=nightly),
+        pytest.param(FRAME_POINTERS, "dwarf,32768", True, marks=nightly),
+        pytest.param(FRAME_POINTERS, "none", False, marks=nightly),
+    ],
+)
+def test_cut_stacks_of_a_compiled_program_are_an_error(
+    flag: str, call_graph: str, is_whole: bool, usable: Callable[..., None], tmp_path: Path
+) -> None:
+    usable("perf")
+    program = compile_program(DEEP, tmp_path, "-O2", flag)
+    profiler = perf.make_perf(Setup(python_engine=False, rate_hz=199, call_graph=call_graph))
+    wrapped = profiler.wrap([str(program)], tmp_path)
+    result = process.run(wrapped.argv, timeout_s=120)
+    assert result.returncode == 0, result.stderr
+    profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
+    assert (profile.call_graph, profile.samples >= 20) == (call_graph, True)
+    spots = rank_hotspots(profile)
+    assert spots[0].name == "gemv"
+    if is_whole:
+        assert profile.completeness >= 0.9
+        assert {spot.name: spot.inclusive_share for spot in spots}["layer"] >= 0.9
+        require_stacks(profile, STACK_FLOOR)
+    else:
+        assert profile.completeness <= 0.1
+        if call_graph == "none":
+            require_stacks(profile, STACK_FLOOR)
+        else:
+            with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
+                require_stacks(profile, STACK_FLOOR)
+
+
+# Work that is the same in every run: Python's own, NumPy's, a lambda's, and the kernel's.
+SAME = """
+import os
+import numpy as np
+
+A, X = np.ones((300, 300)), np.ones(300)
+
+def matvec():
+    for _ in range(40):
+        A @ X
+
+def rms_norm():
+    return sum((lambda value: value * value)(value) for value in range(20_000))
+
+def read():
+    with open(os.devnull, "wb", buffering=0) as sink, open("/dev/zero", "rb") as source:
+        for _ in range(20):
+            sink.write(source.read(200_000))
+
+for _ in range(130):
+    matvec()
+    rms_norm()
+    read()
+"""
+PLENTY = 14
+"""A frame expected so often is missed altogether once in a million runs."""
+
+
+@pytest.mark.measures
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("perf", {"python_engine": False, "rate_hz": 199}),
+        ("py-spy", {}),
+        ("py-spy", {"native": True}),
+    ],
+)
+def test_two_runs_in_two_places_show_the_same_frames(
+    name: str, changes: dict[str, Any], usable: Callable[..., None], tmp_path: Path
+) -> None:
+    usable(name)
+    profiles = []
+    for place in (tmp_path / "one", tmp_path / "elsewhere" / "deep down"):
+        place.mkdir(parents=True)
+        (place / "engine.py").write_text(SAME)
+        profiler = MAKE[name](Setup(project=place, **changes))
+        wrapped = profiler.wrap([sys.executable, str(place / "engine.py")], place)
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PLACE": str(place)}
+        result = process.run(wrapped.argv, timeout_s=120, env=env, cwd=place)
+        assert result.returncode == 0, result.stderr
+        profiles.append(trim_stacks(profiler.parse(wrapped.raw, result.stderr), None))
+    one, other = profiles
+    for mine, theirs in ((one, other), (other, one)):
+        scale = max(mine.samples / theirs.samples, 1)
+        often = {f for f, n in count_frames(mine).items() if n >= PLENTY * scale}
+        assert len(often) >= 3
+        assert often <= set(count_frames(theirs))
+    texts = "\n".join(
+        format_frame(frame) for profile in profiles for frame in count_frames(profile)
+    )
+    assert not any(word in texts for word in ("0x", str(tmp_path), "deep down", sys.prefix))
+    pids = [pid for profile in profiles for pid in profile.pids if pid > 9999]
+    assert not any(str(pid) in texts for pid in pids)
+
+
+def count_frames(profile: Profile) -> Counter[Frame]:
+    counted: Counter[Frame] = Counter()
+    for stack, samples in profile.stacks.items():
+        counted.update(dict.fromkeys(stack, samples))
+    return counted
+
+
+SPLIT = """
+#include <stdlib.h>
+static volatile unsigned sink;
+__attribute__((noinline)) void gemv(int n) { for (int i = 0; i < n; i++) sink = sink * 3 + i; }
+__attribute__((noinline)) void norm(int n) { for (int i = 0; i < n; i++) sink = sink * 3 + i; }
+__attribute__((noinline)) void walk(int depth, int n) {
+    if (depth) { walk(depth - 1, n); sink++; } else gemv(n);
+}
+__attribute__((noinline)) void attention(int n) { gemv(n); sink++; }
+int main(int argc, char **argv) {
+    for (int token = atoi(argv[argc - 1]); token; token--) {
+        attention(6000);
+        walk(4, 3000);
+        norm(1000);
+    }
+    return 0;
+}
+"""
+
+
+def require_valgrind() -> None:
+    require(shutil.which("valgrind") is not None, "valgrind is not installed")
+
+
+@measures
+def test_callgrind_counts_a_known_split_by_function_and_by_caller(tmp_path: Path) -> None:
+    """Loops of 6, 3 and 1 thousand rounds are exact, for any caller and depth."""
+    require_valgrind()
+    flags = ("-O1", "-fno-inline", "-fno-optimize-sibling-calls")
+    program = str(compile_program(SPLIT, tmp_path, *flags))
+    few, many = (
+        count_program([program, tokens], env=os.environ, cwd=tmp_path, timeout_s=60.0)
+        for tokens in ("1", "9")
+    )
+    profile = build_instruction_profile(many, few, python="", notes=())
+    assert profile.samples == many.instructions - few.instructions
+    share = {spot.name: spot.self_share for spot in rank_hotspots(profile)}
+    assert share["gemv"] == pytest.approx(0.9, abs=0.001)
+    assert share["norm"] == pytest.approx(0.1, abs=0.001)
+    inclusive = {spot.name: spot.inclusive_share for spot in rank_hotspots(profile)}
+    assert inclusive["attention"] == pytest.approx(0.6, abs=0.001)
+    assert inclusive["walk"] == pytest.approx(0.3, abs=0.001)
+    assert profile.completeness > 0.999
+
+
+@measures
+def test_callgrind_counts_a_wrapper_with_its_engine_and_explains_failures(tmp_path: Path) -> None:
+    """A shell script that runs one program and becomes another: all three are counted."""
+    require_valgrind()
+    script = tmp_path / "wrapper"
+    script.write_text('#!/bin/sh\n"$1" first\nexec "$1" second\n')
+    script.chmod(0o755)
+    echo = shutil.which("echo")
+    assert echo is not None
+    alone = count_program([echo, "second"], env=os.environ, cwd=None, timeout_s=60.0)
+    wrapped = count_program(["./wrapper", echo], env=os.environ, cwd=tmp_path, timeout_s=60.0)
+    assert (alone.stdout, wrapped.stdout) == (b"second\n", b"first\nsecond\n")
+    assert wrapped.instructions > 1.9 * alone.instructions
+    assert list(tmp_path.iterdir()) == [script]
+    for argv, code in (
+        (["/nowhere/engine"], "E_CANNOT_START"),
+        (["sh", "-c", "echo alas >&2; exit 3"], "E_ENGINE_DIED"),
+    ):
+        with pytest.raises(FlamegateError, match=code):
+            count_program(argv, env=os.environ, cwd=None, timeout_s=60.0)
+
+
+def count_shell(directory: Path, work: str) -> InstructionCount:
+    loop = f"i=0; while [ $i -lt $1 ]; do {work} printf x; i=$((i+1)); done"
+    program = (shutil.which("sh") or "sh", "-c", loop, "sh", "{max_tokens}")
+    workload = Workload(
+        name="w",
+        engine="command",
+        prompt="p",
+        max_tokens=20,
+        source="test",
+        directory=directory,
+        command=program,
+    )
+    plan = engine("command").plan(workload, None)
+    return count_instructions(plan, workload, environment.environment(workload))
+
+
+@measures
+def test_real_counts_repeat_and_grow_with_the_work(tmp_path: Path) -> None:
+    require_valgrind()
+    work = "j=$((i*3));" * 4
+    first, again = count_shell(tmp_path, work), count_shell(tmp_path, work)
+    assert again.per_token == pytest.approx(first.per_token, rel=1e-3)
+    assert first.profile.samples == pytest.approx(8 * first.per_token, rel=0.01)
+    more, most = count_shell(tmp_path, work * 2), count_shell(tmp_path, work * 3)
+    # Each round of the same work adds the same count.
+    added = more.per_token - first.per_token
+    assert added > 0.1 * first.per_token
+    assert most.per_token - more.per_token == pytest.approx(added, rel=0.05)
+
+
+@pytest.mark.measures
+@pytest.mark.nightly
+def test_real_counts_of_a_python_engine(tmp_path: Path) -> None:
+    """Starting Python takes some 100 million instructions; its tokens a few thousand each."""
+    require_valgrind()
+    plan, workload = served(tmp_path, "work")
+    counted = count_instructions(plan, workload, environment.environment(workload))
+    assert (counted.profile.covers, counted.tokens) == ("decode", (1, 9))
+    assert 1000 < counted.per_token < 1_000_000
+    # The part that is left out is small even for a program that does next to nothing.
+    assert counted.profile.samples == pytest.approx(8 * counted.per_token, rel=0.2)
+    loops = [stack for stack in counted.profile.stacks if stack[0].name == EVAL_LOOP]
+    # sum() over range() is called by the loop that runs the generator.
+    assert any("sum" in stack[-1].name or "range" in stack[-1].name for stack in loops)

@@ -1,3 +1,5 @@
+"""Speedscope files: those of py-spy, of any other tool, and flamegate's own."""
+
 from __future__ import annotations
 
 import json
@@ -7,24 +9,108 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError
 from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.profilers.errors import ProfilerError
-from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
-from tests.profile.profiles import DATA, native, profile, python
+from pytest_flamegate.profile.formats import speedscope
+from pytest_flamegate.profile.formats.imported import MAX_DEPTH
+from pytest_flamegate.profile.formats.registry import parse_profile
+from pytest_flamegate.profile.formats.speedscope_profile import write_speedscope
+from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.profilers.pyspy import parse_recording
+from tests.profile.profiles import DATA, native, profile, python, system
+from tests.profile.test_folded import STACKS
 
+A, B, C = (native(name, "unknown") for name in "abc")
+FRAMES = [{"name": "a"}, {"name": "b"}, {"name": "c", "file": None, "line": None}]
 ROOTS = ("/home/me/project/",)
+RECORDED = (DATA / "py-spy-speedscope.json").read_bytes()
+NUMBERS = {"type": "array", "items": {"type": "number"}}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["$schema", "shared", "profiles"],
+    "properties": {
+        "$schema": {"const": speedscope.SCHEMA},
+        "name": {"type": "string"},
+        "exporter": {"type": "string"},
+        "activeProfileIndex": {"type": "integer"},
+        "shared": {
+            "type": "object",
+            "required": ["frames"],
+            "properties": {
+                "frames": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {"type": "string"},
+                            "file": {"type": "string"},
+                            "line": {"type": "number"},
+                            "col": {"type": "number"},
+                        },
+                    },
+                }
+            },
+        },
+        "profiles": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": [
+                    *("type", "name", "unit", "startValue", "endValue", "samples", "weights")
+                ],
+                "properties": {
+                    "type": {"const": "sampled"},
+                    "name": {"type": "string"},
+                    "unit": {
+                        "enum": [
+                            *("bytes", "microseconds", "milliseconds", "nanoseconds"),
+                            *("none", "seconds"),
+                        ]
+                    },
+                    "startValue": {"type": "number"},
+                    "endValue": {"type": "number"},
+                    "samples": {"type": "array", "items": NUMBERS},
+                    "weights": NUMBERS,
+                },
+            },
+        },
+    },
+}
+"""The part of the published schema that is about sampled profiles."""
 
 
-def document(*frames: dict[str, Any], samples: Any = ((0,),), weights: Any = (0.005,)) -> bytes:
-    thread = {"name": 'Thread 12 "MainThread"', "samples": samples, "weights": weights}
-    return json.dumps({"shared": {"frames": frames}, "profiles": [thread]}).encode()
+def sampled(samples: Any, weights: Any, unit: Any = "none", **more: Any) -> dict[str, Any]:
+    fields = {"type": "sampled", "name": "t", "unit": unit, "startValue": 0, "endValue": 1}
+    return {**fields, "samples": samples, "weights": weights, **more}
 
 
-def test_what_py_spy_wrote_is_read() -> None:
-    sampled = parse_pyspy_file((DATA / "py-spy-speedscope.json").read_bytes(), ROOTS)
-    assert fold_profile(profile(dict(sampled.stacks))).splitlines() == [
+def evented(*events: Any, unit: str = "none") -> dict[str, Any]:
+    spelled = [
+        {"type": event[0], "frame": event[1], "at": event[2]} if isinstance(event, tuple) else event
+        for event in events
+    ]
+    return {"type": "evented", "name": "t", "unit": unit, "events": spelled}
+
+
+def file(*profiles: Any, frames: Any = FRAMES, **more: Any) -> bytes:
+    document = {"$schema": speedscope.SCHEMA, "shared": {"frames": frames}, **more}
+    return json.dumps({**document, "profiles": list(profiles)}).encode()
+
+
+# py-spy's own files.
+
+
+def recording(name: str, sample: Any = (0,), weight: Any = 0.005) -> bytes:
+    thread = {**sampled([sample], [weight], "seconds"), "name": 'Thread 12 "MainThread"'}
+    return file(thread, frames=[{"name": name, "file": "x.py"}])
+
+
+def test_a_recording_of_py_spy() -> None:
+    taken = parse_recording(RECORDED, ROOTS)
+    assert fold_profile(profile(dict(taken.stacks))).splitlines() == [
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py) 3",
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);matvec (spin.py) 3",
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);soft (spin.py) 3",
@@ -33,8 +119,8 @@ def test_what_py_spy_wrote_is_read() -> None:
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);soft (spin.py);"
         "_sum (numpy/_core/_methods.py) 1",
     ]
-    assert sampled.threads == (17235,)
-    assert sampled.duration_ns == 60_000_000
+    assert taken.threads == (17235,)
+    assert taken.duration_ns == 60_000_000
 
 
 @pytest.mark.parametrize(
@@ -47,41 +133,187 @@ def test_what_py_spy_wrote_is_read() -> None:
     ],
 )
 def test_a_hostile_name_stays_one_frame(name: str, escaped: str) -> None:
-    sampled = parse_pyspy_file(document({"name": name, "file": "x.py"}))
-    assert sampled.stacks == {(python(escaped, "x.py"),): 1}
+    assert parse_recording(recording(name)).stacks == {(python(escaped, "x.py"),): 1}
 
 
-def test_an_empty_stack_is_a_sample_all_the_same() -> None:
-    assert parse_pyspy_file(document(samples=[[]])).stacks == {(native("[unknown]", "unknown"),): 1}
+def test_an_empty_stack_is_a_sample() -> None:
+    assert parse_recording(recording("f", [])).stacks == {(native("[unknown]", "unknown"),): 1}
 
 
-def test_no_samples_are_no_error_here() -> None:
-    assert parse_pyspy_file(b'{"profiles": [], "shared": {"frames": []}}').stacks == {}
+def test_a_recording_without_samples_is_read() -> None:
+    assert parse_recording(file(frames=[])).stacks == {}
+
+
+@pytest.mark.parametrize("raw", [b"", RECORDED[:-100], b"{}", b"\xff\xfe", recording("f", [1])])
+def test_a_malformed_recording_is_an_error_of_the_profiler(raw: bytes) -> None:
+    with pytest.raises(FlamegateError, match=r"E_PROFILER_OUTPUT.*py-spy cannot be read"):
+        parse_recording(raw)
+
+
+def test_samples_of_an_imported_recording_are_counted_and_not_weighed() -> None:
+    read = parse_profile(RECORDED, ROOTS)
+    assert (read.samples, read.unit) == (12, "samples")
+    assert (read.profiler, read.profiler_version, read.rate_hz) == ("py-spy", "0.4.3", 200)
+    assert read.duration_ns == 60_000_000
+    assert (read.event, read.python) == ("unknown", "")
+
+
+@pytest.mark.parametrize(("weight_s", "rate_hz"), [("1e-320", 0), ("0.01", 100)])
+def test_the_rate_is_that_of_the_one_interval(weight_s: str, rate_hz: int) -> None:
+    raw = file(sampled([[0]], [7], "seconds"), exporter="py-spy@0.4.3")
+    assert parse_profile(raw.replace(b"[7]", f"[{weight_s}]".encode())).rate_hz == rate_hz
+    two = file(sampled([[0], [0]], [0.01, 0.02], "seconds"), exporter="py-spy@0.4.3")
+    assert parse_profile(two).rate_hz == 0
+
+
+# Files of any tool.
 
 
 @pytest.mark.parametrize(
-    "raw",
+    ("unit", "weights", "counts", "becomes"),
     [
-        b"",
-        (DATA / "py-spy-speedscope.json").read_bytes()[:-100],
-        b"[" * 100_000,
-        b"null",
-        b"{}",
-        b"\xff\xfe",
-        document({"name": 1, "file": "x.py"}),
-        document({"name": "f", "file": "x.py"}, samples=[[1]]),
-        document({"name": "f", "file": "x.py"}, samples=[[-1]]),
-        document({"name": "f", "file": "x.py"}, samples=[[True]]),
-        document({"name": "f", "file": "x.py"}, samples=[["0"]]),
-        document({"name": "f", "file": "x.py"}, samples=5),
-        document({"name": "f", "file": "x.py"}, weights=["heavy"]),
-        document({"name": "f", "file": "x.py"}, weights=[float("nan")]),
-        document({"name": "f", "file": "x.py"}, weights=[float("inf")]),
+        ("none", [1, 2.0], [1, 2], "samples"),
+        ("bytes", [4096, 1], [4096, 1], "bytes"),
+        ("nanoseconds", [7, 5], [7, 5], "nanoseconds"),
+        ("microseconds", [1.5, 2], [1500, 2000], "nanoseconds"),
+        ("milliseconds", [0.1, 2], [100_000, 2_000_000], "nanoseconds"),
+        ("seconds", [0.01, 0.25], [10_000_000, 250_000_000], "nanoseconds"),
     ],
 )
-def test_what_py_spy_does_not_write_is_refused(raw: bytes) -> None:
-    with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT"):
-        parse_pyspy_file(raw)
+def test_weights_are_converted_by_their_unit(
+    unit: str, weights: list[float], counts: list[int], becomes: str
+) -> None:
+    read = parse_profile(file(sampled([[0], [0, 1]], weights, unit)))
+    assert read.stacks == {(A,): counts[0], (A, B): counts[1]}
+    assert read.unit == becomes
+    assert read.duration_ns == (sum(counts) if becomes == "nanoseconds" else 0)
+    assert (read.profiler, read.rate_hz, read.event, read.pids) == ("unknown", 0, "unknown", ())
+    assert any("without a unit" in note for note in read.degraded) == (unit == "none")
+
+
+def test_threads_are_added_up() -> None:
+    read = parse_profile(
+        file(
+            sampled([[0], [0, 1]], [0.5, 1], "milliseconds"),
+            evented(("O", 0, 2), ("C", 0, 5), unit="microseconds"),
+            sampled([], [], "none"),
+        )
+    )
+    assert read.stacks == {(A,): 503_000, (A, B): 1_000_000}
+    assert read.duration_ns == 1_500_000
+
+
+def test_events_count_the_time_between_them() -> None:
+    read = parse_profile(
+        file(
+            evented(
+                ("O", 0, 10),
+                ("O", 1, 12),
+                ("O", 1, 13),
+                ("C", 1, 17),
+                ("C", 1, 17),
+                ("O", 2, 18),
+                ("C", 2, 19),
+                ("C", 0, 20),
+                ("O", 0, 30),  # for ten nothing was open
+                ("C", 0, 31),
+                unit="nanoseconds",
+            )
+        )
+    )
+    assert read.stacks == {(A,): 2 + 1 + 1 + 1, (A, B): 1, (A, B, B): 4, (A, C): 1}
+    assert read.duration_ns == 11
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_read_as"),
+    [
+        (
+            {"name": "f", "file": "/x/site-packages/numpy/a.py", "line": 3},
+            python("f", "numpy/a.py"),
+        ),
+        ({"name": "f", "file": "/home/me/project/a.py"}, python("f", "a.py")),
+        ({"name": "sgemv", "file": "/usr/lib/libblas.so.3"}, native("sgemv", "libblas.so.3")),
+        ({"name": "render", "file": "https://x.org/app.js"}, native("render", "app.js")),
+        ({"name": "f (a.py:12)"}, python("f", "a.py")),
+        ({"name": "read_[k]"}, system("read")),
+        ({"name": "a;b\n", "file": "x.py"}, python("a\\x3bb\\x0a", "x.py")),
+    ],
+)
+def test_a_frame_is_normalised(frame: dict[str, Any], is_read_as: Frame) -> None:
+    read = parse_profile(file(sampled([[0]], [1]), frames=[frame]), ROOTS)
+    assert read.stacks == {(is_read_as,): 1}
+
+
+def without(key: str) -> bytes:
+    document = json.loads(file(sampled([[0]], [1])))
+    del document[key]
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (file(sampled([[0]], [1]))[:-9], "E_JSON_SYNTAX"),
+        (file().replace(b'"name"', b'"name": "x", "name"', 1), "E_JSON_DUPLICATE_KEY"),
+        (b'{"$schema": "https://www.speedscope.app/x", "a":' + b"[" * 100_000, "E_JSON_DEPTH"),
+        (file(sampled([[0]], [float("nan")])), "E_JSON_NUMBER"),
+        (file(sampled([[0]], [7])).replace(b"7", b"1e999"), "E_JSON_NUMBER"),
+        (file(frames=[{"name": "\ud800"}]), "E_JSON_ENCODING"),
+        (without("shared"), '"shared" is missing'),
+        (without("profiles"), '"profiles" is missing'),
+        (file(5), '"profiles[0]" must be an object'),
+        (file(frames=5), '"shared.frames" must be a list'),
+        (file(frames=[{}]), '"shared.frames[0].name" is missing'),
+        (file(frames=[{"name": "f", "file": 3}]), "shared.frames[0].file"),
+        (file(sampled([[0]], [1], 5)), "profiles[0].unit"),
+        (file(sampled([[0]], [1], type="heap")), "heap"),
+        (file(sampled(5, [])), "profiles[0].samples"),
+        (file(sampled([[0]], ["1"])), "profiles[0].weights[0]"),
+        (file(sampled([[0]], [True])), "profiles[0].weights[0]"),
+        (file(sampled([0], [1])), "profiles[0].samples[0]"),
+        (file(sampled([[-1]], [1])), "profiles[0].samples[0][0]"),
+        (file(sampled([[0.0]], [1])), "profiles[0].samples[0][0]"),
+        (file(evented(("X", 0, 1))), "profiles[0].events[0].type"),
+        (file(evented(("O", 0, "1"))), "profiles[0].events[0].at"),
+        (file(sampled([[0]], [1], "parsecs")), "'parsecs' is no unit"),
+        (file(sampled([[0]], [])), "1 samples have 0 weights"),
+        (file(sampled([[0]], [-1])), "negative"),
+        (file(sampled([[0]], [10**20])), "out of range"),
+        (file(sampled([[0]], [10**18])), "counts more than"),
+        (file(sampled([[0]], [0.5])), "fractions"),
+        (file(sampled([[3]], [1])), "frame 3 of 3"),
+        (file(sampled([[0]], [1]), sampled([[0]], [1], "bytes")), "different things: bytes"),
+        (file(sampled([[0] * (MAX_DEPTH + 1)], [1])), "deeper than"),
+        (file(sampled([[0]], [1e10], "seconds"), exporter="py-spy@1"), "thirty years"),
+        (file(evented(("O", 0, 1))), "never closed"),
+        (file(evented(("C", 0, 1))), "not the last one opened"),
+        (file(evented(("O", 0, 1), ("O", 1, 2), ("C", 0, 3), ("C", 1, 4))), "not the last one"),
+        (file(evented(("O", 0, 2), ("C", 0, 1))), "earlier than"),
+        (file(evented(("O", 9, 1), ("C", 9, 2))), "frame 9 of 3"),
+        (file(evented(*(("O", 0, at) for at in range(MAX_DEPTH + 1)))), "open at once"),
+    ],
+)
+def test_a_malformed_file_is_an_error(raw: bytes, words: str) -> None:
+    with pytest.raises(ReceiptError) as caught:
+        parse_profile(raw)
+    assert words in str(caught.value)
+    assert words.startswith("E_") or caught.value.code == "E_PROFILE_FILE"
+
+
+def test_all_stacks_of_events_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = file(evented(("O", 0, 0), ("O", 1, 1), ("C", 1, 2), ("C", 0, 3)))
+    monkeypatch.setattr(speedscope, "MAX_FRAMES", 3)
+    assert parse_profile(raw).samples == 3
+    monkeypatch.setattr(speedscope, "MAX_FRAMES", 2)
+    with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
+        parse_profile(raw)
+
+
+@pytest.mark.parametrize("raw", [file(), file(sampled([], [])), file(sampled([[0]], [0]))])
+def test_a_file_without_samples_is_an_error(raw: bytes) -> None:
+    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+        parse_profile(raw)
 
 
 JSON = st.recursive(
@@ -89,16 +321,79 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["shared", "frames", "profiles", "samples", "weights", "name", "file"]),
-            inner,
+            st.sampled_from(["type", "profiles", "samples", "weights", "name", "events"]), inner
         )
     ),
     max_leaves=12,
 )
 
 
-@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_bytes_are_parsed_or_refused(raw: bytes) -> None:
-    with suppress(ProfilerError):
-        sampled = parse_pyspy_file(raw)
-        assert all(stack and count > 0 for stack, count in sampled.stacks.items())
+@given(JSON)
+def test_any_profiles_are_read_or_an_error(profiles: object) -> None:
+    with suppress(FlamegateError):
+        assert parse_profile(file(profiles)).samples > 0
+
+
+# Flamegate's own files.
+
+
+@given(
+    STACKS.filter(bool),
+    st.text(max_size=20).filter(str.isprintable),
+    st.sampled_from(["samples", "instructions", "nanoseconds", "bytes"]),
+)
+def test_any_profile_reads_back_as_it_was(stacks: dict[Stack, int], title: str, unit: str) -> None:
+    def taken(stacks: dict[Stack, int]) -> Profile:
+        changes = {"degraded": ("one; two",), "lost": 3, "errors": 2, "pids": (1, 2)}
+        return profile(stacks, unit=unit, **changes)
+
+    raw = write_speedscope(taken(stacks), title)
+    assert parse_profile(raw) == taken(stacks)
+    assert write_speedscope(taken(dict(reversed(stacks.items()))), title) == raw
+    document = json.loads(raw)
+    Draft202012Validator(SCHEMA).validate(document)
+    (only,) = document["profiles"]
+    assert len(only["samples"]) == len(only["weights"])
+    assert only["endValue"] == sum(only["weights"])
+    frames = document["shared"]["frames"]
+    assert all(0 <= index < len(frames) for sample in only["samples"] for index in sample)
+
+
+def test_other_readers_get_names_and_files() -> None:
+    raw = write_speedscope(profile({(python("f"), native("g")): 3, (system("h"),): 1}), "10tok")
+    document = json.loads(raw)
+    del document["flamegate"]
+    read = parse_profile(json.dumps(document).encode())
+    assert read.stacks == {(python("f"), native("g")): 3, (system("h"),): 1}
+
+
+def tampered(**changed: Any) -> bytes:
+    document = json.loads(write_speedscope(profile({(python("f"),): 3}), "10tok"))
+    document["flamegate"] |= changed
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        tampered(kinds=[]),
+        tampered(kinds=["java"]),
+        tampered(kinds=["system"]),
+        tampered(unit="parsecs"),
+        tampered(rate_hz=-1),
+        tampered(rate_hz=True),
+        tampered(pids=["1"]),
+        tampered(degraded="x"),
+        tampered(profiler=None),
+        tampered(covers=None),
+    ],
+)
+def test_the_facts_that_flamegate_adds_are_checked(raw: bytes) -> None:
+    with pytest.raises(ReceiptError, match="E_PROFILE_FILE"):
+        parse_profile(raw)
+
+
+def test_texts_that_were_edited_by_hand_are_escaped() -> None:
+    read = parse_profile(tampered(profiler="\x1b[2J", degraded=["a\nb"]))
+    assert read.profiler == "\\x1b[2J"
+    assert read.degraded == ("a\\x0ab",)

@@ -68,10 +68,13 @@ class Pretend:
         return WrappedCommand(tuple(argv), directory / "raw")
 
     def parse(
-        self, raw: Path, said: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
         stacks: dict[Stack, int] = {PREFILL: 3 * self.samples, DECODE: self.samples * self.ran[-1]}
         return profile(stacks, covers=self.covers)
+
+    def clean_up(self, pid: int) -> None:
+        raise NotImplementedError
 
 
 def measured(

@@ -194,7 +194,7 @@ def test_fewer_tokens_are_asked_of_the_same_server() -> None:
 def test_a_server_is_not_counted() -> None:
     with pytest.raises(UsageError) as caught:
         count_instructions(Endpoint(("server",)), workload(), {})
-    assert caught.value.code == "E_CANNOT_COUNT_SERVER"
+    assert caught.value.code == "E_CANNOT_COUNT"
 
 
 def declared_with(**request: object) -> Workload:

@@ -1,7 +1,8 @@
-"""One frame as other tools write it in folded text, read into a ``Frame``.
+"""Read folded stacks of other tools: py-spy's raw format, perf's and inferno's collapsers.
 
-The text has no grammar that all tools share, so this knows the habits of py-spy,
-perf's and inferno's collapsers, and takes any other text for a native function.
+A line is a stack, frames separated by ``;``, and a count. The text of a frame has no grammar that
+all tools share: this module knows the habits of the tools above, and takes any other text for a
+native function.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats.imported import WeightedStacks, foreign_profile
+from pytest_flamegate.profile.folded import CODE
+from pytest_flamegate.profile.formats.imported import WeightedStacks, make_foreign_profile
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame, make_python_frame
 from pytest_flamegate.profile.model import Frame
 
@@ -24,54 +26,59 @@ if TYPE_CHECKING:
 
 
 _KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"
-_ANNOTATED = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}
-"""What collapsers put behind a name: kernel, just-in-time code, inlined."""
+_SUFFIXES = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}
+"""Collapsers mark a name this way: kernel, just-in-time code, inlined."""
 _PLACED = re.compile(r"(?P<name>.*) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)", re.DOTALL)
-_MODULED = re.compile(r"(?P<name>.*) \[(?P<module>[^\[\]\s]+)\]", re.DOTALL)
-_BARE = re.compile(r"\[(\[?[^\[\]]+\]?)\]")
+_IN_LIBRARY = re.compile(r"(?P<name>.*) \[(?P<library>[^\[\]\s]+)\]", re.DOTALL)
+_LIBRARY_ALONE = re.compile(r"\[(\[?[^\[\]]+\]?)\]")
 _PROCESS = re.compile(r'process \d+(?::".*")?', re.DOTALL)
 _THREAD = re.compile(r"thread \((?:0x[0-9A-Fa-f]+|\d+)\)(?:: (?P<name>.*))?", re.DOTALL)
-_PYTHON = re.compile(r"<.*>|.*\.py[ixw]?", re.DOTALL)
-_NATIVE = re.compile(r".*(?:\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)")
-_LONGEST = 1024
-"""A longer text is no name that a pattern would know, and is kept as it is, cut."""
+_PYTHON_FILE = re.compile(r"<.*>|.*\.py[ixw]?", re.DOTALL)
+_NATIVE_FILE = re.compile(
+    r".*(?:\.so\b|\.(?:c|cc|cpp|cxx|h|hpp|rs|go|cu|f|f90|s|S|dylib|dll|exe)$)"
+)
+_LONGEST_NAME = 1024
+"""A longer text matches no pattern of a name: it is cut and kept as it is."""
 _KERNEL = re.compile(r"(?:guest\.)?kernel(?:\.(?:kallsyms|vmlinux).*)?")
 _ADDRESS = re.compile(r"0x[0-9A-Fa-f]+")
 _NUMBERED = re.compile(r"(?:.*:)?\d+|0x[0-9A-Fa-f]+", re.DOTALL)
+_COUNT = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?")
+_SHOWN = 60
+_REMEDY = "Write the stacks again, one a line: frames separated by ;, then a space and a count."
 
 
-def is_foreign(frame: Frame) -> bool:
-    """Whether ``frame``, as read from our own notation, is one that we never write.
+def is_foreign_frame(frame: Frame) -> bool:
+    """Whether ``frame``, parsed from flamegate's own notation, is one that flamegate never writes.
 
-    Line numbers, addresses, absolute paths, and libraries in the brackets of Python.
+    Such frames have line numbers, addresses, absolute paths, or libraries in the brackets of
+    Python.
     """
     if frame.module.startswith("/") or _ADDRESS.fullmatch(frame.name):
         return True
-    if frame.kind != "python" or _PYTHON.fullmatch(frame.module):
+    if frame.kind != "python" or _PYTHON_FILE.fullmatch(frame.module):
         return False
-    return bool(_NUMBERED.fullmatch(frame.module) or _NATIVE.match(frame.module))
+    return bool(_NUMBERED.fullmatch(frame.module) or _NATIVE_FILE.match(frame.module))
 
 
-def frame_reader(roots: tuple[str, ...] = ()) -> Callable[[str], Frame | None]:
-    """Return a reader of frames; it answers None for a trampoline.
+def make_frame_reader(roots: tuple[str, ...] = ()) -> Callable[[str], Frame | None]:
+    """Return a function from the text of a frame to the frame; None for a trampoline.
 
-    Paths below one of ``roots`` are shown relative to it.
+    Paths below one of ``roots`` become relative.
     """
 
     @lru_cache(maxsize=65536)
     def read(text: str) -> Frame | None:
-        return foreign_frame(text, roots)
+        return _read_frame(text, roots)
 
     return read
 
 
-def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
-    """Return the frame that ``text`` stands for, normalised and escaped; None: leave it out."""
+def _read_frame(text: str, roots: tuple[str, ...]) -> Frame | None:
     if not text:
         return UNKNOWN
-    if len(text) > _LONGEST:
+    if len(text) > _LONGEST_NAME:
         return Frame(escape_name(text), "unknown", "native")
-    if (library := _ANNOTATED.get(text[-4:])) is not None:
+    if (library := _SUFFIXES.get(text[-4:])) is not None:
         return make_native_frame(text[:-4], library, roots)
     if text.startswith("py::"):
         return make_native_frame(text, _JIT_MAP, roots)
@@ -79,82 +86,76 @@ def foreign_frame(text: str, roots: tuple[str, ...] = ()) -> Frame | None:
         return make_native_frame("process", "")
     if thread := _THREAD.fullmatch(text):
         return make_native_frame(f"thread {thread['name'] or ''}".strip(), "")
-    return _placed(text, roots)
+    return _read_placed(text, roots)
 
 
-def placed_frame(
-    name: str, file: str, roots: tuple[str, ...] = (), *, line: bool = False
+def _read_placed(text: str, roots: tuple[str, ...]) -> Frame | None:
+    """Return the frame of a name with or without a file or library behind it."""
+    if placed := _PLACED.fullmatch(text):
+        name, file, line = placed.groups()
+        if _PYTHON_FILE.fullmatch(file) or _NATIVE_FILE.match(file) or line or "/" in file:
+            return make_placed_frame(name, file, roots, has_line=line is not None)
+    elif inside := _IN_LIBRARY.fullmatch(text):
+        return make_native_frame(inside["name"], _library(inside["library"]), roots)
+    elif alone := _LIBRARY_ALONE.fullmatch(text):
+        return make_native_frame("", _library(alone[1]), roots)
+    return make_native_frame(text, "", roots)
+
+
+def make_placed_frame(
+    name: str, file: str, roots: tuple[str, ...] = (), *, has_line: bool = False
 ) -> Frame | None:
     """Return the frame of a function in ``file``.
 
-    Python's are those in its own files, and those with a ``line`` in what is no source or
-    library of another language.
+    It is Python's if the file is, or if it has a line and the file is no source or library of
+    another language.
     """
-    if len(name) > _LONGEST:
+    if len(name) > _LONGEST_NAME:
         name = escape_name(name)
-    if _PYTHON.fullmatch(file) or (line and not _NATIVE.match(file)):
+    if _PYTHON_FILE.fullmatch(file) or (has_line and not _NATIVE_FILE.match(file)):
         return make_python_frame(name, file, roots)
     return make_native_frame(name, _library(file), roots)
 
 
-def _placed(text: str, roots: tuple[str, ...]) -> Frame | None:
-    """Return the frame of a name with a file, a library or neither beside it."""
-    if placed := _PLACED.fullmatch(text):
-        name, file, line = placed.groups()
-        if _PYTHON.fullmatch(file) or _NATIVE.match(file) or line or "/" in file:
-            return placed_frame(name, file, roots, line=line is not None)
-    elif moduled := _MODULED.fullmatch(text):
-        return make_native_frame(moduled["name"], _library(moduled["module"]), roots)
-    elif bare := _BARE.fullmatch(text):
-        return make_native_frame("", _library(bare[1]), roots)
-    return make_native_frame(text, "", roots)
-
-
 def _library(module: str) -> str:
-    """Return a module as perf names it: the kernel in brackets, ``unknown`` as no module."""
+    """Return a module in perf's notation: the kernel in brackets, ``unknown`` as no module."""
     if _KERNEL.fullmatch(module):
         return _KALLSYMS
     return "" if module in ("unknown", "?") else module
 
 
-_CODE = "E_FOLDED"
-_TODO = "Write the stacks again, one a line: frames apart by ;, then a space and a count."
-_COUNT = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?")
-_SHOWN = 60
+def read_collapsed(text: str, roots: Sequence[str] = ()) -> Profile:
+    """Return the profile in folded text of another tool.
 
-
-def parse_foreign_folded(text: str, roots: Sequence[str] = ()) -> Profile:
-    """Read folded text that another tool wrote.
-
-    Line numbers, process ids and addresses are taken out of the frames, and equal stacks
-    added up. Raises ``ReceiptError`` ``E_FOLDED`` at a malformed line and where counts are
-    negative, too large or fractions that cannot be rounded.
+    Line numbers, process ids and addresses are removed from the frames, and equal stacks added
+    up. Raises ``ReceiptError`` ``E_PROFILE_FILE`` at a malformed line, and if counts are negative,
+    too large, or fractions that cannot be rounded.
     """
-    read = frame_reader(tuple(roots))
-    # Equal lines are added up first: each different path is looked at once.
+    read = make_frame_reader(tuple(roots))
+    # Equal lines are added up first, so that each different path is parsed once.
     counts: dict[str, float] = {}
     for number, line in _lines(text):
-        path, count = _split(number, line)
+        path, count = _split_line(number, line)
         counts[path] = counts.get(path, 0) + count
-    gathered = WeightedStacks(_CODE)
+    weighted = WeightedStacks(CODE)
     for path, count in counts.items():
         frames = (read(part.strip()) for part in path.split(";"))
         stack = tuple(frame for frame in frames if frame is not None)
-        gathered.add(stack or (UNKNOWN,), count)
+        weighted.add(stack or (UNKNOWN,), count)
     if counts and all(_COUNT.fullmatch(path.rpartition(" ")[2]) for path in counts):
         raise ReceiptError(
-            _CODE,
+            CODE,
             "Every line ends in two counts: this is the difference of two profiles.",
             "Import each of the two by itself, and compare them with flamegate diff.",
         )
-    stacks, notes = gathered.counts()
-    told = ["imported folded stacks tell neither profiler, event, rate nor unit", *notes]
+    stacks, rounded = weighted.to_counts()
+    notes = ["imported folded stacks do not state profiler, event, rate or unit", *rounded]
     if not text.endswith("\n"):
-        told.append("the last line has no end, and its count may be cut off")
-    return foreign_profile(stacks, told)
+        notes.append("the last line has no end, and its count may be cut off")
+    return make_foreign_profile(stacks, notes)
 
 
-def is_folded(text: str) -> bool:
+def is_collapsed(text: str) -> bool:
     """Whether the first line that is no comment ends in a count."""
     first = next(_lines(text), (0, ""))[1]
     return _COUNT.fullmatch(first.replace("\t", " ").rpartition(" ")[2].lstrip("-")) is not None
@@ -172,16 +173,15 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _split(number: int, line: str) -> tuple[str, float]:
+def _split_line(number: int, line: str) -> tuple[str, float]:
     path, separator, count = line.replace("\t", " ").rpartition(" ")
     if not separator or not _COUNT.fullmatch(count):
         shown = escape_name(line[-_SHOWN:]).replace("\\x3b", ";")
-        raise ReceiptError(
-            _CODE, f'Line {number} of the folded stacks does not end in a count: "{shown}".', _TODO
-        )
+        message = f'Line {number} of the folded stacks does not end in a count: "{shown}".'
+        raise ReceiptError(CODE, message, _REMEDY)
     if count.isdigit():
         return path, int(count)
     value = float(count)
     if not math.isfinite(value):
-        raise ReceiptError(_CODE, f"The count of line {number} is too large.", _TODO)
+        raise ReceiptError(CODE, f"The count of line {number} is too large.", _REMEDY)
     return path, value

@@ -1,4 +1,4 @@
-"""What every reader of a foreign profile needs: limits, whole counts, honest gaps."""
+"""Limits, whole counts and honest gaps: the common part of every reader of foreign profiles."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ MAX_DEPTH = 2048
 MAX_FRAMES = 20_000_000
 """Frames of all different stacks together."""
 MAX_COUNT = 10**15 - 1
-"""As much as a line of folded text holds."""
+"""The largest count that a line of folded text holds."""
 UNKNOWN_TEXT = "unknown"
-_ROUNDING_NOTED = 1e-6
-_ROUNDING_REFUSED = 0.01
+_NOTABLE_ROUNDING = 1e-6
+_MOST_ROUNDING = 0.01
 
 
 @dataclass(slots=True)
 class WeightedStacks:
-    """Weights by stack, as they come out of a file; ``code`` is that of its refusals."""
+    """Weights by stack, as they come out of a file; ``code`` is that of its errors."""
 
     code: str
     weights: dict[Stack, float] = field(default_factory=dict)
     frames: int = 0
 
     def add(self, stack: Stack, weight: float) -> None:
-        """Count ``weight`` (0 or more, finite) for ``stack``."""
+        """Add ``weight`` (finite, 0 or more) to ``stack``.
+
+        Raises ``ReceiptError`` if a stack, or all stacks together, hold too many frames.
+        """
         present = self.weights.get(stack)
         if present is not None:
             self.weights[stack] = present + weight
@@ -50,11 +53,12 @@ class WeightedStacks:
             )
         self.weights[stack] = weight
 
-    def counts(self) -> tuple[dict[Stack, int], tuple[str, ...]]:
-        """Return whole counts, and a note where they were rounded.
+    def to_counts(self) -> tuple[dict[Stack, int], tuple[str, ...]]:
+        """Return whole counts, and a note if they were rounded.
 
-        Raises ``ReceiptError`` where rounding would change shares or a count is too large,
-        ``UndecidedError`` ``E_NO_SAMPLES`` where nothing was counted.
+        Raises:
+            ReceiptError: If rounding would change shares, or a count is too large.
+            UndecidedError: ``E_NO_SAMPLES`` if all weights are zero.
         """
         weights = {stack: weight for stack, weight in self.weights.items() if weight}
         if not weights:
@@ -70,17 +74,17 @@ class WeightedStacks:
         whole = {stack: round(value) for stack, value in weights.items()}
         moved = math.fsum(abs(value - whole[stack]) for stack, value in weights.items())
         share = moved / math.fsum(weights.values())
-        if share > _ROUNDING_REFUSED:
+        if share > _MOST_ROUNDING:
             raise ReceiptError(
                 self.code,
                 "Its counts are fractions, and rounded ones would be other shares.",
                 "Write whole counts, or the weights in a smaller unit.",
             )
-        notes = ("counts rounded to whole ones",) if share > _ROUNDING_NOTED else ()
+        notes = ("counts rounded to whole ones",) if share > _NOTABLE_ROUNDING else ()
         return {stack: count for stack, count in whole.items() if count}, notes
 
 
-def foreign_profile(
+def make_foreign_profile(
     stacks: dict[Stack, int],
     notes: Sequence[str],
     *,
@@ -90,7 +94,7 @@ def foreign_profile(
     unit: Unit = "samples",
     duration_ns: int = 0,
 ) -> Profile:
-    """Return the profile of a file that tells no more than this."""
+    """Return the profile of a file that states nothing but this."""
     return Profile(
         profiler=profiler,
         profiler_version=profiler_version,

@@ -1,7 +1,7 @@
-"""A profile as pprof reads it: a compressed ``profile.proto``.
+"""Write a profile for pprof: a compressed ``profile.proto``.
 
-A Python function stands in its file, a native one in the mapping of its library; the
-first mapping is the program itself. No address, no line and no time of day is written.
+A Python function belongs to its file, a native one to the mapping of its library; the first
+mapping is the program itself. No address, line or time of day is written.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "filename": (4, "int64"),
     },
 }
-"""Number and type of each field; ``*`` before a type: any number of them."""
+"""Number and type of each field; ``*`` marks a repeated one."""
 
 
 @cache
 def profile_message() -> Any:
     """Return the class of the message ``Profile``.
 
-    Raises ``ToolError`` ``E_NO_PROTOBUF`` where the package is not installed.
+    Raises ``ToolError`` ``E_NO_PROTOBUF`` if the package protobuf is not installed.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -93,14 +93,14 @@ _SAMPLE_TYPES: dict[Unit, tuple[str, str]] = {
     "nanoseconds": ("time", "nanoseconds"),
     "bytes": ("space", "bytes"),
 }
-_S = 1_000_000_000
+_NS_PER_S = 1_000_000_000
 
 
-def write_pprof(profile: Profile, name: str) -> bytes:
+def write_pprof(profile: Profile, title: str) -> bytes:
     """Return ``profile`` as the bytes of a pprof file; equal profiles give equal bytes.
 
     The period is that of the sampling rate, in nanoseconds. Raises ``ToolError``
-    ``E_NO_PROTOBUF`` where the package protobuf is not installed.
+    ``E_NO_PROTOBUF`` if the package protobuf is not installed.
     """
     message = profile_message()()
     texts: dict[str, int] = {"": 0}
@@ -124,17 +124,17 @@ def write_pprof(profile: Profile, name: str) -> bytes:
         message.function.add(
             id=number,
             name=text(frame.name),
-            # Another one than the name: pprof takes "<module>" for C++ to be shortened else.
+            # Not the name: pprof would take "<module>" for C++ and shorten it.
             system_name=text(format_frame(frame)),
             filename=text(frame.module) if python else 0,
         )
-    program = escape_name(name)  # that of a file may hold bytes that are no text
+    program = escape_name(title)  # a file name may hold bytes that are no text
     for within, number in libraries.items():
         message.mapping.add(id=number, filename=text(within or program), has_functions=True)
     if profile.rate_hz > 0:
         message.period_type.type = text(profile.event)
         message.period_type.unit = text("nanoseconds")
-        message.period = round(_S / profile.rate_hz)
+        message.period = round(_NS_PER_S / profile.rate_hz)
     message.duration_nanos = profile.duration_ns
     message.comment.extend(text(comment) for comment in _comments(profile))
     message.string_table.extend(texts)
@@ -143,7 +143,7 @@ def write_pprof(profile: Profile, name: str) -> bytes:
 
 def _comments(profile: Profile) -> list[str]:
     known = [] if profile.profiler == UNKNOWN_TEXT else [profile.profiler, profile.profiler_version]
-    told = [" ".join(filter(None, known))]
+    comments = [" ".join(filter(None, known))]
     if profile.call_graph != UNKNOWN_TEXT:
-        told.append(f"call graph {profile.call_graph}")
-    return [*filter(None, told), *profile.degraded]
+        comments.append(f"call graph {profile.call_graph}")
+    return [*filter(None, comments), *profile.degraded]

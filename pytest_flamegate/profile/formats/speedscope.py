@@ -1,178 +1,185 @@
-"""The speedscope file format: frames, and profiles of them, sampled or evented.
+"""The speedscope file format: frames, and sampled or evented profiles of them.
 
-Read strictly: what a frame number, a weight or an event means is checked before it counts.
+https://www.speedscope.app/file-format-schema.json describes it. The types check the shape of a
+file, ``count_paths`` that its frame numbers, weights and events make sense.
 """
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import Limits, decode_json
 from pytest_flamegate.core.text import escape_name
+from pytest_flamegate.profile.folded import CODE
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH, MAX_FRAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-CODE = "E_SPEEDSCOPE"
-_TODO = "Have the tool that wrote it write it again."
-_SHOWN = 200
+SUBJECT = "The speedscope file"
+_LIMITS = Limits(256 << 20)
 _LARGEST = 1e19
 """Nanoseconds since 1970 are below it."""
+_SHOWN = 200
 
+Number = int | float
 Path = tuple[int, ...]
-"""Numbers of frames, root first."""
+"""Frame numbers, root first."""
+FrameNumber = Annotated[int, Meta(ge=0)]
+
+
+class SpeedscopeFrame(Struct, frozen=True):
+    """A function; ``line`` is left unchecked, because only its presence matters."""
+
+    name: str
+    file: str | None = None
+    line: Any = None
+
+
+class FrameEvent(Struct, frozen=True):
+    """A frame is opened or closed at a time."""
+
+    type: Literal["O", "C"]
+    frame: FrameNumber
+    at: Number
+
+
+class FileProfile(Struct, frozen=True):
+    """One profile of a file: samples with their weights, or events in the order of time."""
+
+    type: Literal["sampled", "evented"]
+    name: str = ""
+    unit: str = "none"
+    samples: tuple[tuple[FrameNumber, ...], ...] = ()
+    weights: tuple[Number, ...] = ()
+    events: tuple[FrameEvent, ...] = ()
+
+
+class Shared(Struct, frozen=True):
+    """The frames that all profiles number."""
+
+    frames: tuple[SpeedscopeFrame, ...]
+
+
+class SpeedscopeFile(Struct, frozen=True):
+    """A file. ``flamegate`` is added by flamegate to the files that it writes."""
+
+    shared: Shared
+    profiles: tuple[FileProfile, ...]
+    exporter: str = ""
+    name: str = ""
+    flamegate: Any = None
 
 
 class SpeedscopeError(ReceiptError):
-    """The file is malformed; ``why`` says how in a few words."""
+    """The file is malformed; ``reason`` is a short clause that goes into the message."""
 
-    def __init__(self, why: str) -> None:
-        self.why = escape_name(why, _SHOWN)
-        super().__init__(CODE, f"The speedscope file is malformed: {self.why}.", _TODO)
-
-
-class FrameText(NamedTuple):
-    """A frame as the file has it; ``file`` is empty and ``line`` 0 where there is none."""
-
-    name: str
-    file: str
-    line: int
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            CODE,
+            f"{SUBJECT} is malformed: {escape_name(reason, _SHOWN)}.",
+            "Export the profile again with the tool that recorded it.",
+        )
 
 
 @dataclass(slots=True)
 class Track:
-    """One profile of the file, of a thread mostly.
+    """The paths of one profile of a file, mostly of one thread.
 
-    ``weights`` are in ``unit`` (none, seconds, …, bytes), ``samples`` how often each path
-    was sampled, and ``length`` is in ``unit`` too: from the first to the last.
+    Attributes:
+        weights: The sum of the weights of each path, in ``unit``.
+        samples: How often each path was sampled; empty for an evented profile.
+        length: The sum of all weights, in ``unit``.
+        each_weight: The weight that all samples share, None if they differ.
     """
 
     name: str
     unit: str
-    length: float = 0
-    weights: dict[Path, float] = field(default_factory=dict)
-    samples: dict[Path, int] = field(default_factory=dict)
-    each_weight: float | None = None
-    """The one weight that all samples have, None where they differ."""
+    weights: Mapping[Path, Number] = field(default_factory=dict)
+    samples: Mapping[Path, int] = field(default_factory=dict)
+    length: Number = 0
+    each_weight: Number | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedscopeFile:
-    """What a file holds. ``extra`` is what flamegate itself added to it."""
+def parse_speedscope(data: bytes) -> SpeedscopeFile:
+    """Parse the bytes of a file.
 
-    frames: tuple[FrameText, ...]
-    tracks: tuple[Track, ...]
-    exporter: str
-    name: str
-    extra: Mapping[str, Any]
+    Raises ``ReceiptError`` ``E_PROFILE_FILE`` for a wrong shape, and ``E_JSON_…`` codes.
+    """
+    return decode_json(data, SpeedscopeFile, _LIMITS, subject=SUBJECT, code=CODE)
 
 
-def parse_speedscope_file(raw: bytes) -> SpeedscopeFile:
-    """Parse the bytes of a speedscope file. Raises ``SpeedscopeError`` ``E_SPEEDSCOPE``."""
-    try:
-        data = json.loads(raw, parse_constant=_refused, object_pairs_hook=_unique)
-    except RecursionError:
-        raise SpeedscopeError("no JSON (it is nested too deeply)") from None
-    except ValueError as error:
-        raise SpeedscopeError(f"no JSON ({error})") from None
-    data = _fields(data, "the file")
-    frames = tuple(map(_frame, _list(_fields(data.get("shared"), "shared"), "frames")))
-    tracks = tuple(_track(each, len(frames)) for each in _list(data, "profiles"))
-    extra = data.get("flamegate")
-    return SpeedscopeFile(
-        frames=frames,
-        tracks=tracks,
-        exporter=_text(data, "exporter"),
-        name=_text(data, "name"),
-        extra=extra if isinstance(extra, dict) else {},
+def count_paths(file: SpeedscopeFile) -> list[Track]:
+    """Return what each profile of the file counts. Raises ``SpeedscopeError``."""
+    frames = len(file.shared.frames)
+    return [
+        _count_sampled(profile, frames)
+        if profile.type == "sampled"
+        else _count_evented(profile, frames)
+        for profile in file.profiles
+    ]
+
+
+def _count_sampled(profile: FileProfile, frames: int) -> Track:
+    if len(profile.samples) != len(profile.weights):
+        raise SpeedscopeError(f"{len(profile.samples)} samples have {len(profile.weights)} weights")
+    for weight in set(profile.weights):
+        if not 0 <= weight <= _LARGEST:
+            raise SpeedscopeError("a weight is negative or out of range")
+    samples = Counter(profile.samples)
+    _require_frames((number for path in samples for number in path), frames)
+    weights: dict[Path, Number] = {}
+    for path, weight in zip(profile.samples, profile.weights, strict=True):
+        weights[path] = weights.get(path, 0) + weight
+    distinct = set(profile.weights)
+    return Track(
+        profile.name,
+        profile.unit,
+        weights,
+        samples,
+        length=sum(profile.weights),
+        each_weight=distinct.pop() if len(distinct) == 1 else None,
     )
 
 
-def _frame(value: Any) -> FrameText:
-    fields = _fields(value, "a frame")
-    if not isinstance(fields.get("name"), str):
-        raise SpeedscopeError("a frame has no name")
-    line = fields.get("line")
-    return FrameText(fields["name"], _text(fields, "file"), line if type(line) is int else 0)
-
-
-def _track(value: Any, frames: int) -> Track:
-    fields = _fields(value, "a profile")
-    track = Track(_text(fields, "name"), _text(fields, "unit") or "none")
-    kind = fields.get("type", "sampled")
-    if kind == "sampled":
-        _sampled(track, _list(fields, "samples"), _list(fields, "weights"), frames)
-    elif kind == "evented":
-        _evented(track, _list(fields, "events"), frames)
-    else:
-        raise SpeedscopeError(f"a profile is of the type {kind!r}, neither sampled nor evented")
-    return track
-
-
-def _sampled(track: Track, samples: Sequence[Any], weights: Sequence[Any], frames: int) -> None:
-    if len(samples) != len(weights):
-        raise SpeedscopeError(f"{len(samples)} samples have {len(weights)} weights")
-    for sample, given in zip(samples, weights, strict=True):
-        weight = _number(given, "a weight")
-        if weight < 0:
-            raise SpeedscopeError("a weight is negative")
-        if not isinstance(sample, list):
-            raise SpeedscopeError("a sample is no list of frame numbers")
-        path = tuple(sample)
-        try:
-            counted = track.samples.get(path, 0)
-        except TypeError:
-            raise SpeedscopeError("a sample holds no frame numbers") from None
-        if not counted:
-            for index in path:
-                _index(index, frames)
-        track.samples[path] = counted + 1
-        track.weights[path] = track.weights.get(path, 0) + weight
-        track.length += weight
-    distinct = set(weights)
-    track.each_weight = distinct.pop() if len(distinct) == 1 else None
-
-
-def _evented(track: Track, events: Sequence[Any], frames: int) -> None:
-    """Count the time between two events for what was open then; nothing where nothing was."""
+def _count_evented(profile: FileProfile, frames: int) -> Track:
+    """Count the time between two events for the path that was open then."""
+    _require_frames((event.frame for event in profile.events), frames)
     opened: list[tuple[int, int]] = []  # frame, node
     nodes: dict[tuple[int, int], int] = {}  # parent node and frame, to node
-    spent: list[float] = []
-    before: float | None = None
-    for value in events:
-        event = _fields(value, "an event")
-        at = _number(event.get("at"), "the time of an event")
-        if before is not None and at < before:
-            raise SpeedscopeError("an event is earlier than the one before it")
+    spent: list[Number] = []
+    before: Number | None = None
+    for event in profile.events:
+        if abs(event.at) > _LARGEST or (before is not None and event.at < before):
+            raise SpeedscopeError("an event is earlier than the one before it, or out of range")
         if opened and before is not None:
-            spent[opened[-1][1]] += at - before
-            track.length += at - before
-        before = at
-        frame = _index(event.get("frame"), frames)
-        if event.get("type") == "O":
+            spent[opened[-1][1]] += event.at - before
+        before = event.at
+        if event.type == "O":
             if len(opened) >= MAX_DEPTH:
                 raise SpeedscopeError(f"more than {MAX_DEPTH} frames are open at once")
-            node = nodes.setdefault((opened[-1][1] if opened else -1, frame), len(spent))
+            node = nodes.setdefault((opened[-1][1] if opened else -1, event.frame), len(spent))
             if node == len(spent):
                 spent.append(0)
-            opened.append((frame, node))
-        elif event.get("type") != "C":
-            raise SpeedscopeError("an event neither opens nor closes a frame")
-        elif not opened or opened.pop()[0] != frame:
+            opened.append((event.frame, node))
+        elif not opened or opened.pop()[0] != event.frame:
             raise SpeedscopeError("a frame is closed that was not the last one opened")
     if opened:
         raise SpeedscopeError("a frame is opened and never closed")
-    paths = _paths(nodes)
-    track.weights = {path: weight for path, weight in zip(paths, spent, strict=True) if weight}
+    paths = _spell_paths(nodes)
+    weights = {path: weight for path, weight in zip(paths, spent, strict=True) if weight}
+    return Track(profile.name, profile.unit, weights, length=sum(spent))
 
 
-def _paths(nodes: Mapping[tuple[int, int], int]) -> list[Path]:
-    """Return the path to each node; they are numbered in their order, parents first."""
+def _spell_paths(nodes: Iterable[tuple[int, int]]) -> list[Path]:
+    """Return the path to each node; parents come before their children."""
     paths: list[Path] = []
     total = 0
     for parent, frame in nodes:
@@ -184,48 +191,7 @@ def _paths(nodes: Mapping[tuple[int, int], int]) -> list[Path]:
     return paths
 
 
-def _index(value: Any, frames: int) -> int:
-    if type(value) is not int or not 0 <= value < frames:
-        raise SpeedscopeError(f"{value!r} is the number of no frame")
-    return value
-
-
-def _number(value: Any, what: str) -> float:
-    if type(value) not in (int, float) or not abs(value) <= _LARGEST:
-        raise SpeedscopeError(f"{what} is no number, or out of range")
-    number: float = value
-    return number
-
-
-def _fields(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SpeedscopeError(f"{what} is no object")
-    return value
-
-
-def _list(fields: dict[str, Any], name: str) -> list[Any]:
-    value = fields.get(name)
-    if not isinstance(value, list):
-        raise SpeedscopeError(f"{name} is no list")
-    return value
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    """Return a text that need not be there."""
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise SpeedscopeError(f"{name} is no text")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return fields
-
-
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+def _require_frames(numbers: Iterable[int], frames: int) -> None:
+    largest = max(numbers, default=-1)
+    if largest >= frames:
+        raise SpeedscopeError(f"it refers to frame {largest} of {frames}")

@@ -1,113 +1,43 @@
-"""A profile as a speedscope file, and any speedscope file as a profile."""
+"""Write a profile as a speedscope file, and read any speedscope file as a profile."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
 
 from pytest_flamegate.core import __version__
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.text import escape_name, is_clean
-from pytest_flamegate.profile.folded import format_frame
-from pytest_flamegate.profile.formats.collapsed import frame_reader, placed_frame
-from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT, WeightedStacks, foreign_profile
+from pytest_flamegate.profile.folded import CODE, format_frame
+from pytest_flamegate.profile.formats.collapsed import make_frame_reader, make_placed_frame
+from pytest_flamegate.profile.formats.imported import (
+    UNKNOWN_TEXT,
+    WeightedStacks,
+    make_foreign_profile,
+)
 from pytest_flamegate.profile.formats.speedscope import (
-    CODE,
     SCHEMA,
+    SUBJECT,
     SpeedscopeError,
-    parse_speedscope_file,
+    count_paths,
+    parse_speedscope,
 )
 from pytest_flamegate.profile.frames import UNKNOWN
 from pytest_flamegate.profile.model import Covers, Frame, FrameKind, Profile, Unit
-from pytest_flamegate.profile.profilers.pyspy import NAME, count_pyspy_samples
+from pytest_flamegate.profile.profilers.pyspy import NAME, count_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pytest_flamegate.profile.formats.speedscope import SpeedscopeFile, Track
+    from pytest_flamegate.profile.formats.speedscope import Number, SpeedscopeFile, Track
     from pytest_flamegate.profile.model import Stack
 
 
 EXPORTER = "pytest-flamegate"
-_TEXTS = ("profiler", "profiler_version", "event", "call_graph", "python")
-_COUNTS = ("rate_hz", "errors", "lost", "complete", "duration_ns")
-_CHOICES = {"covers": get_args(Covers), "unit": get_args(Unit)}
-LARGEST = 10**18
-"""Of a figure: as nanoseconds, thirty years."""
-_LONGEST = 300
-
-
-def added(profile: Profile, frames: Sequence[Frame]) -> dict[str, object]:
-    """Return what the file says beyond the format: how ``profile`` was taken, kinds of frames."""
-    plain = {name: getattr(profile, name) for name in (*_TEXTS, *_COUNTS, *_CHOICES)}
-    listed = {"pids": list(profile.pids), "degraded": list(profile.degraded)}
-    return {**plain, **listed, "kinds": [frame.kind for frame in frames]}
-
-
-def is_own(file: SpeedscopeFile) -> bool:
-    """Whether flamegate wrote the file."""
-    return file.exporter.startswith(f"{EXPORTER}@") and bool(file.extra)
-
-
-def own_frames(file: SpeedscopeFile) -> list[Frame]:
-    """Return the frames as they were written. Raises ``SpeedscopeError``."""
-    kinds = file.extra.get("kinds")
-    if not isinstance(kinds, list) or len(kinds) != len(file.frames):
-        raise _malformed("kinds")
-    frames = []
-    for text, kind in zip(file.frames, kinds, strict=True):
-        if kind not in get_args(FrameKind):
-            raise _malformed("kinds")
-        frame = Frame(text.name, text.file, kind)
-        try:
-            format_frame(frame)
-        except ToolError:
-            raise SpeedscopeError("it holds a frame that flamegate does not write") from None
-        frames.append(frame)
-    return frames
-
-
-def own_profile(stacks: Mapping[Stack, int], extra: Mapping[str, Any]) -> Profile:
-    """Return the profile that ``added`` told of. Raises ``SpeedscopeError``."""
-    for name, choices in _CHOICES.items():
-        if extra.get(name) not in choices:
-            raise _malformed(name)
-    plain: dict[str, Any] = {name: _text(name, extra.get(name)) for name in _TEXTS}
-    plain |= {name: _count(name, extra.get(name)) for name in _COUNTS}
-    plain |= {name: extra[name] for name in _CHOICES}
-    return Profile(
-        **plain,
-        stacks=stacks,
-        pids=tuple(_count("pids", pid) for pid in _list("pids", extra)),
-        degraded=tuple(_text("degraded", note) for note in _list("degraded", extra)),
-    )
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _malformed(name)
-    # What flamegate says is one safe line already; what was put there by hand becomes one.
-    safe = is_clean(value.replace(";", "")) and len(value) <= _LONGEST
-    return value if safe else escape_name(value, _LONGEST)
-
-
-def _count(name: str, value: object) -> int:
-    if type(value) is not int or not 0 <= value <= LARGEST:
-        raise _malformed(name)
-    return value
-
-
-def _list(name: str, extra: Mapping[str, Any]) -> list[Any]:
-    value = extra.get(name)
-    if not isinstance(value, list):
-        raise _malformed(name)
-    return value
-
-
-def _malformed(name: str) -> SpeedscopeError:
-    return SpeedscopeError(f"what flamegate says of {name} is missing or wrong")
-
-
+MAX_FIGURE = 10**18
+"""As nanoseconds, thirty years."""
 _UNITS: dict[str, tuple[Unit, float]] = {
     "none": ("samples", 1),
     "nanoseconds": ("nanoseconds", 1),
@@ -116,30 +46,52 @@ _UNITS: dict[str, tuple[Unit, float]] = {
     "seconds": ("nanoseconds", 1e9),
     "bytes": ("bytes", 1),
 }
-"""What weights of a unit count as, and how many of that one of them is."""
-_SHORTEST_S = 1e-9
-"""Between two samples; a shorter time is none that anything was sampled at."""
+"""The unit of a profile for each unit of a weight, and how many of it one weight is."""
+_SHORTEST_INTERVAL_S = 1e-9
+_LONGEST_TEXT = 300
+
+Figure = Annotated[int, Meta(ge=0, le=MAX_FIGURE)]
 
 
-def write_speedscope(profile: Profile, name: str) -> bytes:
-    """Return ``profile`` as the bytes of a speedscope file; equal profiles give equal bytes.
+class OwnFacts(Struct, frozen=True):
+    """The part of a profile that the format has no place for: conditions, and kinds of frames."""
 
-    Raises ``ToolError`` ``E_FRAME_NAME`` for a frame that was not normalised.
-    """
+    profiler: str
+    profiler_version: str
+    event: str
+    call_graph: str
+    python: str
+    rate_hz: Figure
+    errors: Figure
+    lost: Figure
+    complete: Figure
+    duration_ns: Figure
+    covers: Covers
+    unit: Unit
+    pids: tuple[Figure, ...]
+    degraded: tuple[str, ...]
+    kinds: tuple[FrameKind, ...]
+
+
+_COPIED = tuple(name for name in OwnFacts.__struct_fields__ if name != "kinds")
+
+
+def write_speedscope(profile: Profile, title: str) -> bytes:
+    """Return ``profile`` as a speedscope file; equal profiles give equal bytes."""
     stacks = sorted(profile.stacks.items())
     numbers: dict[Frame, int] = {}
     samples = [[numbers.setdefault(f, len(numbers)) for f in stack] for stack, _ in stacks]
-    frames = list(numbers)
+    own = {name: getattr(profile, name) for name in _COPIED}
     document = {
         "$schema": SCHEMA,
         "exporter": f"{EXPORTER}@{__version__}",
-        "name": name,
+        "name": title,
         "activeProfileIndex": 0,
-        "shared": {"frames": [{"name": frame.name, "file": frame.module} for frame in frames]},
+        "shared": {"frames": [{"name": frame.name, "file": frame.module} for frame in numbers]},
         "profiles": [
             {
                 "type": "sampled",
-                "name": f"{name} ({profile.unit})",
+                "name": f"{title} ({profile.unit})",
                 "unit": profile.unit if profile.unit in _UNITS else "none",
                 "startValue": 0,
                 "endValue": profile.samples,
@@ -147,57 +99,68 @@ def write_speedscope(profile: Profile, name: str) -> bytes:
                 "weights": [count for _, count in stacks],
             }
         ],
-        "flamegate": added(profile, frames),
+        "flamegate": {**own, "kinds": [frame.kind for frame in numbers]},
     }
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
 def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
-    """Read any speedscope file; its profiles (threads mostly) are added up.
+    """Return the profile in any speedscope file; its profiles (mostly threads) are added up.
 
-    Times become nanoseconds; weights without a unit are taken for samples, and samples of
-    py-spy are counted. Raises ``ReceiptError`` ``E_SPEEDSCOPE`` where it is malformed.
+    Times become nanoseconds, and weights without a unit count as samples. Of py-spy's files the
+    samples are counted instead of their weights.
+
+    Raises:
+        ReceiptError: ``E_PROFILE_FILE`` or ``E_JSON_…`` if the file is malformed.
+        UndecidedError: ``E_NO_SAMPLES``.
     """
-    file = parse_speedscope_file(data)
-    tracks = [track for track in file.tracks if track.weights]
-    if is_own(file):
-        return _own(file, tracks)
+    file = parse_speedscope(data)
+    tracks = [track for track in count_paths(file) if track.weights]
+    if file.exporter.startswith(f"{EXPORTER}@") and file.flamegate:
+        return _read_own(file, tracks)
     if file.exporter.startswith(f"{NAME}@"):
-        return _counted(file, tracks, roots)
-    frames = _frames(file, tuple(roots))
-    units = {_unit(track)[0] for track in tracks}
-    if len(units) > 1:
-        raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
-    gathered = WeightedStacks(CODE)
+        return _read_pyspy(file, tracks, roots)
+    return _read_foreign(file, tracks, tuple(roots))
+
+
+def _read_own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
+    own = decode_plain(file.flamegate, OwnFacts, subject=SUBJECT, code=CODE)
+    if len(own.kinds) != len(file.shared.frames):
+        raise SpeedscopeError("it has more or fewer kinds than frames")
+    frames = []
+    for text, kind in zip(file.shared.frames, own.kinds, strict=True):
+        frame = Frame(text.name, text.file or "", kind)
+        try:
+            format_frame(frame)
+        except ValueError:
+            raise SpeedscopeError("it holds a frame that flamegate does not write") from None
+        frames.append(frame)
+    weighted = WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
-            gathered.add(_stack(path, frames), weight * _unit(track)[1])
-    stacks, notes = gathered.counts()
-    told = [f"imported from {_exporter(file)}: profiler, event and rate are not told", *notes]
-    if any(track.unit == "none" for track in tracks):
-        told.append("weights without a unit taken for samples")
-    return foreign_profile(
-        stacks, told, unit=units.pop() if units else "samples", duration_ns=_duration_ns(tracks)
-    )
+            weighted.add(tuple(frames[index] for index in path), weight)
+    facts = {name: _escape_unclean(getattr(own, name)) for name in _COPIED}
+    return Profile(**facts, stacks=weighted.to_counts()[0])  # type: ignore[arg-type]
 
 
-def _own(file: SpeedscopeFile, tracks: Sequence[Track]) -> Profile:
-    frames, gathered = own_frames(file), WeightedStacks(CODE)
-    for track in tracks:
-        for path, weight in track.weights.items():
-            gathered.add(tuple(frames[index] for index in path), weight)
-    return own_profile(gathered.counts()[0], file.extra)
+def _escape_unclean(value: object) -> object:
+    """Return a text as one safe line, as flamegate writes it; a file may be edited by hand."""
+    if isinstance(value, tuple):
+        return tuple(map(_escape_unclean, value))
+    if not isinstance(value, str):
+        return value
+    safe = is_clean(value.replace(";", "")) and len(value) <= _LONGEST_TEXT
+    return value if safe else escape_name(value, _LONGEST_TEXT)
 
 
-def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
-    """Return the profile of a sampler: how often each stack was seen."""
-    sampled, gathered = count_pyspy_samples(file, roots, native=True), WeightedStacks(CODE)
-    for stack, count in sampled.stacks.items():
-        gathered.add(stack, count)
+def _read_pyspy(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
+    weighted = WeightedStacks(CODE)
+    for stack, count in count_samples(file, roots, native=True).stacks.items():
+        weighted.add(stack, count)
     profiler, _, version = file.exporter.partition("@")
-    return foreign_profile(
-        gathered.counts()[0],
-        [f"imported from {_exporter(file)}: event, call graph and Python are not told"],
+    return make_foreign_profile(
+        weighted.to_counts()[0],
+        [f"imported from {_exporter(file)}: it does not state event, call graph or Python"],
         profiler=escape_name(profiler),
         profiler_version=escape_name(version),
         rate_hz=_rate_hz(tracks),
@@ -205,17 +168,33 @@ def _counted(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]
     )
 
 
-def _stack(path: tuple[int, ...], frames: Sequence[Frame | None]) -> tuple[Frame, ...]:
+def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[str, ...]) -> Profile:
+    read = make_frame_reader(roots)
+    frames = [
+        make_placed_frame(text.name, text.file, roots) if text.file else read(text.name)
+        for text in file.shared.frames
+    ]
+    units = {_unit(track)[0] for track in tracks}
+    if len(units) > 1:
+        raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
+    weighted = WeightedStacks(CODE)
+    for track in tracks:
+        for path, weight in track.weights.items():
+            weighted.add(_stack(path, frames), weight * _unit(track)[1])
+    stacks, rounded = weighted.to_counts()
+    notes = [
+        f"imported from {_exporter(file)}: it does not state profiler, event or rate",
+        *rounded,
+    ]
+    if any(track.unit == "none" for track in tracks):
+        notes.append("weights without a unit taken for samples")
+    unit = units.pop() if units else "samples"
+    return make_foreign_profile(stacks, notes, unit=unit, duration_ns=_duration_ns(tracks))
+
+
+def _stack(path: tuple[int, ...], frames: Sequence[Frame | None]) -> Stack:
     stack = tuple(frame for index in path if (frame := frames[index]) is not None)
     return stack or (UNKNOWN,)
-
-
-def _frames(file: SpeedscopeFile, roots: tuple[str, ...]) -> list[Frame | None]:
-    read = frame_reader(roots)
-    return [
-        placed_frame(text.name, text.file, roots) if text.file else read(text.name)
-        for text in file.frames
-    ]
 
 
 def _unit(track: Track) -> tuple[Unit, float]:
@@ -225,20 +204,19 @@ def _unit(track: Track) -> tuple[Unit, float]:
 
 
 def _rate_hz(tracks: Sequence[Track]) -> int:
-    """Return the samples a second by the one time that each stands for, 0 where it is none."""
-    intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
+    """Return samples a second, if all samples stand for the same time, else 0."""
+    intervals_s: set[Number | None] = {
+        track.each_weight for track in tracks if track.unit == "seconds"
+    }
     interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
-    return round(1 / interval_s) if interval_s and interval_s >= _SHORTEST_S else 0
+    return round(1 / interval_s) if interval_s and interval_s >= _SHORTEST_INTERVAL_S else 0
 
 
 def _duration_ns(tracks: Sequence[Track]) -> int:
-    """Return the length of the longest profile, 0 where none is of time.
-
-    Raises ``SpeedscopeError`` for one that no clock could have measured.
-    """
+    """Return the length of the longest profile of time, 0 if there is none."""
     lengths = [track.length * _unit(track)[1] for track in tracks if _is_time(track)]
     longest_ns = round(max(lengths, default=0))
-    if longest_ns > LARGEST:
+    if longest_ns > MAX_FIGURE:
         raise SpeedscopeError("it lasts longer than thirty years")
     return longest_ns
 

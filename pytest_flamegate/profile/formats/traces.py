@@ -11,11 +11,16 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats.imported import MAX_DEPTH, WeightedStacks, foreign_profile
+from pytest_flamegate.profile.formats.imported import (
+    MAX_DEPTH,
+    WeightedStacks,
+    make_foreign_profile,
+)
 from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame
 
@@ -222,13 +227,13 @@ def build_trace_profile(
     for node, self_ns in spent_ns.items():
         if self_ns > 0:
             weighted.add(_path_to(node, keys), self_ns)
-    stacks, rounded = weighted.counts()
+    stacks, rounded = weighted.to_counts()
     notes = [*notes, *rounded]
     if nested.cut:
         notes.append(
             f"{nested.cut:,} events reach beyond the one they began in, and were cut there"
         )
-    return foreign_profile(
+    return make_foreign_profile(
         stacks, notes, profiler=profiler, unit="nanoseconds", duration_ns=max(nested.ends_ns)
     )
 
@@ -238,7 +243,7 @@ def _path_to(node: int, keys: Sequence[tuple[int, Stack]]) -> Stack:
     while node >= 0:
         node, frames = keys[node]
         parts.append(frames)
-    return tuple(frame for part in reversed(parts) for frame in part)
+    return tuple(chain.from_iterable(reversed(parts)))
 
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:
@@ -289,11 +294,9 @@ def count_onnx_kernels(data: bytes) -> tuple[KernelCounts, ...]:
 
 def read_onnx_events(data: bytes) -> list[TraceEvent]:
     """Return the events of sessions and of kernels. Raises ``ReceiptError`` ``E_TRACE``."""
-    return [
-        event
-        for event in parse_events(parse_trace_json(data))
-        if event.category == _SESSION or (event.category == _NODE and event.name.endswith(_KERNEL))
-    ]
+    events = parse_events(parse_trace_json(data))
+    suffixes = {_SESSION: "", _NODE: _KERNEL}
+    return [e for e in events if e.category in suffixes and e.name.endswith(suffixes[e.category])]
 
 
 def _onnx_frames(event: TraceEvent) -> Stack:
@@ -368,13 +371,10 @@ def count_torch_kernels(data: bytes) -> tuple[KernelCounts, ...]:
     Raises ``ReceiptError`` ``E_TRACE``.
     """
     events = read_torch_events(data)
-    operators = (event.name for event in events if event.category == _OPERATOR)
-    kernels = (shorten_symbol(event.name) for event in events if event.category in ON_GPU)
-    counted = (
-        KernelCounts(TORCH_TRACE_SOURCE, _count_names(operators)),
-        KernelCounts(TORCH_GPU_SOURCE, _count_names(kernels)),
-    )
-    return tuple(each for each in counted if each.counts)
+    operators = [event.name for event in events if event.category == _OPERATOR]
+    kernels = [shorten_symbol(event.name) for event in events if event.category in ON_GPU]
+    named = ((TORCH_TRACE_SOURCE, operators), (TORCH_GPU_SOURCE, kernels))
+    return tuple(KernelCounts(source, _count_names(names)) for source, names in named if names)
 
 
 def read_torch_events(data: bytes) -> list[TraceEvent]:

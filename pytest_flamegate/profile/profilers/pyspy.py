@@ -1,20 +1,21 @@
-"""py-spy: Python frames by reading the process's memory, at next to no cost up to 250 Hz.
+"""py-spy: Python frames, by reading the memory of the process; up to 250 Hz nearly free.
 
-It samples by wall clock and leaves idle threads out; threads without Python frames
-(OpenBLAS, OpenMP, an engine's own) it cannot see. It pauses the process for each sample,
-for longer where native frames are wanted; without pausing, 3 to 5 % of the samples fail
-and some show a stack that never was.
+It samples by wall clock and leaves idle threads out. Threads without Python frames (OpenBLAS,
+OpenMP, an engine's own) are invisible to it. It pauses the process for each sample, longer if
+native frames are asked for. Without pausing, 3 to 5 % of the samples fail and some show a stack
+that never existed.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import clocks
-from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.formats.speedscope import SpeedscopeError, parse_speedscope_file
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
+from pytest_flamegate.profile.formats.speedscope import count_paths, parse_speedscope
 from pytest_flamegate.profile.frames import (
     UNKNOWN,
     make_native_frame,
@@ -23,115 +24,71 @@ from pytest_flamegate.profile.frames import (
 )
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import base, trial
 from pytest_flamegate.profile.profilers.base import (
-    Interruptible,
     Probe,
     Profiler,
     RunningProfiler,
     Setup,
-    Tool,
+    Sidecar,
     WrappedCommand,
-    check_rate,
+    read_sidecar,
+    unused_path,
+    write_sidecar,
 )
 from pytest_flamegate.profile.profilers.errors import (
+    CANNOT_START,
     DENIED,
     DISK_FULL,
     GONE,
     NOT_PYTHON,
-    SECCOMP,
+    OPTION,
     VERSION,
     KnownMessage,
     ProfilerError,
     explain_error,
+    failure_error,
     output_error,
+    timeout_error,
 )
+from pytest_flamegate.profile.profilers.tools import find_program, tool_version
 from pytest_flamegate.profile.profilers.trial import try_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_flamegate.profile.formats.speedscope import FrameText, SpeedscopeFile
+    from pytest_flamegate.core.process import Child
+    from pytest_flamegate.profile.formats.speedscope import SpeedscopeFile, SpeedscopeFrame
     from pytest_flamegate.profile.model import Frame, Stack
 
 
 NAME = "py-spy"
-_THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Stacks and their samples, the thread ids seen, and the length of the recording."""
-
-    stacks: Mapping[Stack, int]
-    threads: tuple[int, ...]
-    duration_ns: int
-
-
-def parse_pyspy_file(raw: bytes, roots: Sequence[str] = (), *, native: bool = False) -> Sampled:
-    """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
-
-    ``native`` says that native frames stand among Python's: they have no line.
-    """
-    try:
-        return count_pyspy_samples(parse_speedscope_file(raw), roots, native=native)
-    except SpeedscopeError as error:
-        raise output_error(NAME, error.why) from None
-
-
-def count_pyspy_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -> Sampled:
-    """Return what py-spy sampled; ``native`` is as for ``parse_speedscope``."""
-    frames = [_frame(text, roots, native=native) for text in file.frames]
-    stacks: dict[Stack, int] = {}
-    threads = []
-    for track in file.tracks:
-        for path, count in track.samples.items():
-            stack = _stack([frames[index] for index in path])
-            stacks[stack] = stacks.get(stack, 0) + count
-        if found := _THREAD.fullmatch(track.name):
-            threads.append(int(found.group(1)))
-    longest_s = max((track.length for track in file.tracks), default=0)
-    return Sampled(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
-
-
-def _frame(text: FrameText, roots: Sequence[str], *, native: bool) -> Frame | None:
-    name, file, line = text
-    if native and not line and not file.endswith(".py") and not file.startswith("<"):
-        return make_native_frame(name, "" if file == "?" else file, roots)
-    return make_python_frame(name, file, roots)
-
-
-def _stack(root_first: Sequence[Frame | None]) -> Stack:
-    stack: list[Frame] = []
-    for frame in root_first:
-        # Frames that lost their address tell nothing apart: one stands for a run of them.
-        nameless = frame is not None and frame.kind == "native" and frame.name.startswith("[")
-        if frame is not None and not (nameless and stack and frame == stack[-1]):
-            stack.append(frame)
-    # A thread that has no Python frame at this moment is sampled all the same.
-    return tuple(stack) or (UNKNOWN,)
-
-
 RATE_HZ = 100
-"""More costs more than 3 % of CPU time."""
+"""A higher rate costs more than 3 % of CPU time."""
+COMPARING_HZ = 200
 MAX_RATE_HZ = 1000
 """Beyond it py-spy falls behind; at 0 it waits for ever."""
 NATIVE_RATE_HZ = 250
 """Native stacks read faster than this slow the program down by more than a tenth."""
+EVENT = "wall-clock"
 CALL_GRAPH = "python"
 NATIVE, NONBLOCKING = "+native", "+nonblocking"
-"""What is added to the call graph, so that profiles taken otherwise are not compared."""
-EVENT = "wall-clock"
+"""Appended to the call graph, so that profiles taken differently are not compared."""
 UNPAUSED = "sampled without pausing"
-_NATIVE, _NONBLOCKING = "--native", "--nonblocking"
+ANSWER_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.005
 _INSTALL = "Type: pip install py-spy"
-_BEGUN = b"py-spy> Sampling process"
-_ERRORS = re.compile(rb"^py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})[ \r]*$", re.MULTILINE)
-_CHATTER = re.compile(
+_UPGRADE = "Type: pip install --upgrade py-spy"
+_STARTED = b"py-spy> Sampling process"
+_CLOSING = re.compile(
+    rb"^py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})[ \r]*$", re.MULTILINE
+)
+_OWN_LINES = re.compile(
     rb"py-spy> Sampling process [^\n]{0,100}\n\n"
     rb"|\npy-spy> Stopped sampling [^\n]*\npy-spy> Wrote [^\n]*\n(?:py-spy> [^\n]*\n)?"
 )
+_THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
 _KNOWN = (
     KnownMessage(
         "Permission Denied",
@@ -141,25 +98,25 @@ _KNOWN = (
     ),
     KnownMessage(
         "Operation not permitted",
-        SECCOMP,
+        DENIED,
         "Start the container with --cap-add=SYS_PTRACE (a seccomp filter forbids ptrace).",
     ),
     KnownMessage(
         "requires root",
         DENIED,
-        "Run it as root: this system lets no one else read another process.",
+        "Run it as root: this system lets no other user read another process.",
     ),
     KnownMessage(
         "Failed to find python version",
         NOT_PYTHON,
         "py-spy sees Python processes only: choose perf for a native program.",
     ),
-    KnownMessage("Unsupported version of Python", VERSION, "Type: pip install --upgrade py-spy"),
-    KnownMessage("unexpected argument", VERSION, "Type: pip install --upgrade py-spy"),
-    KnownMessage("wasn't expected", VERSION, "Type: pip install --upgrade py-spy"),
+    KnownMessage("Unsupported version of Python", VERSION, _UPGRADE),
+    KnownMessage("unexpected argument", VERSION, _UPGRADE),
+    KnownMessage("wasn't expected", VERSION, _UPGRADE),
     KnownMessage(
         "Failed to create process",
-        "E_CANNOT_START",
+        CANNOT_START,
         "Check that the program exists and may be executed.",
     ),
     DISK_FULL,
@@ -172,10 +129,7 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class PySpy:
-    """Samples ``rate_hz`` times a second of wall time, function by function.
-
-    ``native`` shows native frames among Python's; ``nonblocking`` pauses nothing.
-    """
+    """Samples ``rate_hz`` times a second of wall time, function by function."""
 
     rate_hz: int = RATE_HZ
     native: bool = False
@@ -190,87 +144,105 @@ class PySpy:
         return try_profiler(self, _program)
 
     def attach(self, pid: int, directory: Path) -> RunningProfiler:
-        """Sample ``pid``; where pausing it is forbidden, sample without and say so."""
-        raw = base.unused_path(directory, f"{NAME}-{pid}", ".json")
+        """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""
+        raw = unused_path(directory, f"{NAME}-{pid}", ".json")
         argv = (*self._record(_program(), raw), "--pid", str(pid))
-        seen = base.Sidecar(pid, clocks.read_start_ticks(pid), self.nonblocking)
+        sidecar = Sidecar(pid, clocks.read_start_ticks(pid), self.nonblocking)
         try:
-            return Interruptible(_TOOL, _TOOL.begin(argv), raw, seen)
+            return _RunningPySpy(_start(argv), raw, sidecar)
         except ProfilerError as error:
-            if error.code not in (DENIED, SECCOMP) or self.native or self.nonblocking:
+            if error.code != DENIED or self.native or self.nonblocking:
                 raise
             try:
-                child = _TOOL.begin((*argv, _NONBLOCKING))
+                child = _start((*argv, "--nonblocking"))
             except ProfilerError:
                 raise error from None
             degraded = (f"{UNPAUSED}: {error.reason}",)
-            seen = replace(seen, nonblocking=True, degraded=degraded)
-            return Interruptible(_TOOL, child, raw, seen)
+            return _RunningPySpy(child, raw, replace(sidecar, nonblocking=True, degraded=degraded))
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
-        """Run ``argv`` under py-spy, whose exit status tells nothing of that of ``argv``.
-
-        py-spy writes lines of its own to standard output: see ``without_chatter``.
-        """
-        raw = base.unused_path(directory, NAME, ".json")
-        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw, remove_chatter)
+        """Run ``argv`` under py-spy, whose exit status does not depend on that of ``argv``."""
+        raw = unused_path(directory, NAME, ".json")
+        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw, remove_own_lines)
 
     def parse(
         self,
         raw: Path,
-        said: bytes = b"",
+        stderr: bytes = b"",
         window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - py-spy writes no times
     ) -> Profile:
-        """Read a recording. Raises ``ProfilerError`` where it is malformed or absent."""
+        """Parse a recording."""
         try:
             return self._parse(raw)
         except FlamegateError as error:
-            raise explain_error(NAME, said, _KNOWN, error) from None
+            raise explain_error(NAME, stderr, _KNOWN, error) from None
+
+    def clean_up(self, pid: int) -> None:
+        """Nothing is left behind."""
 
     def _parse(self, raw: Path) -> Profile:
-        notes = base.read_sidecar(raw, NAME)
-        sampled = parse_pyspy_file(_TOOL.content(raw), self.roots, native=self.native)
-        # The main thread's number is the process's.
-        pids = (notes.pid,) if notes.pid is not None else sampled.threads[:1]
+        sidecar = read_sidecar(raw, NAME)
+        try:
+            content = raw.read_bytes()
+        except OSError as error:
+            raise output_error(NAME, error.strerror or str(error)) from None
+        sampled = parse_recording(content, self.roots, native=self.native)
+        # The main thread's number is that of the process.
+        pids = (sidecar.pid,) if sidecar.pid is not None else sampled.threads[:1]
         if not pids:
-            raise no_samples_error(NAME, notes.errors, 0)
-        nonblocking = self.nonblocking or notes.nonblocking
-        degraded = list(notes.degraded)
+            raise no_samples_error(NAME, sidecar.errors, 0)
+        nonblocking = self.nonblocking or sidecar.nonblocking
+        degraded = list(sidecar.degraded)
         if self.nonblocking:
             degraded.append(f"{UNPAUSED}: asked for")
         if self.native and self.rate_hz > NATIVE_RATE_HZ:
             degraded.append(f"native stacks at {self.rate_hz} Hz slow the program down")
         return Profile(
             profiler=NAME,
-            profiler_version=trial.tool_version(_program()),
+            profiler_version=tool_version(_program()),
             event=EVENT,
             rate_hz=self.rate_hz,
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
             python=self.python,
             stacks=sampled.stacks,
-            errors=notes.errors,
+            errors=sidecar.errors,
             lost=0,
             complete=sum(sampled.stacks.values()),
             duration_ns=sampled.duration_ns,
             pids=pids,
-            started_ticks=(notes.started_ticks,),
+            started_ticks=(sidecar.started_ticks,),
             degraded=tuple(degraded),
         )
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         options = ["--format", "speedscope", "--function", "--full-filenames"]
-        options += [_NATIVE] * self.native + [_NONBLOCKING] * self.nonblocking
+        options += ["--native"] * self.native + ["--nonblocking"] * self.nonblocking
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 
 
 def make_pyspy(setup: Setup) -> Profiler:
-    """Return py-spy as ``setup`` wants it.
+    """Return py-spy set up for ``setup``.
 
-    Raises ``UsageError``: ``E_CALL_GRAPH`` where one is asked for, which only perf has;
-    ``E_PROFILER_RATE`` for a rate that py-spy cannot keep.
+    Raises ``UsageError`` ``E_PROFILER_OPTION`` for a call graph, which only perf has, and for a
+    rate that py-spy cannot keep.
     """
+    if setup.call_graph is not None:
+        raise UsageError(
+            OPTION,
+            f"{NAME} reads Python's own stacks and has no call graph {setup.call_graph!r}.",
+            "Drop call_graph, or choose perf: --flamegate-profiler=perf.",
+        )
+    # Native stacks take too long to be read faster.
+    default_hz = COMPARING_HZ if setup.comparing and not setup.native else RATE_HZ
+    rate_hz = default_hz if setup.rate_hz is None else setup.rate_hz
+    if not 0 < rate_hz <= MAX_RATE_HZ:
+        raise UsageError(
+            OPTION,
+            f"{NAME} cannot sample {rate_hz} times a second.",
+            f"Set rate_hz to 1 to {MAX_RATE_HZ}.",
+        )
     return PySpy(
-        rate_hz=check_rate(NAME, setup, RATE_HZ, MAX_RATE_HZ),
+        rate_hz=rate_hz,
         native=setup.native,
         nonblocking=setup.nonblocking,
         python=setup.python_text,
@@ -278,19 +250,119 @@ def make_pyspy(setup: Setup) -> Profiler:
     )
 
 
+def remove_own_lines(stdout: bytes) -> bytes:
+    """Return the output of a wrapped command without the lines that py-spy prints among it."""
+    return _OWN_LINES.sub(b"", stdout)
+
+
 def count_failures(stdout: bytes) -> int | None:
-    """Return how many samples failed by py-spy's closing words; None where it said none."""
-    found = _ERRORS.search(stdout)
+    """Return the number of failed samples in py-spy's closing line, None without such a line."""
+    found = _CLOSING.search(stdout)
     return int(found[1]) if found else None
 
 
-def remove_chatter(stdout: bytes) -> bytes:
-    """Return what a wrapped command wrote, without the lines py-spy put among it."""
-    return _CHATTER.sub(b"", stdout)
-
-
 def _program() -> str:
-    return trial.find_program(NAME, _INSTALL)
+    return find_program(NAME, _INSTALL)
 
 
-_TOOL = Tool(NAME, _BEGUN, _KNOWN, count_failures)
+def _start(argv: Sequence[str]) -> Child:
+    """Start py-spy; return once it samples. Raises ``ProfilerError``."""
+    child = process.start(argv)
+    try:
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while _STARTED not in child.stdout_bytes():
+            status = child.poll()
+            if status is not None:
+                raise failure_error(NAME, child.stderr_bytes(), status, _KNOWN)
+            if time.monotonic() > deadline:
+                raise timeout_error(NAME, ANSWER_TIMEOUT_S, "told to begin")
+            time.sleep(_POLL_S)
+    except BaseException:
+        child.end()
+        raise
+    return child
+
+
+@dataclass(slots=True)
+class _RunningPySpy:
+    child: Child
+    raw: Path
+    sidecar: Sidecar
+    stopped: bool = False
+
+    def stop(self) -> Path:
+        """Interrupt py-spy: only then does it write its file. Its exit status says nothing."""
+        if self.stopped:
+            return self.raw
+        try:
+            self.child.interrupt()
+            if self.child.wait(STOP_TIMEOUT_S) is None:
+                raise timeout_error(NAME, STOP_TIMEOUT_S, "told to stop")
+            failures = count_failures(self.child.stdout_bytes())
+            if failures is None or not self.raw.is_file():
+                raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
+        finally:
+            self.child.end()
+        write_sidecar(self.raw, replace(self.sidecar, errors=failures))
+        self.stopped = True
+        return self.raw
+
+    def close(self) -> None:
+        """End py-spy in any state."""
+        self.child.end()
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStacks:
+    """Stacks and their samples, the thread ids, and the length of the recording."""
+
+    stacks: Mapping[Stack, int]
+    threads: tuple[int, ...]
+    duration_ns: int
+
+
+def parse_recording(
+    raw: bytes, roots: Sequence[str] = (), *, native: bool = False
+) -> SampledStacks:
+    """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
+
+    With ``native`` some frames are native: those without a line.
+    """
+    try:
+        return count_samples(parse_speedscope(raw), roots, native=native)
+    except ReceiptError as error:
+        raise output_error(NAME, error.problem) from None
+
+
+def count_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -> SampledStacks:
+    """Count the samples of each stack. Raises ``SpeedscopeError``."""
+    frames = [_make_frame(frame, roots, native=native) for frame in file.shared.frames]
+    stacks: dict[Stack, int] = {}
+    threads = []
+    tracks = count_paths(file)
+    for track in tracks:
+        for path, count in track.samples.items():
+            stack = _make_stack([frames[index] for index in path])
+            stacks[stack] = stacks.get(stack, 0) + count
+        if found := _THREAD.fullmatch(track.name):
+            threads.append(int(found[1]))
+    longest_s = max((track.length for track in tracks), default=0)
+    return SampledStacks(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
+
+
+def _make_frame(frame: SpeedscopeFrame, roots: Sequence[str], *, native: bool) -> Frame | None:
+    file = frame.file or ""
+    if native and not frame.line and not file.endswith(".py") and not file.startswith("<"):
+        return make_native_frame(frame.name, "" if file == "?" else file, roots)
+    return make_python_frame(frame.name, file, roots)
+
+
+def _make_stack(root_first: Sequence[Frame | None]) -> Stack:
+    stack: list[Frame] = []
+    for frame in root_first:
+        # Frames without a name cannot be told apart: one stands for a run of them.
+        nameless = frame is not None and frame.kind == "native" and frame.name.startswith("[")
+        if frame is not None and not (nameless and stack and frame == stack[-1]):
+            stack.append(frame)
+    # A thread without a Python frame at this moment is sampled all the same.
+    return tuple(stack) or (UNKNOWN,)

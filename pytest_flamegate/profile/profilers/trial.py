@@ -1,101 +1,24 @@
-"""A short real trial of a profiler, on a process that does nothing but work."""
+"""A short real trial of a profiler, on a process that does nothing but compute."""
 
 from __future__ import annotations
 
-import re
-import shlex
-import shutil
 import sys
-import sysconfig
 import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, system_errors
-from pytest_flamegate.profile.profilers import jitdump
 from pytest_flamegate.profile.profilers.base import Probe
-from pytest_flamegate.profile.profilers.errors import ABSENT, ProfilerError, timeout_error
+from pytest_flamegate.profile.profilers.errors import ProfilerError, timeout_error
+from pytest_flamegate.profile.profilers.tools import tool_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.profile.profilers.base import Profiler
-
-
-OS_RELEASE = Path("/etc/os-release")
-COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "perf": {
-        "debian": "apt install linux-perf",
-        "ubuntu": "apt install linux-tools-$(uname -r)",
-        "fedora": "dnf install perf",
-        "rhel": "dnf install perf",
-        "arch": "pacman -S perf",
-        "suse": "zypper install perf",
-    },
-    "valgrind": {
-        "debian": "apt install valgrind",
-        "ubuntu": "apt install valgrind",
-        "fedora": "dnf install valgrind",
-        "rhel": "dnf install valgrind",
-        "arch": "pacman -S valgrind",
-        "suse": "zypper install valgrind",
-    },
-}
-
-
-def install_hint(program: str, os_release: Path = OS_RELEASE) -> str:
-    """Return the sentence that says what to type: every command where this system is unknown."""
-    commands = COMMANDS[program]
-    for name in _names(os_release):
-        if name in commands:
-            return f"Install it: {commands[name]}."
-    every = ", ".join(f"{command} ({name.title()})" for name, command in commands.items())
-    return f"Install it: {every}."
-
-
-def _names(os_release: Path) -> list[str]:
-    """Return what the distribution calls itself, and then what it is like."""
-    try:
-        lines = os_release.read_text(encoding="utf-8", errors="replace").splitlines()
-        values = dict(line.partition("=")[::2] for line in lines)
-        return [
-            name
-            for key in ("ID", "ID_LIKE")
-            for name in " ".join(shlex.split(values.get(key, ""))).split()
-        ]
-    except (OSError, ValueError):
-        return []
-
-
-ASK_TIMEOUT_S = 10.0
-_NUMBER = re.compile(rb"\d+\.\d+[\w.+-]*")
-
-
-def find_program(program: str, remedy: str) -> str:
-    """Return the path of ``program``: this environment's scripts first, then ``PATH``.
-
-    Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` with ``remedy`` when it is in neither.
-    """
-    scripts = sysconfig.get_path("scripts")
-    path = shutil.which(program, path=scripts) or shutil.which(program)
-    if path is None:
-        reason = f"no program {program} in {scripts} or on PATH"
-        raise ProfilerError(ABSENT, f"{program} is not installed: {reason}.", remedy, reason)
-    return path
-
-
-@lru_cache(maxsize=16)
-def tool_version(path: str) -> str:
-    """Return the number in the answer to ``--version``, or ``unknown``."""
-    result = process.run([path, "--version"], timeout_s=ASK_TIMEOUT_S)
-    if result.timed_out:
-        raise timeout_error(path.rsplit("/", 1)[-1], ASK_TIMEOUT_S, "asked for its version")
-    found = _NUMBER.search(result.stdout)
-    return found.group().decode("ascii", "replace") if found else "unknown"
 
 
 TRIAL_S = 0.2
@@ -118,36 +41,32 @@ except KeyboardInterrupt:
 
 
 def try_profiler(profiler: Profiler, find: Callable[[], str]) -> Probe:
-    """Find the program and sample a small spinning Python process for ``TRIAL_S`` seconds.
+    """Sample a small Python process for ``TRIAL_S`` seconds; never raises.
 
-    ``find`` returns the program's path or raises why there is none. Never raises itself.
+    ``find`` returns the path of the profiler's program, or raises ``ProfilerError``.
     """
     version = ""
     try:
         with system_errors():
             version = tool_version(find())
-            profile = _sample(profiler)
+            profile = _sample_spinner(profiler)
+            if not profile.samples:
+                raise _no_sample_error(profiler.name)
     except FlamegateError as error:
-        return unusable_probe(profiler.name, version, error)
-    kinds = {frame.kind for stack in profile.stacks for frame in stack}
-    seen = {frame.name for stack in profile.stacks for frame in stack if frame.kind == "python"}
-    if not profile.samples:
-        reason = f"no sample in {TRIAL_S} s of a process that does nothing but work"
-        remedy = "Run the profiler by hand on any process to see more, or choose another one."
-        empty = ProfilerError("E_NO_SAMPLES", f"{profiler.name} took {reason}.", remedy, reason)
-        return unusable_probe(profiler.name, version, empty)
+        return make_failed_probe(profiler.name, version, error)
+    frames = {frame for stack in profile.stacks for frame in stack}
     return Probe(
         profiler=profiler.name,
         version=version,
         usable=True,
-        sees_python=_SPINNER in seen,
-        sees_native="native" in kinds,
+        sees_python=any(f.kind == "python" and f.name == _SPINNER for f in frames),
+        sees_native=any(frame.kind == "native" for frame in frames),
         event=profile.event,
         notes=profile.degraded,
     )
 
 
-def unusable_probe(name: str, version: str, error: FlamegateError) -> Probe:
+def make_failed_probe(name: str, version: str, error: FlamegateError) -> Probe:
     """Return the probe of a profiler that failed with ``error``."""
     return Probe(
         profiler=name,
@@ -161,7 +80,13 @@ def unusable_probe(name: str, version: str, error: FlamegateError) -> Probe:
     )
 
 
-def _sample(profiler: Profiler) -> Profile:
+def _no_sample_error(profiler: str) -> ProfilerError:
+    reason = f"no sample in {TRIAL_S} s of a process that does nothing but compute"
+    remedy = "Run the profiler by hand on any process to see more, or choose another one."
+    return ProfilerError("E_NO_SAMPLES", f"{profiler} took {reason}.", remedy, reason)
+
+
+def _sample_spinner(profiler: Profiler) -> Profile:
     child = process.start([sys.executable, *profiler.python_flags, "-I", "-c", _PROGRAM])
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -181,4 +106,4 @@ def _sample(profiler: Profiler) -> Profile:
                 recording.close()
     finally:
         child.end()
-        jitdump.remove_jit_files(child.pid)
+        profiler.clean_up(child.pid)

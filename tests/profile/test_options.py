@@ -1,4 +1,4 @@
-"""What a workload asks of its profiler is done, or refused; never dropped."""
+"""The options of a profile reach the profiler, and those that it does not have are errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.profile.profilers import perf, pyspy
+from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
+from pytest_flamegate.profile.profilers.perf import make_perf
+from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from tests.profile.fakes import PERF, PYSPY, SPEEDSCOPE, Tools
-from tests.profile.test_choose import BOTH, SPY
-from tests.profile.test_choose import PERF as NO_PYTHON
-
-pytestmark = pytest.mark.measures
-
-DENIED = {"err": "Permission Denied: Try running again with elevated permissions", "code": 1}
+from tests.profile.test_choose import PERF as PERF_PROBE
+from tests.profile.test_choose import PERF_SEES_PYTHON, SPY
 
 
 def argv(profiler: Profiler, directory: Path) -> tuple[str, ...]:
@@ -34,29 +31,38 @@ def after(option: str, words: tuple[str, ...]) -> str:
 def test_perf_walks_stacks_as_asked(tools: Tools, tmp_path: Path) -> None:
     tools.add("perf", PERF)
     for graph in ("fp", "dwarf,16384"):
-        words = argv(perf.make_perf(Setup(call_graph=graph, rate_hz=499)), tmp_path)
+        words = argv(make_perf(Setup(call_graph=graph, rate_hz=499)), tmp_path)
         assert (after("--call-graph", words), after("-F", words)) == (graph, "499")
         assert "--strict-freq" in words
-    assert "--call-graph" not in argv(perf.make_perf(Setup(call_graph="none")), tmp_path)
+    assert "--call-graph" not in argv(make_perf(Setup(call_graph="none")), tmp_path)
+    # Native frames and sampling without a pause it has in any case.
+    plain = argv(make_perf(Setup()), tmp_path)
+    assert argv(make_perf(Setup(native=True, nonblocking=True)), tmp_path) == plain
 
 
-def test_perf_shows_native_frames_and_pauses_nothing_in_any_case(
-    tools: Tools, tmp_path: Path
-) -> None:
-    tools.add("perf", PERF)
-    plain = argv(perf.make_perf(Setup()), tmp_path)
-    assert argv(perf.make_perf(Setup(native=True, nonblocking=True)), tmp_path) == plain
-
-
-def test_py_spy_is_told_what_is_asked(tools: Tools, tmp_path: Path) -> None:
+def test_py_spy_gets_what_is_asked(tools: Tools, tmp_path: Path) -> None:
     tools.add("py-spy", PYSPY)
-    plain = argv(pyspy.make_pyspy(Setup()), tmp_path)
+    plain = argv(make_pyspy(Setup()), tmp_path)
     assert not {"--native", "--nonblocking"} & {*plain}
     assert after("--rate", plain) == "100"
-    assert "--native" in argv(pyspy.make_pyspy(Setup(native=True)), tmp_path)
-    words = argv(pyspy.make_pyspy(Setup(nonblocking=True, rate_hz=1000)), tmp_path)
+    assert "--native" in argv(make_pyspy(Setup(native=True)), tmp_path)
+    words = argv(make_pyspy(Setup(nonblocking=True, rate_hz=1000)), tmp_path)
     assert "--nonblocking" in words
     assert after("--rate", words) == "1000"
+
+
+@pytest.mark.parametrize(
+    ("setup", "rate_hz"),
+    [
+        (Setup(comparing=True), 200),
+        (Setup(comparing=True, native=True), 100),
+        (Setup(comparing=True, rate_hz=50), 50),
+    ],
+)
+def test_py_spy_samples_comparisons_faster(setup: Setup, rate_hz: int) -> None:
+    """Not native stacks, which take too long to read, and not at another rate than asked for."""
+    assert make_pyspy(setup).rate_hz == rate_hz
+    assert make_perf(Setup(comparing=True)).rate_hz == make_perf(Setup()).rate_hz
 
 
 @pytest.mark.parametrize(
@@ -72,29 +78,21 @@ def test_py_spy_is_told_what_is_asked(tools: Tools, tmp_path: Path) -> None:
         (Setup(nonblocking=True), "python+nonblocking", ("sampled without pausing: asked for",)),
     ],
 )
-def test_profiles_taken_in_different_ways_say_so(
+def test_a_profile_states_how_it_was_taken(
     setup: Setup, graph: str, degraded: tuple[str, ...], tools: Tools, tmp_path: Path
 ) -> None:
     tools.add("py-spy", PYSPY)
-    profiler = pyspy.make_pyspy(setup)
+    profiler = make_pyspy(setup)
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
     assert (profile.call_graph, profile.degraded) == (graph, degraded)
     assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
-def test_what_could_not_be_paused_is_not_compared_with_what_was(
-    tools: Tools, tmp_path: Path
-) -> None:
-    tools.add("py-spy", PYSPY, record=DENIED, nonblocking=PYSPY["record"])
-    profiler = pyspy.make_pyspy(Setup())
+def test_perf_names_the_process_by_its_start_too(tools: Tools, tmp_path: Path) -> None:
+    tools.add("perf", PERF)
+    profiler = make_perf(Setup(python=(3, 11, 7)))
     profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
-    assert profile.call_graph == "python+nonblocking"
-
-
-def test_native_stacks_are_not_read_without_pausing(tools: Tools, tmp_path: Path) -> None:
-    tools.add("py-spy", PYSPY, record=DENIED, nonblocking=PYSPY["record"])
-    with pytest.raises(ToolError, match="E_PROFILER_DENIED"):
-        pyspy.make_pyspy(Setup(native=True)).attach(os.getpid(), tmp_path)
+    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
 def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) -> None:
@@ -110,7 +108,7 @@ def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) ->
     document["shared"]["frames"] = frames
     document["profiles"][0].update(samples=[[0, 1, 2, 3, 4, 5]], weights=[0.01])
     tools.add("py-spy", PYSPY, record={**PYSPY["record"], "file": json.dumps(document)})
-    profiler = pyspy.make_pyspy(Setup(native=True))
+    profiler = make_pyspy(Setup(native=True))
     (stack,) = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop()).stacks
     assert [(frame.name, frame.module, frame.kind) for frame in stack] == [
         ("[libc.so.6]", "libc.so.6", "native"),
@@ -121,31 +119,26 @@ def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) ->
     ]
 
 
-def test_perf_names_the_process_by_its_start_too(tools: Tools, tmp_path: Path) -> None:
-    tools.add("perf", PERF)
-    profiler = perf.make_perf(Setup(python=(3, 11, 7)))
-    profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
-    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
-
-
 @pytest.mark.parametrize(
-    ("setup", "code"),
-    [
-        (Setup(call_graph="fp"), "E_CALL_GRAPH"),
-        (Setup(rate_hz=0), "E_PROFILER_RATE"),
-        (Setup(rate_hz=-1), "E_PROFILER_RATE"),
-        (Setup(rate_hz=1001), "E_PROFILER_RATE"),
-    ],
+    "setup", [Setup(call_graph="fp"), Setup(rate_hz=0), Setup(rate_hz=-1), Setup(rate_hz=1001)]
 )
-def test_py_spy_refuses_what_it_cannot_do(setup: Setup, code: str) -> None:
-    with pytest.raises(UsageError, match=code):
+def test_an_option_that_py_spy_lacks_is_a_usage_error(setup: Setup) -> None:
+    with pytest.raises(UsageError, match="E_PROFILER_OPTION"):
         choose_profiler("py-spy", setup, {})
 
 
-def test_auto_takes_the_profiler_that_can_do_it_or_says_why_none_can() -> None:
+@pytest.mark.parametrize("call_graph", ["lbr", "dwarf", "dwarf,", "dwarf,1e9", "fp;rm"])
+def test_an_unknown_call_graph_is_a_usage_error(call_graph: str) -> None:
+    with pytest.raises(UsageError, match="E_PROFILER_OPTION"):
+        make_perf(Setup(call_graph=call_graph))
+
+
+def test_auto_takes_the_profiler_that_has_the_option_or_says_why_none_has() -> None:
     asked = Setup(call_graph="fp")
-    assert choose_profiler("auto", asked, {"py-spy": SPY, "perf": BOTH}).name == "perf"
-    with pytest.raises(FlamegateError, match="E_NO_PROFILER") as refused:
-        choose_profiler("auto", asked, {"py-spy": SPY, "perf": NO_PYTHON})
-    assert "py-spy reads Python's own stacks and has no call graph 'fp'" in refused.value.problem
-    assert "perf: sees no Python frames here" in refused.value.problem
+    chosen = choose_profiler("auto", asked, {"py-spy": SPY, "perf": PERF_SEES_PYTHON})
+    assert chosen is not None
+    assert chosen.name == "perf"
+    with pytest.raises(FlamegateError, match="E_NO_PROFILER") as caught:
+        choose_profiler("auto", asked, {"py-spy": SPY, "perf": PERF_PROBE})
+    assert "py-spy reads Python's own stacks and has no call graph 'fp'" in caught.value.problem
+    assert "perf: sees no Python frames here" in caught.value.problem

@@ -1,4 +1,4 @@
-"""Folded stacks of any tool, and what is told of files that are none."""
+"""Folded stacks of any tool, and the errors for files that hold no profile."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError
 from pytest_flamegate.core.text import NAME_BYTES
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.formats import imported, registry
-from pytest_flamegate.profile.formats.registry import parse_profile, read_profile
+from pytest_flamegate.profile.formats.registry import parse_profile, read_file
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
-from tests.profile.test_fold import STACKS
+from tests.profile.test_folded import STACKS
 
 UNKNOWN = native("[unknown]", "unknown")
 
@@ -32,7 +32,7 @@ def stacks(text: str, *roots: str) -> dict[Stack, int]:
 
 
 @given(STACKS.filter(bool))
-def test_our_own_text_reads_back_to_the_very_same_frames(written: dict[Stack, int]) -> None:
+def test_own_text_reads_back_to_the_same_frames(written: dict[Stack, int]) -> None:
     text = fold_profile(profile(written))
     with suppress(ReceiptError):
         read = parse_profile(text.encode())
@@ -105,7 +105,7 @@ def test_comments_blank_lines_and_line_ends_of_other_systems() -> None:
     assert stacks(text) == {(plain("a"), plain("b")): 3}
 
 
-def test_a_last_line_without_its_end_is_told() -> None:
+def test_a_last_line_without_its_end_is_noted() -> None:
     assert not any("no end" in note for note in parse_profile(b"a;b 12\n").degraded)
     assert any("no end" in note for note in parse_profile(b"a;b 12").degraded)
 
@@ -143,19 +143,19 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         (";".join("f" * (imported.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
     ],
 )
-def test_malformed_folded_stacks_are_refused(text: str, words: str) -> None:
-    with pytest.raises(ReceiptError, match=f"(?s)E_FOLDED.*{words}"):
+def test_malformed_folded_stacks_are_an_error(text: str, words: str) -> None:
+    with pytest.raises(ReceiptError, match=f"(?s)E_PROFILE_FILE.*{words}"):
         stacks(text)
 
 
 def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imported, "MAX_FRAMES", 5)
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")
-    with pytest.raises(ReceiptError, match=r"E_FOLDED.*together"):
+    with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
         stacks("a;b 1\na;c 2\na;d 1\n")
 
 
-def test_nothing_sampled_is_a_refusal() -> None:
+def test_no_samples_are_an_error() -> None:
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
         stacks("a;b 0\n")
 
@@ -180,7 +180,7 @@ def test_nothing_sampled_is_a_refusal() -> None:
         (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00", mtime=0), "binary"),
     ],
 )
-def test_what_is_no_profile_is_told_what_it_looks_like(data: bytes, words: str) -> None:
+def test_a_file_that_is_no_profile_is_described(data: bytes, words: str) -> None:
     with pytest.raises(ReceiptError, match=f"(?s)E_UNKNOWN_FORMAT.*{words}"):
         parse_profile(data)
 
@@ -188,7 +188,7 @@ def test_what_is_no_profile_is_told_what_it_looks_like(data: bytes, words: str) 
 def test_a_compressed_profile_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.folded.gz"
     path.write_bytes(gzip.compress(b"a;b 3\n", mtime=0))
-    assert read_profile(path).stacks == {(plain("a"), plain("b")): 3}
+    assert parse_profile(read_file(path)).stacks == {(plain("a"), plain("b")): 3}
 
 
 def test_a_profile_compressed_in_parts_is_read_whole() -> None:
@@ -201,19 +201,19 @@ def test_a_frame_in_braces_is_no_json() -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_file_that_is_too_large_is_refused(
+def test_a_file_that_is_too_large_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: type[bytes]
 ) -> None:
     monkeypatch.setattr(registry, "MAX_BYTES", 1000)
     path = tmp_path / "large"
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
-        read_profile(path)
+        parse_profile(read_file(path))
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="E_CANNOT_READ"):
-        read_profile(tmp_path / "gone")
+        read_file(tmp_path / "gone")
 
 
 LINES = st.lists(
@@ -230,7 +230,7 @@ LINES = st.lists(
 
 
 @given(st.binary() | (LINES | st.text()).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_an_error(data: bytes) -> None:
     with suppress(FlamegateError):
         read = parse_profile(data)
         # What is read can be written, and reads back.
@@ -247,7 +247,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         ";".join(f"f{i}()" + " const" * 100 for i in range(100)),
     ],
 )
-def test_a_long_name_is_cut_and_not_pondered(text: str) -> None:
+def test_a_long_name_is_cut_in_little_time(text: str) -> None:
     begun = time.process_time()
     ((stack, count),) = stacks(f"{text} 5\n").items()
     # A pattern that goes over such a name again and again takes minutes.

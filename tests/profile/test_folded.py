@@ -1,3 +1,5 @@
+"""Folded text in flamegate's own notation, and profiles that are pooled."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -23,7 +25,7 @@ STACKS = st.dictionaries(
 )
 
 
-def test_the_text_is_sorted_and_says_what_each_frame_is() -> None:
+def test_the_text_is_sorted_and_marks_the_kind_of_each_frame() -> None:
     taken = profile(
         {
             (python("run"), native("sgemv", "libblas.so")): 3,
@@ -39,12 +41,11 @@ def test_the_text_is_sorted_and_says_what_each_frame_is() -> None:
 
 
 @given(STACKS)
-def test_folding_reads_back_exactly(stacks: dict[Stack, int]) -> None:
+def test_folded_text_reads_back_exactly(stacks: dict[Stack, int]) -> None:
     text = fold_profile(profile(stacks))
     assert parse_folded(text) == stacks
-    backwards = dict(reversed(stacks.items()))
-    assert fold_profile(profile(backwards)) == text
-    assert fold_profile(profile(dict(parse_folded(text)))) == text
+    assert fold_profile(profile(dict(reversed(stacks.items())))) == text
+    assert text.count("\n") == len(stacks)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ def test_folding_reads_back_exactly(stacks: dict[Stack, int]) -> None:
         Frame("f", "libc.so.6", "system"),
     ],
 )
-def test_a_frame_that_would_not_read_back_is_refused(frame: Frame) -> None:
-    with pytest.raises(FlamegateError, match="E_FRAME_NAME"):
+def test_a_frame_that_would_not_read_back_is_not_written(frame: Frame) -> None:
+    with pytest.raises(ValueError, match="not normalised"):
         format_frame(frame)
 
 
@@ -83,13 +84,13 @@ def test_a_frame_that_would_not_read_back_is_refused(frame: Frame) -> None:
         "f\r (a.py) 1\n",
     ],
 )
-def test_malformed_text_is_refused(text: str) -> None:
-    with pytest.raises(FlamegateError, match="E_FOLDED"):
+def test_malformed_text_is_an_error(text: str) -> None:
+    with pytest.raises(FlamegateError, match="E_PROFILE_FILE"):
         parse_folded(text)
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_an_error(text: str) -> None:
     with suppress(ReceiptError):
         stacks = parse_folded(text)
         assert parse_folded(fold_profile(profile(dict(stacks)))) == stacks
@@ -99,15 +100,20 @@ def test_no_text_is_no_stacks() -> None:
     assert parse_folded("") == {}
 
 
-def test_merging_adds_up() -> None:
-    left = profile({(python("f"),): 2}, pids=(1,), errors=1, degraded=("a",))
+def test_pooled_profiles_add_up() -> None:
+    left = profile({(python("f"),): 2}, pids=(1,), errors=1, degraded=("a",), started_ticks=(8,))
     right = profile(
-        {(python("f"),): 3, (python("g"),): 1}, pids=(2,), lost=4, complete=3, degraded=("a", "b")
+        {(python("f"),): 3, (python("g"),): 1},
+        pids=(2,),
+        lost=4,
+        complete=3,
+        degraded=("a", "b"),
+        started_ticks=(None,),
     )
     whole = merge_profiles([left, right])
     assert whole.stacks == {(python("f"),): 5, (python("g"),): 1}
     assert (whole.samples, whole.complete, whole.errors, whole.lost) == (6, 5, 1, 4)
-    assert whole.pids == (1, 2)
+    assert (whole.pids, whole.started_ticks) == ((1, 2), (8, None))
     assert whole.degraded == ("a", "b")
     assert whole.duration_ns == 2_000_000_000
 
@@ -121,15 +127,12 @@ def test_merging_adds_up() -> None:
         {"rate_hz": 200},
         {"call_graph": "fp"},
         {"python": "3.12.1"},
+        {"covers": "process"},
+        {"unit": "instructions"},
     ],
 )
-def test_profiles_taken_differently_do_not_merge(change: dict[str, object]) -> None:
+def test_profiles_taken_under_other_conditions_are_not_pooled(change: dict[str, object]) -> None:
     one = profile({(python("f"),): 2})
     other = replace(one, **change)  # type: ignore[arg-type]
     with pytest.raises(FlamegateError, match="E_PROFILES_DIFFER"):
         merge_profiles([one, other])
-
-
-def test_nothing_does_not_merge() -> None:
-    with pytest.raises(FlamegateError, match="E_NO_PROFILE"):
-        merge_profiles([])
