@@ -230,9 +230,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "lenient JSON": {
         "core/json.py": "the strict reader itself",
         "receipt/schema.py": "a schema out of this package",
-        "profile/formats/speedscope.py": "strict by its own hooks: constants, duplicates, figures",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
-        "profile/profilers/base.py": "what a tool's driver wrote for its parser in the same run",
         "child/serve.py": _ARGUMENT,
         "observe/http.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",

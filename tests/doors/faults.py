@@ -105,13 +105,13 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "truncated output": Fault(
             {"record": {"do": "serve", "file": SPEEDSCOPE[:-50]}},
             "E_PROFILER_OUTPUT",
-            "no JSON",
+            "not JSON",
             "E_PROFILER_OUTPUT",
         ),
         "empty output": Fault(
             {"record": {"do": "serve", "file": ""}},
             "E_PROFILER_OUTPUT",
-            "no JSON",
+            "not JSON",
             "E_PROFILER_OUTPUT",
         ),
         "wrong version": Fault(

@@ -56,7 +56,7 @@ def test_instructions_are_shown_and_compared_with_those_accepted(
     assert signal["decision"] == "not_gated"
     assert signal["change_pct"] == pytest.approx(10.0)
     (reason,) = [r for r in verdict["reasons"] if r["code"] == "I_INSTRUCTIONS"]
-    assert "cache and memory are invisible" in reason["message"]
+    assert "blind to cache and memory" in reason["message"]
 
 
 def test_where_valgrind_is_missing_the_run_says_what_to_type(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.project import QUICK, Project, workload
+from tests.doors.project import Project, workload
 
 pytestmark = pytest.mark.measures
 
@@ -84,10 +84,3 @@ def test_what_only_prefill_does_is_no_part_of_decode(project: Project) -> None:
     assert "| `decode_only` |" in page
     picture = (project.artifacts / "latest" / "w" / "decode.svg").read_text()
     assert "decode alone, by subtraction: 12 tokens minus 1" in picture
-
-
-def test_without_a_profiler_it_is_said_that_there_is_none(project: Project) -> None:
-    declare(project)
-    result = project.run(*QUICK)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["w: no profile of decode: E_NO_DECODE: Profiling is off.*"])

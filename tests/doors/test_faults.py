@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,20 @@ from tests.doors.project import write_toy
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools, shorten_timeouts
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence, Set
+
+
 _GOOD = {"perf": GOOD_PERF, "py-spy": GOOD_SPY}
+DAILY = {
+    ("perf", "no permission", "required"),
+    ("perf", "absent", "optional"),
+    ("py-spy", "absent", "required"),
+    ("py-spy", "truncated output", "optional"),
+    ("callgrind", "hang", "required"),
+    ("callgrind", "killed", "optional"),
+}
+"""One fault for each profiler and wish; tests/profile has every fault of every tool."""
 
 
 @pytest.fixture
@@ -89,7 +102,15 @@ def test_the_table_has_all_sixty_cells() -> None:
     assert len(set(CELLS)) == len(CELLS) == 3 * len(KINDS) * len(WISHES) == 60
 
 
-@pytest.mark.parametrize(("profiler", "kind", "wish"), CELLS, ids=["-".join(c) for c in CELLS])
+def _cells(cells: Sequence[tuple[str, ...]], daily: Set[tuple[str, ...]]) -> list[Any]:
+    """The parameters of ``cells``; those that are not in ``daily`` run every night."""
+    return [
+        pytest.param(*cell, id="-".join(cell), marks=() if cell in daily else pytest.mark.nightly)
+        for cell in cells
+    ]
+
+
+@pytest.mark.parametrize(("profiler", "kind", "wish"), _cells(CELLS, DAILY))
 def test_a_fault_ends_in_a_code(
     profiler: str,
     kind: str,
@@ -137,7 +158,7 @@ def assert_stands(outcome: Outcome, code: str, fault: Fault) -> None:
     assert f"{code}: {message}" in outcome.warnings
 
 
-@pytest.mark.parametrize(("profiler", "kind"), MIDWAY, ids=["-".join(cell) for cell in MIDWAY])
+@pytest.mark.parametrize(("profiler", "kind"), _cells(MIDWAY, {("perf", "killed")}))
 def test_one_that_fails_midway_is_an_error_and_no_half_profile(
     profiler: str, kind: str, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

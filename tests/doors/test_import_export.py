@@ -146,8 +146,8 @@ def test_a_name_that_is_none_is_refused(here: Path, capsys: Told, arguments: lis
     [
         (b"", "E_UNKNOWN_FORMAT", 3),
         (b"hello\n", "E_UNKNOWN_FORMAT", 3),
-        (b"a;b 1\na;c\n", "E_FOLDED", 3),
-        (b'{"$schema": "speedscope.app"', "E_SPEEDSCOPE", 3),
+        (b"a;b 1\na;c\n", "E_PROFILE_FILE", 3),
+        (b'{"$schema": "speedscope.app"', "E_JSON_SYNTAX", 3),
         (b"a 0\n", "E_NO_SAMPLES", 4),
         (None, "E_CANNOT_READ", 5),
     ],

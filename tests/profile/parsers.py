@@ -16,11 +16,10 @@ from pytest_flamegate.profile.formats.traces import (
     read_onnx_trace,
     read_torch_trace,
 )
-from pytest_flamegate.profile.profilers import base, errors, jitdump, perf, pyspy
-from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
-from pytest_flamegate.profile.profilers.perf import KNOWN
+from pytest_flamegate.profile.profilers import base, errors, jitdump, perf_data, pyspy
+from pytest_flamegate.profile.profilers.callgrind_file import parse_callgrind
+from pytest_flamegate.profile.profilers.perf_data import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
-from pytest_flamegate.profile.profilers.pyspy import parse_pyspy_file
 from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
 from tests.graph.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
@@ -98,7 +97,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "perf evlist": Parser(
-        perf.parse_evlist,
+        perf_data.parse_evlist,
         tuple(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
         (
             b"sample_freq }: ",
@@ -110,12 +109,12 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "perf stats": Parser(
-        perf.parse_stats,
+        perf_data.parse_stats,
         (b"Aggregated stats:\n  SAMPLE events: 10\n  UNTHROTTLE events:  3  ( 0.1%)\n",),
         (b"THROTTLE events:", b" ", b"UN", b"9" * 30, b"\n"),
     ),
     "speedscope": Parser(
-        parse_pyspy_file,
+        pyspy.parse_recording,
         ((DATA / "py-spy-speedscope.json").read_bytes(),),
         (
             *JSON,
@@ -134,7 +133,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "py-spy's words": Parser(
-        lambda data: (pyspy.count_failures(data), pyspy.remove_chatter(data)),
+        lambda data: (pyspy.count_failures(data), pyspy.remove_own_lines(data)),
         (
             b"py-spy> Sampling process 100 times a second. Press Control-C to exit.\n\nout\n"
             b"\npy-spy> Stopped sampling because Control-C pressed\n"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.formats.pprof import profile_message, write_pprof
 from pytest_flamegate.profile.formats.registry import export_profile
 from pytest_flamegate.profile.model import Profile, Stack
 from tests.profile.profiles import native, profile, python, system
-from tests.profile.test_fold import STACKS
+from tests.profile.test_folded import STACKS
 
 pytestmark = pytest.mark.measures
 
@@ -149,8 +149,3 @@ def test_every_format_writes_the_same_bytes_for_the_same_profile() -> None:
     for form in ("folded", "speedscope", "pprof"):
         assert export_profile(TAKEN, form, "10tok") == export_profile(again, form, "10tok")
     assert export_profile(TAKEN, "folded", "10tok") == fold_profile(TAKEN).encode()
-
-
-def test_a_format_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"E_UNKNOWN_FORMAT.*folded, speedscope, pprof"):
-        export_profile(TAKEN, "svg", "10tok")

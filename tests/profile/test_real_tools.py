@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError
@@ -35,7 +36,6 @@ from pytest_flamegate.profile.profilers.instructions import (
     count_instructions,
 )
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
-from pytest_flamegate.run.seal import STACK_FLOOR
 from tests.profile.test_instructions import served
 from tests.tools import require
 

@@ -39,7 +39,6 @@ def test_a_wrapped_command_has_none(tmp_path: Path) -> None:
                 {"degraded": [1]},
             )
         ),
-        b'{"pid": 7, "errors": 0, "degraded": []}',
     ],
 )
 def test_anything_else_is_refused(content: bytes, tmp_path: Path) -> None:

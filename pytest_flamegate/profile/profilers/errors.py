@@ -112,7 +112,7 @@ def timeout_error(profiler: str, timeout_s: float, activity: str) -> ProfilerErr
 
 def output_error(profiler: str, reason: str) -> ProfilerError:
     """Build the error for output that cannot be read."""
-    reason = escape_name(reason, _SHOWN_CHARACTERS)
+    reason = escape_name(reason.rstrip("."), _SHOWN_CHARACTERS)
     remedy = "Measure again; if it stays, report it with the version of the profiler."
     return ProfilerError(
         OUTPUT, f"The output of {profiler} cannot be read: {reason}.", remedy, reason
