@@ -516,7 +516,7 @@ def count_shell(directory: Path, work: str) -> InstructionCount:
         command=program,
     )
     plan = engine("command").plan(workload, None)
-    return count_instructions(plan, workload, environment.environment(workload))
+    return count_instructions(plan, workload, environment.make_environment(workload))
 
 
 @measures
@@ -539,7 +539,7 @@ def test_real_counts_of_a_python_engine(tmp_path: Path) -> None:
     """Starting Python takes some 100 million instructions; its tokens a few thousand each."""
     require_valgrind()
     plan, workload = served(tmp_path, "work")
-    counted = count_instructions(plan, workload, environment.environment(workload))
+    counted = count_instructions(plan, workload, environment.make_environment(workload))
     assert (counted.profile.covers, counted.tokens) == ("decode", (1, 9))
     assert 1000 < counted.per_token < 1_000_000
     # The part that is left out is small even for a program that does next to nothing.

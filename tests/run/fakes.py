@@ -222,11 +222,11 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     monkeypatch.setattr(processes, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     monkeypatch.setattr(measure, "PairObserver", FakePairs)
-    profiler = FakeProfiler() if profiled else FakeProfiler("none")
+    profiler = FakeProfiler()
 
-    def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler:
+    def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler | None:
         probes[profiler.name] = profiler.probe()
-        return profiler
+        return profiler if profiled else None
 
     monkeypatch.setattr(instruments, "choose_profiler", choose)
     monkeypatch.setattr(instruments, "explain_fallbacks", lambda *_: [])
