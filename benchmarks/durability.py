@@ -1,8 +1,8 @@
-"""What survives: kills and errors at every system call, full disks, crowds, hung trees.
+"""What survives: kills and errors at every system call, crowds of writers, hung trees.
 
 ``python -m benchmarks.durability [SECTION...]``, all sections by default; ``--part 0.1``
 takes a seeded tenth of the points of a section. ``kills`` and ``errors`` need strace and the
-right to trace, ``full`` needs root; without them they say why they do not run.
+right to trace; without it they report why they do not run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
 from tests.observe import hung
-from tests.receipt import crowd, operations, points, small_disk
+from tests.receipt import crowd, operations, points
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally
 from tests.workload import trees
@@ -59,26 +59,12 @@ def errors(part: float, place: Path) -> Table:
     return Table(title, _HEAD, (*rows, _row("all", total)))
 
 
-def full(part: float, place: Path) -> Table:
-    """Act on a real file system with every number of free blocks and files."""
-    rows, faults = [], []
-    with small_disk.mounted(place) as disk:
-        for what in ("blocks", "files"):
-            tally = Tally()
-            for operation, state, free in _sample(list(small_disk.every()), part):
-                tally.add(small_disk.fill(operation, state, free, what, disk))
-            rows.append(_row(f"free {what}", tally))
-            faults += tally.faults
-    _tell(faults)
-    return Table("A tmpfs that is nearly full", _HEAD, tuple(rows))
-
-
 def writers(part: float, place: Path) -> Table:
     """Let 32 processes write 3,000 updates each to one place; two CI jobs share another."""
     rows = []
     for kind in crowd.KINDS:
         count = 2 if kind == "jobs" else 32
-        came = crowd.together(kind, place / kind, count, max(1, round(3000 * part)))
+        came = crowd.run(kind, place / kind, count, max(1, round(3000 * part)))
         rows.append(
             (
                 f"{kind}, {count} writers",
@@ -129,7 +115,6 @@ _Section = tuple[Callable[[float, Path], Table], Callable[[Path], "str | None"]]
 SECTIONS: dict[str, _Section] = {
     "kills": (kills, _traces),
     "errors": (errors, _traces),
-    "full": (full, small_disk.why_not),
     "writers": (writers, _always),
     "trees": (hung_trees, _always),
 }

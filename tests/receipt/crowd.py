@@ -1,4 +1,4 @@
-"""Many processes that write to one place at once, and what of it is there afterwards."""
+"""Many processes that write to one place at once, and what is there afterwards."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ NAMES = ("receipt.json", "evidence.json", "profile.folded")
 
 
 @dataclass(frozen=True)
-class Came:
-    """``updates`` were acknowledged; ``lost`` of them are not there; ``failed`` writers."""
+class CrowdResult:
+    """How many ``updates`` were acknowledged, ``lost`` or ``corrupt``, and ``failed`` writers."""
 
-    kind: str
-    writers: int
     updates: int
     lost: int
     corrupt: int
@@ -36,6 +34,7 @@ def write(kind: str, place: Path, tag: str, times: int) -> None:
     store.LOCK_TIMEOUT_S = 600.0
     for index in range(times):
         text = f"{tag}-{index}"
+        files = dict.fromkeys(NAMES, text.encode())
         if kind == "append":
             artifacts.append_ledger({"tag": text, "filling": "x" * 300})
         elif kind == "count":
@@ -44,25 +43,19 @@ def write(kind: str, place: Path, tag: str, times: int) -> None:
                 count = int(counter.read_text()) if counter.exists() else 0
                 store.write_atomic(counter, str(count + 1).encode())
         elif kind == "publish":
-            artifacts.publish_run("toy", dict.fromkeys(NAMES, text.encode()))
-        else:
-            _job(artifacts, text)
-
-
-def _job(artifacts: ArtifactStore, text: str) -> None:
-    """What a CI job does in one directory with others: clear, publish, accept, record."""
-    files = dict.fromkeys(NAMES, text.encode())
-    artifacts.require_writable("machine")
-    artifacts.remove_latest("toy")
-    artifacts.publish_run("toy", files)
-    artifacts.accept_baseline("machine", "toy", files)
-    artifacts.append_ledger({"tag": text})
+            artifacts.publish_run("toy", files)
+        else:  # as CI jobs that share a directory: clear, publish, accept, record
+            artifacts.require_writable("machine")
+            artifacts.remove_latest("toy")
+            artifacts.publish_run("toy", files)
+            artifacts.accept_baseline("machine", "toy", files)
+            artifacts.append_ledger({"tag": text})
 
 
 def start(
     kind: str, place: Path, writers: int, times: int
 ) -> list[multiprocessing.context.ForkProcess]:
-    """Start the writers ``w0``, ``w1`` and so on: copies of this process, which start fast."""
+    """Start the writers ``w0``, ``w1`` and so on: forks of this process, which start fast."""
     fork = multiprocessing.get_context("fork")
     crowd = [
         fork.Process(target=write, args=(kind, place, f"w{number}", times))
@@ -73,50 +66,44 @@ def start(
     return crowd
 
 
-def ended(writer: multiprocessing.context.ForkProcess) -> int:
+def wait(writer: multiprocessing.context.ForkProcess) -> int:
     """Wait for a writer and return its exit status."""
     writer.join()
     assert writer.exitcode is not None
     return writer.exitcode
 
 
-def together(kind: str, place: Path, writers: int, times: int) -> Came:
+def run(kind: str, place: Path, writers: int, times: int) -> CrowdResult:
     """Let ``writers`` processes make ``times`` updates each, and count what is lost."""
     began = time.perf_counter()
-    failed = sum(ended(writer) != 0 for writer in start(kind, place, writers, times))
+    failed = sum(wait(writer) != 0 for writer in start(kind, place, writers, times))
     seconds = time.perf_counter() - began
-    lost, corrupt = _missing(kind, ArtifactStore(place), writers, times)
-    corrupt += len(operations.litter(ArtifactStore(place)))
-    return Came(kind, writers, writers * times, lost, corrupt, failed, seconds)
+    lost, corrupt = _inspect(kind, ArtifactStore(place), writers, times)
+    corrupt += len(operations.find_litter(ArtifactStore(place)))
+    return CrowdResult(writers * times, lost, corrupt, failed, seconds)
 
 
-def _missing(kind: str, artifacts: ArtifactStore, writers: int, times: int) -> tuple[int, int]:
-    """Return how many updates are lost, and how much of what is there is mixed or torn."""
-    expected = {f"w{number}-{index}" for number in range(writers) for index in range(times)}
-    last = {f"w{number}-{times - 1}" for number in range(writers)}
+def _inspect(kind: str, artifacts: ArtifactStore, writers: int, times: int) -> tuple[int, int]:
+    """Return how many updates are lost, and how many things are mixed or torn."""
     if kind == "count":
         return writers * times - int((artifacts.root / "counter").read_text()), 0
-    published = operations.tree(artifacts.latest_directory("toy"))
-    mixed = 0
-    if kind != "append":
+    lost = corrupt = 0
+    if kind in ("publish", "jobs"):
+        published = operations.read_tree(artifacts.latest_directory("toy"))
         values = set(published.values()) if isinstance(published, dict) else set()
-        mixed = int(len(values) != 1 or values.pop().decode() not in last)
-    if kind == "publish":
-        return 0, mixed
+        last = {f"w{number}-{times - 1}".encode() for number in range(writers)}
+        corrupt += len(values) != 1 or not values <= last
     if kind == "jobs":
         accepted = artifacts.baseline_directory("machine", "toy")
-        mixed += int(operations.record_fault(accepted) is not None)
-    lines = artifacts.ledger_path.read_bytes().splitlines()
-    found, torn = _tags(lines)
-    return len(expected - set(found)), torn + mixed + len(found) - len(set(found))
-
-
-def _tags(lines: list[bytes]) -> tuple[list[str], int]:
-    """Return the tag of each line, and how many lines are torn."""
-    found, torn = [], 0
-    for line in lines:
-        try:
-            found.append(str(json.loads(line)["tag"]))
-        except ValueError:
-            torn += 1
-    return found, torn
+        corrupt += operations.find_record_fault(accepted) is not None
+    if kind in ("append", "jobs"):
+        tags = []
+        for line in artifacts.ledger_path.read_bytes().splitlines():
+            try:
+                tags.append(json.loads(line)["tag"])
+            except ValueError:
+                corrupt += 1
+        expected = {f"w{number}-{index}" for number in range(writers) for index in range(times)}
+        lost = len(expected - set(tags))
+        corrupt += len(tags) - len(set(tags))
+    return lost, corrupt

@@ -1,19 +1,13 @@
-"""Honest receipts in every weather: ``python -m tests.receipt.honest --receipts 10000``.
+"""Honest receipts under every condition that a real machine has.
 
-Each is resampled from a measurement that the product made: its processes, blocks and
-sequences, with fresh noise, waits, ticks and shapes, and written as the product writes it.
-None may be refused.
+Each is resampled from a measurement that flamegate made: its processes, blocks and sequences,
+with fresh noise, waits, ticks and shapes, and written as flamegate writes it.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
-import sys
-import time
-from collections import Counter
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import dropwhile
 from random import Random
@@ -35,17 +29,6 @@ from tests.receipt.weather import WEATHER, written
 
 WAKING_NS = 20_000
 """How much sooner or later the observer wakes up for a token."""
-
-
-@dataclass
-class Tally:
-    """How many were made and of which weather, and which were refused for what."""
-
-    receipts: int = 0
-    weather: Counter[str] = field(default_factory=Counter)
-    grades: Counter[str] = field(default_factory=Counter)
-    warnings: Counter[str] = field(default_factory=Counter)
-    refused: list[str] = field(default_factory=list)
 
 
 def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
@@ -158,42 +141,3 @@ def renoised(block: dict[str, Any], source: Random) -> None:
         block["interval"]["wall_ns"] = max(
             block["interval"]["wall_ns"], rest_ns + sum(map(sum, block["sequences_ns"]))
         )
-
-
-def tally(numbers: range) -> Tally:
-    """Make and verify the receipts ``numbers``."""
-    found = Tally()
-    for number in numbers:
-        answer, weather = honest(number)
-        found.receipts += 1
-        found.weather.update(weather)
-        found.grades[answer.grade.name] += 1
-        found.warnings.update({notice.code for notice in answer.warnings})
-        for refusal in answer.refusals:
-            found.refused.append(
-                f"{number}: {refusal.code} {refusal.message} ({' '.join(weather)})"
-            )
-    return found
-
-
-def main() -> int:
-    """Print what came of them; 1 where one was refused."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--receipts", type=int, default=10_000)
-    began = time.monotonic()
-    found = tally(range(parser.parse_args().receipts))
-    for name, counts in (
-        ("weather", found.weather),
-        ("grade", found.grades),
-        ("warning", found.warnings),
-    ):
-        print(f"\n| {name} | receipts |\n| --- | ---: |")
-        print("\n".join(f"| {entry} | {count:,} |" for entry, count in counts.most_common()))
-    print(f"\n{found.receipts:,} receipts in {time.monotonic() - began:,.0f} s, "
-          f"{len({line.partition(':')[0] for line in found.refused})} refused")  # fmt: skip
-    print(*found.refused[:40], sep="\n")
-    return int(bool(found.refused))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-"""Each operation of the store, the states that it may find, and the results that are allowed.
+"""Everything the store does, on each state that it may find, and the results that are allowed.
 
-One table for the tests and for ``benchmarks/durability.py``, which kill each operation, or let
-it fail, at each of its system calls.
+``tests.receipt.points`` kills each operation, or lets it fail, at each of its system calls.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.core import locks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import decode_json, decode_plain, encode_plain
 from pytest_flamegate.receipt import artifacts as artifact_files
@@ -32,56 +30,83 @@ LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate
 _FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
 _RUN = {**encode_plain(HISTORY_RUN), "workload": WORKLOAD}
 _LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
+_LATEST, _BASELINE = f"latest/{WORKLOAD}", f"baselines/{MACHINE}/{WORKLOAD}"
+_CALIBRATION = f"calibration/{MACHINE}/{WORKLOAD}.json"
 
 View = Any
-"""The content that a reader finds, as plain values; None if there is nothing."""
+"""What a reader finds: plain values, None for nothing."""
+Act = Callable[[ArtifactStore], object]
+States = dict[str, dict[str, bytes]]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """``act`` leads from each of ``states`` (files by path) to the view ``new``.
+    """``act`` on each of ``states`` (files by path) leads from one view to ``new``.
 
-    ``between`` holds the views that are allowed after a kill, besides the old and the new one.
+    ``between`` contains views that are allowed if it is killed, besides the old and the new one.
+    ``spoilt`` is the directory in which a spoilt file must be set aside.
     """
 
     name: str
-    act: Callable[[ArtifactStore], object]
+    act: Act
     view: Callable[[ArtifactStore], View]
     new: View
-    states: dict[str, dict[str, bytes]]
+    states: States
     between: tuple[View, ...] = ()
     spoilt: str | None = None
 
+    @property
+    def appends(self) -> bool:
+        """Whether it adds to what is there."""
+        return self.view in (_view_runs, _view_ledger)
 
-def under(directory: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    return {f"{directory}/{name}": data for name, data in files.items()}
+    def expect(self, old: View) -> View:
+        """Return the view after an acknowledged operation."""
+        return [*old, self.new] if self.appends else self.new
+
+    def old_views(self, state: str, old: View) -> tuple[View, ...]:
+        """Return the views that count as the old one: also a result that is hidden by a crash."""
+        hidden = any(f".old-{HEX}" in path for path in self.states[state])
+        return (old, OLD) if hidden else (old,)
+
+    def find_touched(self, state: str, artifacts: ArtifactStore) -> list[str]:
+        """Return an error for each file of others that was changed."""
+        expected = _FOREIGN if self.states[state] else {}
+        found = {path: read_tree(artifacts.root / path) for path in expected}
+        return [f"{path} was touched" for path in expected if found[path] != expected[path]]
+
+    def lost_spoilt(self, artifacts: ArtifactStore) -> bool:
+        """Whether a spoilt file is neither in its place nor set aside."""
+        if self.spoilt is None:
+            return False
+        place = artifacts.root / self.spoilt
+        kept = [*place.glob(f".{WORKLOAD}*.corrupt-*"), *place.glob(f"{WORKLOAD}*")]
+        return not any(read_tree(path) in (SPOILT, {"evidence.json": SPOILT}) for path in kept)
 
 
-def tree(directory: Path) -> dict[str, bytes] | bytes | None:
+def prepare(artifacts: ArtifactStore, files: dict[str, bytes]) -> None:
+    """Make a state: ``files``, and files of others that must not be touched."""
+    for path, data in {**files, **(_FOREIGN if files else {})}.items():
+        place = artifacts.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+def read_tree(directory: Path) -> dict[str, bytes] | bytes | None:
     """Return the files of a directory, the bytes of a file, or None."""
-    if directory.is_file():
-        return directory.read_bytes()
-    if not directory.is_dir():
-        return None
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    if directory.is_dir():
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return directory.read_bytes() if directory.is_file() else None
 
 
-def _latest(artifacts: ArtifactStore) -> View:
-    return tree(artifacts.latest_directory(WORKLOAD))
+def find_litter(artifacts: ArtifactStore) -> list[str]:
+    """Return the leftovers of killed writers."""
+    found = artifacts.root.parent.rglob("*")
+    return [path.name for path in found if LITTER.fullmatch(path.name)]
 
 
-def _accepted(artifacts: ArtifactStore) -> View:
-    """The files, once their record has been checked: it holds the time of accepting."""
-    directory = artifacts.baseline_directory(MACHINE, WORKLOAD)
-    found = tree(directory)
-    if isinstance(found, dict) and RECORD in found:
-        del found[RECORD]
-        return record_fault(directory) or found
-    return found
-
-
-def record_fault(directory: Path) -> str | None:
-    """Return the error of a baseline whose files are not those in its record, else None."""
+def find_record_fault(directory: Path) -> str | None:
+    """Return the error of a baseline whose record does not fit its files."""
     try:
         record = decode_json((directory / RECORD).read_bytes(), BaselineRecord)
         baseline._read_digested_files(directory, record)
@@ -90,31 +115,40 @@ def record_fault(directory: Path) -> str | None:
     return None
 
 
-def _runs(artifacts: ArtifactStore) -> View:
+def _view_latest(artifacts: ArtifactStore) -> View:
+    return read_tree(artifacts.latest_directory(WORKLOAD))
+
+
+def _view_baseline(artifacts: ArtifactStore) -> View:
+    """The files without their record, which is checked: it holds the time of accepting."""
+    directory = artifacts.baseline_directory(MACHINE, WORKLOAD)
+    found = read_tree(directory)
+    if isinstance(found, dict) and RECORD in found:
+        del found[RECORD]
+        return find_record_fault(directory) or found
+    return found
+
+
+def _view_runs(artifacts: ArtifactStore) -> View:
     return [line.nonce for line in artifact_files.read_runs(artifacts.runs_path).lines]
 
 
-def _ledger(artifacts: ArtifactStore) -> View:
+def _view_ledger(artifacts: ArtifactStore) -> View:
     return list(artifact_files.read_history(artifacts.ledger_path, lambda document: document).lines)
 
 
-def _calibration(artifacts: ArtifactStore) -> View:
-    return tree(artifacts.calibration_path(MACHINE, WORKLOAD))
-
-
-def _count(artifacts: ArtifactStore) -> View:
-    return tree(artifacts.root / "counter")
+def _view_calibration(artifacts: ArtifactStore) -> View:
+    return read_tree(artifacts.calibration_path(MACHINE, WORKLOAD))
 
 
 def _publish(artifacts: ArtifactStore) -> None:
     artifacts.publish_run(WORKLOAD, NEW)
 
 
-def _in_two_steps(act: Callable[[ArtifactStore], object], artifacts: ArtifactStore) -> None:
-    def cannot(one: Path, other: Path) -> bool:
-        return False
-
-    real, store.exchange_names = store.exchange_names, cannot
+def _in_two_steps(act: Act, artifacts: ArtifactStore) -> None:
+    """Act as on a file system that cannot exchange two names."""
+    real = store.exchange_names
+    store.exchange_names = lambda one, other: False
     try:
         act(artifacts)
     finally:
@@ -129,48 +163,30 @@ def _calibrate(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
     artifacts.write_calibration(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
 
 
-def _increment(artifacts: ArtifactStore) -> None:
-    path = artifacts.root / "counter"
-    with locks.lock_file(artifacts.root / "lock", 5.0):
-        store.write_atomic(path, b"2")
+def _under(directory: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"{directory}/{name}": data for name, data in files.items()}
 
 
-def _probe(artifacts: ArtifactStore) -> None:
-    artifacts.require_writable(MACHINE)
-
-
-_LATEST, _SHELF = f"latest/{WORKLOAD}", f"baselines/{MACHINE}/{WORKLOAD}"
-_CALIBRATED = f"calibration/{MACHINE}/{WORKLOAD}.json"
 _HALF = dict(list(NEW.items())[:3])
 _LEFT = {
-    **under(f"latest/.{WORKLOAD}.new-{HEX}", _HALF),
-    **under(f"latest/.renamed away.new-{HEX}", _HALF),
-    **under(f"baselines/{MACHINE}/.{WORKLOAD}.new-{HEX}", _HALF),
-    **under(f"baselines/{MACHINE}/.gone.new-{HEX}", _HALF),
+    **_under(f"latest/.{WORKLOAD}.new-{HEX}", _HALF),
+    **_under(f"latest/.renamed away.new-{HEX}", _HALF),
+    **_under(f"baselines/{MACHINE}/.{WORKLOAD}.new-{HEX}", _HALF),
     f"calibration/{MACHINE}/.{WORKLOAD}.json.new-{HEX}": b"ne",
-    f".counter.new-{HEX}": b"",
     f"latest/.flamegate-probe-{HEX}": b"x" * 100,
     f"../.flamegate-probe-{HEX}": b"x" * 100,
 }
 
 
-def _states(place: str, old: dict[str, bytes], *, waits: bool = False) -> dict[str, Any]:
-    found = {
-        "nothing": {},
-        "others' alone": {".gitignore": b"# mine\n"},
-        "old": old,
-        "old and leftovers": {**old, **_LEFT},
-    }
-    if waits:
-        parent, _, name = place.rpartition("/")
-        moved = {
-            path.replace(place, f"{parent}/.{name}.old-{HEX}", 1): d for path, d in old.items()
-        }
-        found["cut off between two steps"] = moved
-    return found
+def _states(place: str, old: dict[str, bytes]) -> States:
+    parent, _, name = place.rpartition("/")
+    hidden = {path.replace(place, f"{parent}/.{name}.old-{HEX}", 1): d for path, d in old.items()}
+    found = {"nothing": {}, "others' alone": {".gitignore": b"# mine\n"}, "old": old}
+    found["old and leftovers"] = {**old, **_LEFT}
+    return found if place in old else {**found, "cut off between two steps": hidden}
 
 
-def _of_lines(path: str) -> dict[str, Any]:
+def _line_states(path: str) -> States:
     return {
         "nothing": {},
         "old": {path: 3 * _LINE},
@@ -180,40 +196,29 @@ def _of_lines(path: str) -> dict[str, Any]:
     }
 
 
-_PUBLISHED = _states(_LATEST, under(_LATEST, OLD), waits=True)
-_ACCEPTED = _states(_SHELF, under(_SHELF, OLD), waits=True)
+_PUBLISHED = _states(_LATEST, _under(_LATEST, OLD))
+_ACCEPTED = _states(_BASELINE, _under(_BASELINE, OLD))
+_SPOILT = _under(_BASELINE, {"evidence.json": SPOILT})
 OPERATIONS = (
-    Operation("publish", _publish, _latest, NEW, _PUBLISHED),
+    Operation("publish", _publish, _view_latest, NEW, _PUBLISHED),
     Operation(
         "publish in two steps",
         partial(_in_two_steps, _publish),
-        _latest,
+        _view_latest,
         NEW,
         _PUBLISHED,
         between=(None,),
     ),
     Operation(
-        "clear", lambda artifacts: artifacts.remove_latest(WORKLOAD), _latest, None, _PUBLISHED
+        "clear", lambda artifacts: artifacts.remove_latest(WORKLOAD), _view_latest, None, _PUBLISHED
     ),
-    Operation("accept", _accept, _accepted, NEW, _ACCEPTED),
-    Operation(
-        "accept in two steps",
-        partial(_in_two_steps, _accept),
-        _accepted,
-        NEW,
-        _ACCEPTED,
-        between=(None,),
-    ),
+    Operation("accept", _accept, _view_baseline, NEW, _ACCEPTED),
     Operation(
         "accept over what is spoilt",
         partial(_accept, spoilt=True),
-        _accepted,
+        _view_baseline,
         NEW,
-        {
-            "a directory": under(_SHELF, {"evidence.json": SPOILT}),
-            "a file": {_SHELF: SPOILT},
-            "leftovers": {**under(_SHELF, {"evidence.json": SPOILT}), **_LEFT},
-        },
+        {"a directory": _SPOILT, "a file": {_BASELINE: SPOILT}, "leftovers": {**_SPOILT, **_LEFT}},
         between=(None,),
         spoilt=f"baselines/{MACHINE}",
     ),
@@ -222,114 +227,45 @@ OPERATIONS = (
         lambda artifacts: artifacts.remove_baseline(
             artifacts.baseline_directory(MACHINE, WORKLOAD)
         ),
-        _accepted,
+        _view_baseline,
         None,
         _ACCEPTED,
     ),
     Operation(
-        "calibrate", _calibrate, _calibration, b"new", _states(_CALIBRATED, {_CALIBRATED: b"old"})
-    ),
-    Operation(
-        "calibrate in two steps",
-        partial(_in_two_steps, _calibrate),
-        _calibration,
+        "calibrate",
+        _calibrate,
+        _view_calibration,
         b"new",
-        _states(_CALIBRATED, {_CALIBRATED: b"old"}),
+        _states(_CALIBRATION, {_CALIBRATION: b"old"}),
     ),
     Operation(
         "calibrate over what is spoilt",
         partial(_calibrate, spoilt=True),
-        _calibration,
+        _view_calibration,
         b"new",
-        {"a file": {_CALIBRATED: SPOILT}, "leftovers": {_CALIBRATED: SPOILT, **_LEFT}},
+        {"a file": {_CALIBRATION: SPOILT}, "leftovers": {_CALIBRATION: SPOILT, **_LEFT}},
         between=(None,),
         spoilt=f"calibration/{MACHINE}",
     ),
     Operation(
         "record",
         lambda artifacts: artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine)),
-        _runs,
+        _view_runs,
         _RUN["nonce"],
-        _of_lines("history/runs.jsonl"),
+        _line_states("history/runs.jsonl"),
     ),
     Operation(
         "enter",
         lambda artifacts: artifacts.append_ledger({"gate": 2}),
-        _ledger,
+        _view_ledger,
         {"gate": 2},
-        _of_lines("history/ledger.jsonl"),
+        _line_states("history/ledger.jsonl"),
     ),
     Operation(
-        "write a report",
-        lambda artifacts: store.write_atomic(artifacts.root.parent / "out" / "report.html", b"2"),
-        lambda artifacts: tree(artifacts.root.parent / "out" / "report.html"),
-        b"2",
-        {
-            "nothing": {},
-            "old": {"../out/report.html": b"1"},
-            "old and leftovers": {
-                "../out/report.html": b"1",
-                f"../out/.report.html.new-{HEX}": b"",
-                f"../out/.report.html.old-{HEX}": b"1",
-            },
-            "a waiting old one": {f"../out/.report.html.old-{HEX}": b"1"},
-        },
+        "probe and sweep",
+        lambda artifacts: artifacts.require_writable(MACHINE),
+        _view_latest,
+        OLD,
+        {"old": _PUBLISHED["old"] | _LEFT},
     ),
-    Operation(
-        "count under a lock", _increment, _count, b"2", _states("counter", {"counter": b"1"})
-    ),
-    Operation("probe and sweep", _probe, _latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
 )
-
-
-def prepare(artifacts: ArtifactStore, files: dict[str, bytes]) -> None:
-    """Make the state: ``files``, and others' that nothing may touch; none where it is fresh."""
-    for path, data in {**files, **(_FOREIGN if files else {})}.items():
-        place = artifacts.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-
-
-def restores(operation: Operation, state: str) -> bool:
-    """Whether the state hides an old result, which the operation brings back first."""
-    return any(f".old-{HEX}" in path for path in operation.states[state])
-
-
-def appends(operation: Operation) -> bool:
-    return operation.view in (_runs, _ledger)
-
-
-def after(operation: Operation, old: View, times: int = 1) -> View:
-    """Return what is to be seen once the operation was acknowledged ``times`` times."""
-    return [*old, *[operation.new] * times] if appends(operation) else operation.new
-
-
-def standing(operation: Operation, state: str, old: View) -> tuple[View, ...]:
-    """Return the views that count as the old one: also what a killed writer had hidden."""
-    hidden = OLD if isinstance(operation.new, dict) or operation.new is None else b"1"
-    return (old, hidden) if restores(operation, state) else (old,)
-
-
-def foreign_faults(operation: Operation, state: str, artifacts: ArtifactStore) -> list[str]:
-    """Say what was touched that is none of the operation's."""
-    expected = _FOREIGN if operation.states[state] else {}
-    return [
-        f"{path} was touched"
-        for path, data in expected.items()
-        if tree(artifacts.root / path) != data
-    ]
-
-
-def litter(artifacts: ArtifactStore) -> list[str]:
-    """Return what killed writers left and nobody swept."""
-    found = artifacts.root.parent.rglob("*")
-    return [path.name for path in found if LITTER.fullmatch(path.name)]
-
-
-def spoilt_lost(operation: Operation, artifacts: ArtifactStore) -> bool:
-    """Whether what was to be set aside is neither there any more nor set aside."""
-    if operation.spoilt is None:
-        return False
-    shelf = artifacts.root / operation.spoilt
-    kept = [*shelf.glob(f".{WORKLOAD}*.corrupt-*"), shelf / WORKLOAD, shelf / f"{WORKLOAD}.json"]
-    return not any(tree(path) in (SPOILT, {"evidence.json": SPOILT}) for path in kept)

@@ -1,4 +1,4 @@
-"""The store killed, or refused, at its system calls: a smoke test, and all of them nightly."""
+"""Kills and errors at system calls of the store, and many writers at once."""
 
 from __future__ import annotations
 
@@ -7,93 +7,80 @@ from pathlib import Path
 
 import pytest
 
-from tests.receipt import crowd, points, small_disk
+from tests.receipt import crowd, points
 from tests.receipt.operations import OPERATIONS, Operation
 from tests.receipt.points import Tally
 from tests.tools import require
 
-PUBLISH = OPERATIONS[0]
+_SEED = 7
+EACH = [3, pytest.param(None, marks=pytest.mark.nightly)]
+"""How many points are tried of each operation; None for all of each state."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def traced() -> None:
     reason = points.why_not()
     require(reason is None, str(reason))
 
 
-def points_of(operation: Operation, state: str, place: Path) -> list[tuple[str, int]]:
-    """Return each system call of the operation, with its number."""
-    calls = points.calls_of(operation, state, place)
-    return [(call, n) for call, count in sorted(calls.items()) for n in range(1, count + 1)]
+def choose_points(
+    operation: Operation, each: int | None, place: Path, *, writing: bool
+) -> list[tuple[str, str, int]]:
+    """Return state, system call and number of so many points."""
+    source = random.Random(f"{_SEED} {writing} {operation.name}")
+    states = sorted(operation.states)
+    found = [
+        (state, call, number)
+        for state in (states if each is None else [source.choice(states)])
+        for call, count in sorted(points.calls_of(operation, state, place).items())
+        for number in range(1, count + 1)
+        if call in points.WRITING or not writing
+    ]
+    return found if each is None else source.sample(found, min(each, len(found)))
 
 
-@pytest.mark.usefixtures("traced")
-def test_a_publish_that_is_killed_leaves_the_old_run_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("each", EACH)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_killed_at_a_system_call(tmp_path: Path, operation: Operation, each: int | None) -> None:
     tally, place = Tally(), tmp_path / "place"
-    calls = [each for each in points_of(PUBLISH, "old", place) if each[0] in points.WRITING]
-    for call, number in random.Random(7).sample(calls, 12):
-        tally.add(points.kill(PUBLISH, "old", call, number, place))
+    for state, call, number in choose_points(operation, each, place, writing=False):
+        tally.add(points.kill(operation, state, call, number, place))
     assert tally.faults == []
     assert tally.killed > 0
 
 
-@pytest.mark.usefixtures("traced")
-def test_an_operation_that_writes_in_place_would_be_found(tmp_path: Path) -> None:
-    def in_place(artifacts: object) -> None:
-        directory = tmp_path / "place" / ".flamegate" / "latest" / "toy"
-        for name, data in PUBLISH.new.items():
-            (directory / name).write_bytes(data)
-
-    careless = Operation("careless", in_place, PUBLISH.view, PUBLISH.new, PUBLISH.states)
-    tally = points.kill(careless, "old", "write", 2, tmp_path / "place")
-    assert any("neither old nor new" in fault for fault in tally.faults)
-
-
-@pytest.mark.parametrize("kind", crowd.KINDS)
-def test_several_writers_lose_no_update(tmp_path: Path, kind: str) -> None:
-    writers, times = (2, 5) if kind == "jobs" else (4, 20)
-    came = crowd.together(kind, tmp_path / "place", writers, times)
-    assert (came.lost, came.corrupt, came.failed) == (0, 0, 0)
-    assert came.updates == writers * times
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_killed_at_any_system_call_it_leaves_the_old_or_the_new(
-    tmp_path: Path, operation: Operation
-) -> None:
+def test_a_call_that_fails(tmp_path: Path, operation: Operation, each: int | None) -> None:
     tally, place = Tally(), tmp_path / "place"
-    for state in operation.states:
-        for call, number in points_of(operation, state, place):
-            tally.add(points.kill(operation, state, call, number, place))
-    assert tally.faults == []
-    assert tally.killed > 0
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_a_system_call_that_fails_leaves_the_old(tmp_path: Path, operation: Operation) -> None:
-    tally, place = Tally(), tmp_path / "place"
-    for state in operation.states:
-        calls = points_of(operation, state, place)
-        for number, (call, n) in enumerate(each for each in calls if each[0] in points.WRITING):
-            error = points.ERRORS[number % len(points.ERRORS)]
-            tally.add(points.refuse(operation, state, call, n, error, place))
+    chosen = choose_points(operation, each, place, writing=True)
+    for index, (state, call, number) in enumerate(chosen):
+        errors = points.ERRORS if each is None else points.ERRORS[index : index + 1]
+        for error in errors:
+            tally.add(points.refuse(operation, state, call, number, error, place))
     assert tally.faults == []
     assert tally.acknowledged + tally.refused == tally.points > 0
 
 
-@pytest.mark.nightly
-def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
-    reason = small_disk.why_not(tmp_path)
-    require(reason is None, str(reason))
-    tally = Tally()
-    with small_disk.mounted(tmp_path / "disk") as disk:
-        for operation, state, free in small_disk.every():
-            for resource in ("blocks", "files"):
-                tally.add(small_disk.fill(operation, state, free, resource, disk))
-    assert tally.faults == []
-    assert tally.acknowledged > 0
-    assert tally.refused > 0
+def test_an_operation_that_writes_in_place_is_found_out(tmp_path: Path) -> None:
+    publish = OPERATIONS[0]
+
+    def write_in_place(artifacts: object) -> None:
+        directory = tmp_path / "place" / ".flamegate" / "latest" / "toy"
+        for name, data in publish.new.items():
+            (directory / name).write_bytes(data)
+
+    careless = Operation("careless", write_in_place, publish.view, publish.new, publish.states)
+    tally = points.kill(careless, "old", "write", 2, tmp_path / "place")
+    assert any("neither old nor new" in fault for fault in tally.faults)
+
+
+@pytest.mark.parametrize(
+    ("writers", "times"), [(4, 8), pytest.param(32, 300, marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("kind", crowd.KINDS)
+def test_no_writer_loses_an_update(tmp_path: Path, kind: str, writers: int, times: int) -> None:
+    writers = 2 if kind == "jobs" else writers
+    result = crowd.run(kind, tmp_path / "place", writers, times)
+    assert (result.lost, result.corrupt, result.failed) == (0, 0, 0)
+    assert result.updates == writers * times

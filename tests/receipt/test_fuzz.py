@@ -1,29 +1,30 @@
-"""Whatever bytes come in, an answer comes out; and the rules' own crash is never that answer."""
+"""Whatever bytes come in, a coded answer comes out, within 50 ms."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.receipt import verify, verify_receipt
+from pytest_flamegate.receipt import Verification, verify_receipt
 from tests.made import bundle
-from tests.receipt.documents import INVALID, VALID, document
-from tests.receipt.fuzz import answered, fuzz
+from tests.receipt.documents import document
+from tests.receipt.mutations import Case, cases
 
-SEEDS = [path.read_bytes() for path in (*VALID, *INVALID)]
+LIMIT_S = 0.05
 EVIDENCE = bundle(timed=1, profiled=1, blocks=1, sequences=1).files
 SMALL = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -32,71 +33,52 @@ SCALARS = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["cpu", "cuda", "real", "1.1.0", "i2s_gemv", "$(date)", "0"]),
 )
+NAMES = (
+    *("total_time_ms", "first_token_latency_ms", "average_token_latency_ms", "tokens_generated"),
+    *("tokens_per_second", "prefill_ms", "failed", "passed", "status", "OS", "path"),
+    *("FLAMEGATE_ENGINE", "BITNET_SEED"),
+)
+KEYS = st.one_of(st.text(max_size=6), st.sampled_from(NAMES))
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(
-            st.one_of(
-                st.text(max_size=6),
-                st.sampled_from(
-                    [
-                        "total_time_ms",
-                        "first_token_latency_ms",
-                        "average_token_latency_ms",
-                        "tokens_generated",
-                        "tokens_per_second",
-                        "prefill_ms",
-                        "failed",
-                        "passed",
-                        "status",
-                        "OS",
-                        "path",
-                        "FLAMEGATE_ENGINE",
-                        "BITNET_SEED",
-                    ]
-                ),
-            ),
-            inner,
-            max_size=5,
-        ),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=5)),
     max_leaves=12,
 )
 FIELDS = [
     *document(),
-    "performance_baseline",
-    "test_results",
-    "corrections",
-    "kernel_path",
-    "quantization",
-    "parity",
-    "error",
+    *("performance_baseline", "test_results", "corrections", "kernel_path", "quantization"),
+    *("parity", "error"),
 ]
 
 
-@SMALL
-@given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
-    answer = verify_receipt(data)
-    answered(answer)
-    assert not answer.ok
+def require_answer(answer: Verification) -> None:
+    """Assert that an answer is consistent, and safe to print."""
+    assert "E_INTERNAL" not in {refusal.code for refusal in answer.refusals}
+    assert answer.ok is (answer.refusals == ())
+    for finding in (*answer.refusals, *answer.warnings):
+        assert finding.message.isprintable()
+        assert finding.message.isascii()
+        assert len(finding.message) < 500
 
 
-@SMALL
-@given(st.sampled_from(SEEDS), st.data())
-def test_cut_and_patched_bytes(seed: bytes, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(seed)))
-    end = data.draw(st.integers(start, min(len(seed), start + 40)))
-    answered(verify_receipt(seed[:start] + data.draw(st.binary(max_size=12)) + seed[end:]))
+def verify_case(case: Case) -> Verification:
+    answer = verify_receipt(case.receipt, evidence=case.evidence, profile_folded=case.folded)
+    require_answer(answer)
+    return answer
+
+
+def cpu_s(case: Case) -> float:
+    began = time.process_time()
+    verify_case(case)
+    return time.process_time() - began
 
 
 @SMALL
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, min_size=1, max_size=4))
 def test_any_values_in_the_fields_that_rules_read(changes: dict[str, Any]) -> None:
     data = json.dumps(document(**changes)).encode("utf-8", "replace")
-    answered(verify_receipt(data))
-    answered(verify_receipt(data, policy="generic", require_gpu_kernels=True, max_age_s=1.0))
+    require_answer(verify_receipt(data))
+    require_answer(verify_receipt(data, policy="generic", require_gpu_kernels=True, max_age_s=1.0))
 
 
 @SMALL
@@ -114,40 +96,25 @@ def test_any_value_anywhere_in_the_evidence(data: st.DataObject) -> None:
             break
         part = inner
     part[key] = data.draw(VALUES)
-    answered(
-        verify_receipt(
-            EVIDENCE["receipt.json"],
-            evidence=json.dumps(evidence).encode("utf-8", "replace"),
-            profile_folded=EVIDENCE["profile.folded"],
-        )
-    )
+    changed = json.dumps(evidence).encode("utf-8", "replace")
+    verify_case(Case(EVIDENCE["receipt.json"], changed, EVIDENCE["profile.folded"]))
 
 
-@SMALL
-@given(st.data())
-def test_any_bytes_in_the_profile(data: st.DataObject) -> None:
-    folded = EVIDENCE["profile.folded"]
-    start = data.draw(st.integers(0, len(folded)))
-    end = data.draw(st.integers(start, len(folded)))
-    changed = folded[:start] + data.draw(st.binary(max_size=30)) + folded[end:]
-    answer = verify_receipt(
-        EVIDENCE["receipt.json"], evidence=EVIDENCE["evidence.json"], profile_folded=changed
-    )
-    answered(answer)
-    assert (changed == folded) or not answer.ok
-
-
-def test_a_slice_of_the_long_run() -> None:
-    tally = fuzz(2_500, seed=20, evidence_share=0.2)
-    assert tally.broken == []
-    assert tally.tracebacks == 0
-    assert tally.accepted > 30
-    assert tally.refused > 500
-    assert len(tally.codes) > 40
-
-
-def test_a_verifier_that_fails_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "_crosscheck", None)
-    tally = fuzz(500, seed=20, evidence_share=0.5)
-    assert tally.tracebacks > 10
-    assert tally.tracebacks + tally.accepted + tally.refused == tally.inputs
+@pytest.mark.parametrize(
+    "blocks", [range(3), pytest.param(range(3, 200), marks=pytest.mark.nightly)]
+)
+def test_mutated_documents_get_an_answer_in_time(blocks: range) -> None:
+    for case in cases(20, -1, 0.5):  # schemas, patterns and policies are loaded once
+        verify_case(case)
+    codes, accepted = Counter[str](), 0
+    for block in blocks:
+        for case in cases(20, block, evidence_share=0.2):
+            began = time.process_time()
+            answer = verify_case(case)
+            # The least of some: a busy machine adds to it.
+            if time.process_time() - began > LIMIT_S:
+                assert min(cpu_s(case) for _ in range(3)) < LIMIT_S, case
+            accepted += answer.ok
+            codes.update({refusal.code for refusal in answer.refusals})
+    assert accepted > 15
+    assert len(codes) > 25

@@ -33,9 +33,6 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-# --- what is written reads back ------------------------------------------------------------
-
-
 def test_a_write_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "file"
     store.write_atomic(path, b"one")
@@ -106,9 +103,6 @@ def test_modes_follow_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-# --- names and links -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", "a\0b", ".hidden"])
 def test_a_name_that_leads_elsewhere_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(ToolError, match="E_BAD_NAME"):
@@ -167,9 +161,6 @@ def test_a_linked_directory_is_not_published_into(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
         store.remove(tmp_path / "run")
     assert contents(elsewhere) == OLD
-
-
-# --- a system that refuses -----------------------------------------------------------------
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int = 0) -> None:
@@ -274,9 +265,6 @@ def test_a_file_is_not_replaced_by_a_published_directory(tmp_path: Path) -> None
     assert contents(tmp_path) == {"run": b"mine"}
 
 
-# --- spoilt and left over ------------------------------------------------------------------
-
-
 def test_a_file_that_was_set_aside_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     store.write_atomic(path, b"spoilt")
@@ -371,9 +359,6 @@ def test_a_new_directory_is_synced_before_files_are_put_into_it(
     assert synced == []
 
 
-# --- several at once -----------------------------------------------------------------------
-
-
 def generation(directory: Path) -> set[bytes] | None:
     """Read all files through one directory handle; None if they were swapped away meanwhile."""
     with suppress(FileNotFoundError):
@@ -391,7 +376,7 @@ def generation(directory: Path) -> set[bytes] | None:
 
 
 def test_a_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
-    writers = crowd.start("publish", tmp_path, 4, 25)
+    writers = crowd.start("publish", tmp_path, 4, 15)
     place = tmp_path / "latest" / "toy"
     seen = 0
     while any(writer.is_alive() for writer in writers):
@@ -399,12 +384,12 @@ def test_a_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
         if found is not None:
             assert len(found) == 1
             seen += 1
-    assert [crowd.ended(writer) for writer in writers] == [0, 0, 0, 0]
+    assert [crowd.wait(writer) for writer in writers] == [0, 0, 0, 0]
     assert seen > 0
     final = generation(place)
     assert final is not None
     assert len(final) == 1
-    assert final.pop().endswith(b"-24")
+    assert final.pop().endswith(b"-14")
     assert [entry.name for entry in place.parent.iterdir()] == ["toy"]
 
 
@@ -431,9 +416,6 @@ def test_a_publish_that_was_killed_between_two_steps_is_undone(
         with pytest.raises(ToolError):
             store.publish(tmp_path / "run", NEW)
     assert contents(tmp_path / "run") == OLD
-
-
-# --- git -----------------------------------------------------------------------------------
 
 
 def test_gitignore_keeps_all_but_baselines_and_calibrations_out(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """A corpus of forgeries, made of receipts that the product itself produced.
 
-``python -m tests.receipt.forgeries --variations 1000`` tries every kind at length;
-``--list`` prints them as Markdown. A new kind is one function in its group, whose
-docstring is its sentence; a new group is one more name below.
+``python -m tests.receipt.forgeries`` lists them in ``docs/forgeries.md``. A new kind is one
+function in its group, whose docstring is its sentence; a new group is one more name below.
 """
 
 from __future__ import annotations
