@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import random
-from collections import Counter
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 
 from benchmarks.aa import Counted, allowed, deviates, inclusive, itself, row
 from tests.profile.profiles import native, profile
-
-pytestmark = pytest.mark.measures
 
 A, B, C = (native(name, "lib.so") for name in "abc")
 
@@ -38,19 +33,6 @@ def test_recursion_counts_once() -> None:
     taken = profile({(A, B, B): 3, (A, A): 2})
     assert itself(taken) == Counted({B: 3, A: 2}, 5)
     assert inclusive(taken) == Counted({A: 5, B: 3}, 5)
-
-
-def test_noise_alone_has_the_variance_of_noise_and_a_shift_is_seen() -> None:
-    rng = random.Random(1)
-
-    def drawn(share: float) -> Counted:
-        counts = Counter(A if rng.random() < share else B for _ in range(1000))
-        return Counted(counts, 1000)
-
-    same = [z for _ in range(300) for z in deviates(drawn(0.4), drawn(0.4))]
-    assert 0.8 < fmean(z * z for z in same) < 1.25
-    moved = [z for _ in range(50) for z in deviates(drawn(0.4), drawn(0.5))]
-    assert fmean(z * z for z in moved) > 5
 
 
 def test_a_row_of_pairs() -> None:

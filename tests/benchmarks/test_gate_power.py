@@ -8,24 +8,7 @@ import pytest
 from benchmarks import gate_power
 from benchmarks.ours import flamegate
 from benchmarks.peers import Missing
-from benchmarks.tables import Table, as_markdown, as_text, percent, span
 from benchmarks.time_to_power import growing
-
-pytestmark = pytest.mark.measures
-
-
-def test_a_table_is_aligned_or_markdown() -> None:
-    table = Table("Title", ("method", "s"), (("a", "10"), ("long name", "–")))
-    assert as_text(table) == "Title\n\nmethod      s\na          10\nlong name   –"
-    assert as_markdown(table) == (
-        "### Title\n\n| method | s |\n| --- | ---: |\n| a | 10 |\n| long name | – |"
-    )
-
-
-def test_numbers() -> None:
-    assert [percent(each) for each in (0.0, 0.0034, 0.125, 1.0)] == ["0", "0.3", "12.5", "100"]
-    assert span(["10", "9", "9"]) == "9…10"
-    assert span(["4", "4"]) == "4"
 
 
 @pytest.fixture

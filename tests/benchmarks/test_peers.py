@@ -1,24 +1,16 @@
-from collections.abc import Callable
-
 import pytest
 
-from benchmarks import peers
-from benchmarks.ours import flamegate
 from benchmarks.peers import (
     HISTORY,
     RUNS,
     WARM_UP,
-    Missing,
     inference_doctor,
-    installed,
     perfguard,
     pytest_benchmark,
 )
 from benchmarks.replay import Method
 from benchmarks.streams import Pair, Process
-from tests.benchmarks.made import pair, pairs
-
-pytestmark = pytest.mark.measures
+from tests.benchmarks.made import pairs
 
 QUIET = [0.1, -0.1, 0.2, -0.2, 0.0] * 8
 """Percent by which heads of unchanged code differ here."""
@@ -63,15 +55,6 @@ def test_perfguard_fails_above_fifteen_percent(pct: float, decision: str) -> Non
     assert (found.decision, found.took_s) == (decision, 1.0)
 
 
-def test_perfguard_widens_with_the_spread_of_its_history() -> None:
-    pytest.importorskip("pytest_perfguard", reason="pip install pytest-perfguard")
-    method = perfguard()
-    assert isinstance(method, Method)
-    history = [pair(base_s=0.003 * (1 + 0.05 * (-1) ** i)) for i in range(HISTORY)]
-    assert method.judge([*history, pair(head_s=0.003 * 1.25)]).decision == "pass"
-    assert method.judge([*history, pair(head_s=0.003 * 1.35)]).decision == "regressed"
-
-
 @pytest.mark.parametrize(
     ("clock", "pct", "decision"),
     [
@@ -87,24 +70,3 @@ def test_inference_doctor_judges_rates(clock: str, pct: float, decision: str) ->
     assert isinstance(method, Method)
     found = method.judge(pairs(*(pct + each for each in QUIET[: 2 * RUNS])))
     assert (found.decision, found.pairs, found.took_s) == (decision, 2 * RUNS, 10.0)
-
-
-def test_inference_doctor_may_be_undecided() -> None:
-    pytest.importorskip("inference_doctor", reason="pip install inference-doctor")
-    method = inference_doctor(5.0)
-    assert isinstance(method, Method)
-    assert method.judge(pairs(*[0.0, 30.0, 0.0, -20.0] * 2, 0.0, 10.0)).decision == "inconclusive"
-
-
-@pytest.mark.parametrize("made", [perfguard, lambda: inference_doctor(5.0)])
-def test_a_peer_that_is_not_installed_is_told(
-    monkeypatch: pytest.MonkeyPatch, made: Callable[[], Method | Missing]
-) -> None:
-    def absent(name: str) -> object:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(peers, "_module", absent)
-    missing = made()
-    assert isinstance(missing, Missing)
-    here = flamegate(5.0)
-    assert installed(here, missing) == ([here], [missing])

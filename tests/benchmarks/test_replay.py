@@ -9,7 +9,6 @@ from benchmarks.replay import (
     ENOUGH,
     Method,
     Outcome,
-    Replay,
     clopper_pearson_lower,
     clopper_pearson_upper,
     drawn,
@@ -18,8 +17,6 @@ from benchmarks.replay import (
 )
 from benchmarks.streams import Pair
 from tests.benchmarks.made import pair, pairs
-
-pytestmark = pytest.mark.measures
 
 
 def seen(most: int, uses: int) -> tuple[Method, list[list[float]]]:
@@ -56,11 +53,6 @@ def test_draws_repeat_and_come_in_blocks() -> None:
     assert len({sample[0] for sample in once}) > 5
 
 
-def test_a_tiny_cell_is_drawn_from_in_smaller_blocks() -> None:
-    (sample,) = drawn(numbered(1), 3, 1)
-    assert [each.took_s for each in sample] == [1.0, 1.0, 1.0]
-
-
 def test_sides_are_exchanged_only_where_they_are_the_same_code() -> None:
     def slower(effect_pct: float) -> float:
         made = pairs(*[10.0] * 20, effect_pct=effect_pct)
@@ -79,23 +71,6 @@ def test_a_long_cell_is_replayed_in_order_and_a_short_one_drawn() -> None:
     assert (short.drawn, len(short.outcomes)) == (True, method.draws)
 
 
-def test_rates_and_times() -> None:
-    said = [Outcome("regressed", 5, 10.0), Outcome("pass", 7, 20.0), Outcome("pass", 10, 60.0)]
-    found = Replay((*said, Outcome("improved", 5, 30.0)), drawn=True)
-    assert found.rate("regressed") == 0.25
-    assert found.rate("pass", "improved") == 0.75
-    assert found.rate("inconclusive") == 0.0
-    assert found.median_s == 25.0
-    assert found.median_pairs == 6.0
-    assert found.quantile_s(0.75) == 30.0
-    assert found.quantile_s(1.0) == 60.0
-
-
-@pytest.mark.parametrize("trials", [1, 299, 2995])
-def test_the_bound_after_no_hit_has_a_closed_form(trials: int) -> None:
-    assert clopper_pearson_upper(0, trials) == pytest.approx(1.0 - 0.05 ** (1.0 / trials))
-
-
 def test_bounds_of_some_hits() -> None:
     # The tables: 3 of 20 is at most 34.4 %, at least 4.2 %, each with 95 % confidence.
     assert clopper_pearson_upper(3, 20) == pytest.approx(0.34366, abs=1e-5)
@@ -103,9 +78,3 @@ def test_bounds_of_some_hits() -> None:
     assert clopper_pearson_upper(5, 5) == 1.0
     assert clopper_pearson_lower(0, 5) == 0.0
     assert clopper_pearson_lower(5, 5) == pytest.approx(math.pow(0.05, 0.2))
-
-
-@pytest.mark.parametrize(("hits", "trials"), [(0, 0), (3, 2), (-1, 2)])
-def test_a_bound_of_nothing_is_refused(hits: int, trials: int) -> None:
-    with pytest.raises(ValueError, match="trials"):
-        clopper_pearson_upper(hits, trials)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.streams import apart, cells, centred, read
+from benchmarks.streams import apart, centred, read
 from pytest_flamegate.core.errors import FlamegateError
 from tests.benchmarks.made import pair, pairs
-
-pytestmark = pytest.mark.measures
 
 SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}
 LINE: dict[str, object] = {
@@ -38,14 +36,6 @@ def test_reads_plain_and_packed(tmp_path: Path, name: str) -> None:
     assert found.base.wall_s == (0.004, 0.003)
 
 
-def test_files_follow_each_other_and_cells_keep_the_order(tmp_path: Path) -> None:
-    first = written(tmp_path / "a.jsonl", LINE | {"at": 1.0}, LINE | {"load": "quiet"})
-    second = written(tmp_path / "b.jsonl", LINE | {"at": 2.0})
-    found = cells(read([first, second]))
-    assert list(found) == [("mixed", 3.0), ("quiet", 3.0)]
-    assert [each.at_s for each in found["mixed", 3.0]] == [1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -64,27 +54,6 @@ def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: object) -> None:
     with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as refused:
         read([written(tmp_path / "a.jsonl", LINE, line)])
     assert refused.value.exit_code == 2
-
-
-def test_no_pairs_and_no_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FlamegateError, match="no pairs"):
-        read([written(tmp_path / "a.jsonl")])
-    with pytest.raises(FlamegateError, match="no pairs"):
-        read([])
-    with pytest.raises(FlamegateError, match="E_SYSTEM"):
-        read([tmp_path / "absent.jsonl"])
-
-
-def test_a_torn_archive_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl.gz", LINE)
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(FlamegateError, match="cannot be unpacked"):
-        read([path])
-
-
-def test_swapping_mirrors_the_difference() -> None:
-    (one,) = pairs(10.0)
-    assert one.swapped().difference == pytest.approx(-one.difference)
 
 
 def test_apart_uses_each_pair_for_one_process() -> None:

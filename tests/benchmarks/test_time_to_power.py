@@ -8,8 +8,6 @@ from benchmarks.streams import Pair
 from benchmarks.time_to_power import SIZES, Growing, growing, needed, pairs_to_power
 from tests.benchmarks.made import pairs
 
-pytestmark = pytest.mark.measures
-
 
 def replayed(*said: tuple[Decision, int]) -> Replay:
     return Replay(tuple(Outcome(what, pairs, 2.0 * pairs) for what, pairs in said), drawn=True)
@@ -47,22 +45,10 @@ def test_the_least_size_that_suffices_is_found(enough: int, size: int, part: flo
     assert (found.found, found.alarms, found.honest) == (1.0, 0.0, True)
 
 
-def test_what_never_suffices_is_told_with_what_was_tried() -> None:
-    found = needed(fixed(10**6), SAME, SLOWER)
-    assert not isinstance(found, Missing)
-    assert (found.size, found.seconds) == (None, None)
-    assert (found.most, found.most_s, found.found) == (SIZES[-1], 2.0 * SIZES[-1], 0.0)
-
-
 def test_what_alarms_at_unchanged_code_is_marked() -> None:
     found = needed(fixed(3, alarms=True), SAME, SLOWER)
     assert not isinstance(found, Missing)
     assert (found.alarms, found.honest) == (1.0, False)
-
-
-def test_what_is_not_installed_is_passed_on() -> None:
-    absent = Growing("away", "peer", lambda _: Missing("away, 320 runs"))
-    assert needed(absent, SAME, SLOWER) == Missing("away")
 
 
 def test_all_methods_take_every_size_that_is_tried() -> None:
