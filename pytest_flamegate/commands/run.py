@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import suggest
 
 if TYPE_CHECKING:
     import argparse
@@ -117,7 +118,7 @@ def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Wo
         raise UsageError(
             "E_UNKNOWN_WORKLOAD",
             f"There is no workload {unknown[0]!r}.",
-            f"Known: {', '.join(each.name for each in known)}.",
+            suggest(unknown[0], [each.name for each in known]),
         )
     if not names:
         return list(known)

@@ -1,0 +1,43 @@
+"""A project whose one workload was gated, by fake processes, and a directory with a receipt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.run.lock import DIRECTORY
+from tests.doors.project import workload, write_toy
+from tests.made import bundle
+from tests.run import fakes
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory: a project with the workload ``toy``."""
+    for name in ("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(DIRECTORY, str(tmp_path))
+    directory = tmp_path / "project"
+    directory.mkdir()
+    write_toy(directory)
+    (directory / "flamegate.toml").write_text(workload("toy"))
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> fakes.World:
+    """Replace the processes that a gate measures."""
+    return fakes.install(monkeypatch)
+
+
+@pytest.fixture
+def receipt_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory: it holds a receipt with its evidence and profile."""
+    directory = tmp_path / "receipt"
+    directory.mkdir()
+    for name, data in bundle().sealed().files.items():
+        (directory / name).write_bytes(data)
+    monkeypatch.chdir(directory)
+    return directory

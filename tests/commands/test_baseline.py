@@ -1,0 +1,135 @@
+"""``flamegate baseline list|show|accept|prune``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from tests.commands.asked import Captured, ask
+from tests.doors.project import workload
+from tests.run import fakes
+
+
+@pytest.fixture
+def latest(project: Path, world: fakes.World, capsys: Captured) -> Path:
+    """Gate the workload once; return the directory of that run."""
+    assert ask("run") == 4
+    capsys.readouterr()
+    return project / ".flamegate" / "latest" / "toy"
+
+
+def test_without_any_baseline(project: Path, capsys: Captured) -> None:
+    assert ask("baseline", "list") == 0
+    assert capsys.readouterr().out.startswith("no baselines")
+    assert ask("baseline", "show", "toy") == 4
+    assert "E_NO_BASELINE" in capsys.readouterr().err
+    assert ask("baseline", "prune") == 0
+    assert "nothing to prune" in capsys.readouterr().out
+    assert ask("baseline", "accept") == 4
+    assert "E_NO_RUN" in capsys.readouterr().err
+    assert ask("baseline", "accept", "toy") == 2
+    assert "E_NO_RUN" in capsys.readouterr().err
+
+
+def test_the_latest_run_is_accepted_listed_and_shown(
+    project: Path, latest: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert ask("baseline", "accept", "toy", "--update-in-ci") == 0
+    ((machine, name, directory),) = ArtifactStore(project / ".flamegate").list_baselines()
+    assert name == "toy"
+    assert capsys.readouterr().out == f"accepted toy: {directory}\n"
+    for path in latest.iterdir():
+        assert (directory / path.name).read_bytes() == path.read_bytes()
+    assert ask("baseline", "list") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split()[:2] == ["toy", machine]
+    assert "tokens/s" in line
+    assert ask("baseline", "show", "toy") == 0
+    printed = capsys.readouterr().out
+    assert f"toy on {machine}: " in printed
+    assert "ternary_gemv" in printed
+    assert ask("run") == 0
+
+
+def falsify(latest: Path) -> None:
+    document = json.loads((latest / "receipt.json").read_text())
+    document["tokens_per_second"] *= 10
+    (latest / "receipt.json").write_text(json.dumps(document))
+
+
+def mark_injected(latest: Path) -> None:
+    document = json.loads((latest / "evidence.json").read_text())
+    document["workload"]["injection"] = "norm:+10%"
+    (latest / "evidence.json").write_text(json.dumps(document))
+
+
+def remove_evidence(latest: Path) -> None:
+    (latest / "evidence.json").unlink()
+
+
+def replace_by_directory(latest: Path) -> None:
+    (latest / "flamegraph.md").unlink()
+    (latest / "flamegraph.md").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "words"),
+    [
+        (falsify, 3, ("E_NOT_ACCEPTED", "not honest")),
+        (mark_injected, 4, ("E_NOT_ACCEPTED", "norm:+10%")),
+        (remove_evidence, 3, ("E_NOT_ACCEPTED", "evidence")),
+        (replace_by_directory, 3, ("E_NOT_A_FILE", "flamegraph.md")),
+    ],
+)
+def test_a_run_that_is_unusable_as_a_baseline_is_not_accepted(
+    latest: Path,
+    capsys: Captured,
+    spoil: Callable[[Path], None],
+    code: int,
+    words: tuple[str, ...],
+) -> None:
+    spoil(latest)
+    assert ask("baseline", "accept") == code
+    message = capsys.readouterr().err
+    for word in words:
+        assert word in message
+    assert not (latest.parents[1] / "baselines").exists()
+
+
+def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured) -> None:
+    broken = project / ".flamegate" / "baselines" / "machine" / "old"
+    broken.mkdir(parents=True)
+    (broken / "evidence.json").write_text("{")
+    assert ask("baseline", "list") == ask("baseline", "show", "old") == 0
+    assert capsys.readouterr().out.count("unusable") == 2
+
+
+def test_prune_removes_baselines_of_undeclared_workloads(
+    project: Path, latest: Path, capsys: Captured
+) -> None:
+    assert ask("baseline", "accept") == 0
+    ((_, _, accepted),) = ArtifactStore(project / ".flamegate").list_baselines()
+    of_test, embedded = accepted.with_name("of-a-test"), accepted.with_name("1tok")
+    shutil.copytree(accepted, of_test)
+    shutil.copytree(accepted, embedded)
+    evidence = json.loads((of_test / "evidence.json").read_text())
+    evidence["workload"]["source"] = "tests/test_a.py::test_b"
+    (of_test / "evidence.json").write_text(json.dumps(evidence))
+    (of_test / "baseline.json").unlink()
+    (project / "flamegate.toml").write_text(workload("new"))
+    capsys.readouterr()
+    assert ask("baseline", "prune") == 0
+    assert capsys.readouterr().out.startswith(f"would remove toy: {accepted}\n")
+    assert accepted.is_dir()
+    assert ask("baseline", "prune", "--yes") == 0
+    assert capsys.readouterr().out == f"removed toy: {accepted}\n"
+    assert not accepted.exists()
+    # Tests and the embedded engine have no declaration, and still measure these.
+    assert of_test.is_dir()
+    assert embedded.is_dir()

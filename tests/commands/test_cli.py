@@ -1,0 +1,200 @@
+"""The command line itself: usage errors, exit codes, closed streams."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate import __version__
+from pytest_flamegate.cli import main
+from pytest_flamegate.commands.common import escape_controls
+from pytest_flamegate.commands.run import worst_exit_code
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    ReceiptError,
+    ToolError,
+    UndecidedError,
+    UsageError,
+)
+from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.run.publish import Outcome
+from tests.commands.asked import Captured, ask
+
+_PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
+
+
+def test_version(capsys: Captured) -> None:
+    assert ask("--version") == 0
+    assert capsys.readouterr().out == f"flamegate {__version__}\n"
+    (script,) = metadata.entry_points(group="console_scripts", name="flamegate")
+    assert script.load() is main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["gate"],
+        ["run", "--nope"],
+        ["verify-receipt"],
+        ["verify-receipt", "x", "--format=xml"],
+        ["baseline", "burn"],
+        ["baseline", "show"],
+    ],
+)
+def test_an_unknown_command_line_prints_the_usage(arguments: list[str], capsys: Captured) -> None:
+    assert ask(*arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: flamegate")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "tyo"], ("E_UNKNOWN_WORKLOAD", "'tyo'", "'toy'")),
+        (["run", "--budget=soon"], ("E_BAD_OPTION", "flamegate_budget is 'soon'")),
+        (["run", "--profiler=vtune"], ("E_BAD_OPTION", "'vtune'")),
+        (["run", "--config=nowhere.toml"], ("E_NO_CONFIG", "nowhere.toml")),
+        (["run", "--config=broken.toml"], ("E_BAD_TOML", "line 1, column")),
+        (["run", "--dir=~nobody-of-this-name/x"], ("E_BAD_OPTION",)),
+        (["run", "--inject=rms_norm"], ("E_BAD_INJECTION", "FRAME:+PERCENT%")),
+        (["run", "--inject=rms_norm:+1%", "--update"], ("E_UPDATE_CONFLICT",)),
+        (["flamegraph", "--profiler=none"], ("E_NO_PROFILER",)),
+        (["verify-receipt", "x", "--kernel-policy=nobody"], ("E_UNKNOWN_POLICY", "bitnet")),
+        (["verify-receipt", "x", "--max-age=24"], ("E_BAD_AGE", "'24'", "24h")),
+        (["verify-receipt", "x", "--max-age=-1h"], ("E_BAD_AGE", "'-1h'")),
+        (["verify-receipt", "x", "--require-grade=GOOD"], ("E_UNKNOWN_GRADE", "OBSERVED")),
+        (["bricks", "x", "--view", "-o", "y"], ("E_VIEW_OUTPUT",)),
+        (["bricks", "x", "--view"], ("E_NO_TERMINAL",)),
+    ],
+)
+def test_a_usage_error_names_the_value_and_changes_nothing(
+    project: Path, capsys: Captured, arguments: list[str], words: tuple[str, ...]
+) -> None:
+    (project / "broken.toml").write_text("[workloads.toy\n")
+    assert ask(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for word in words:
+        assert word in captured.err
+    assert not (project / ".flamegate").exists()
+
+
+@pytest.mark.parametrize("arguments", [("run", "--update"), ("baseline", "accept")])
+def test_an_update_under_ci_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert ask(*arguments) == 2
+    assert "E_UPDATE_IN_CI" in capsys.readouterr().err
+
+
+def outcome(
+    verdict: str, error: FlamegateError | None = None, *, accepted: bool = False
+) -> Outcome:
+    return Outcome(
+        workload=Workload("toy", "python", "x", 1, "flamegate.toml"),
+        verdict=Verdict(verdict, (Reason("E_X", "…"),), "OBSERVED"),  # type: ignore[arg-type]
+        directory=Path("x"),
+        accepted=Path("y") if accepted else None,
+        error=error,
+    )
+
+
+@pytest.mark.parametrize(("verdict", "code"), EXIT_CODES.items())
+def test_the_verdict_decides_the_exit_code(verdict: str, code: int) -> None:
+    assert worst_exit_code([outcome(verdict)]) == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(UsageError, 2), (ReceiptError, 3), (UndecidedError, 4), (ToolError, 5)]
+)
+def test_an_error_decides_the_exit_code_by_its_type(kind: type[FlamegateError], code: int) -> None:
+    error = kind("E_TOOL_REGRESSED", "It passed.", "Exit 0.")
+    assert worst_exit_code([outcome("error", error)]) == code
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([], 0),
+        ([outcome("pass"), outcome("improved")], 0),
+        ([outcome("pass"), outcome("no_baseline")], 4),
+        ([outcome("inconclusive"), outcome("error")], 5),
+        ([outcome("error"), outcome("dishonest")], 3),
+        ([outcome("dishonest"), outcome("regressed"), outcome("error")], 1),
+        ([outcome("regressed", accepted=True), outcome("no_baseline", accepted=True)], 0),
+    ],
+)
+def test_the_worst_of_several_outcomes_decides(outcomes: list[Outcome], code: int) -> None:
+    assert worst_exit_code(outcomes) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/x"), "Permission denied: '/x'"),
+        (MemoryError(), "not enough memory"),
+        (RecursionError(), "nested too deeply"),
+    ],
+)
+def test_an_error_of_the_system_has_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, error: Exception, words: str
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ArtifactStore, "list_baselines", fail)
+    assert ask("baseline", "list") == 5
+    message = capsys.readouterr().err
+    assert message.startswith("E_SYSTEM: ")
+    assert words in message
+
+
+def test_a_closed_pipe_does_not_change_the_exit_code(receipt_directory: Path) -> None:
+    (receipt_directory / "other.json").write_text("{}")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, "verify-receipt", "other.json", "receipt.json"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 3)
+
+
+@pytest.mark.parametrize(("name", "code"), [("receipt.json", 0), ("nothing.json", 3)])
+@pytest.mark.usefixtures("receipt_directory")
+def test_a_process_without_streams_still_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    """As Python starts in a shell if both streams are closed: ``flamegate ... >&- 2>&-``."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["verify-receipt", name]) == code
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ntext", "plain\ntext"),
+        ("\x1b[1m\x1b[31mred\x1b[0m", "\x1b[1m\x1b[31mred\x1b[0m"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\rb\u202e", "a\\x0db\\u202e"),
+    ],
+)
+def test_of_all_control_characters_only_our_colours_are_printed(text: str, shown: str) -> None:
+    assert escape_controls(text, colour=True) == shown
+    assert "\x1b" not in escape_controls(text)

@@ -1,0 +1,186 @@
+"""``flamegate doctor``: the machine and its instruments, with the words of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_flamegate.commands.doctor import _bandwidth
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.observe import bandwidth
+from pytest_flamegate.observe.bandwidth import Bandwidth
+from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
+from pytest_flamegate.profile.profilers import callgrind
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.profile.profilers.choose import choose_profiler
+from pytest_flamegate.profile.profilers.permissions import read_permissions
+from tests.commands.asked import Captured, ask
+from tests.receipt.gpu import gpu_run
+
+SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
+COUNTS = Probe(
+    "callgrind", "3.19.0", usable=True, sees_python=False, sees_native=True, notes=("noted",)
+)
+NO_COUNTS = Probe(
+    "callgrind",
+    "",
+    usable=False,
+    sees_python=False,
+    sees_native=False,
+    code="E_NO_VALGRIND",
+    reason="no program valgrind on PATH",
+    remedy="Install it: apt install valgrind",
+)
+DENIED = Probe(
+    "py-spy",
+    "0.4.3",
+    usable=False,
+    sees_python=False,
+    sees_native=False,
+    code="E_PROFILER_DENIED",
+    reason="Permission Denied: Try running again.",
+    remedy="Type: sudo sysctl kernel.yama.ptrace_scope=0.",
+)
+
+Doctor = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Doctor:
+    """Return a function that runs the command on a machine with these profilers."""
+
+    def run(*probes: Probe, counts: Probe = COUNTS) -> tuple[int, str]:
+        # The table is replaced, not changed: its order decides which profiler is preferred.
+        table = {
+            each.profiler: lambda _, each=each: SimpleNamespace(
+                name=each.profiler, probe=lambda: each
+            )
+            for each in probes
+        }
+        module = import_module("pytest_flamegate.profile.profilers.choose")
+        monkeypatch.setattr(module, "PROFILERS", table)
+        monkeypatch.setattr(callgrind, "probe_callgrind", lambda: counts)
+        code = ask("doctor")
+        return code, "\n".join(
+            " ".join(line.split()) for line in capsys.readouterr().out.splitlines()
+        )
+
+    return run
+
+
+def test_this_machine_is_described(project: Path, capsys: Captured) -> None:
+    before = sorted(project.iterdir())
+    assert ask("doctor") in (0, 5)
+    starts = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert {"machine", "py-spy", "perf", "platform", "quiet", "pressure", "model"} <= starts
+    assert {"allowed", "temporary", "artifacts", "Python", "native"} <= starts
+    assert sorted(project.iterdir()) == before
+
+
+@pytest.mark.parametrize(("python", "native"), [(True, False), (False, True), (True, True)])
+def test_python_engines_and_native_commands_have_a_line_each(
+    doctor: Doctor, python: bool, native: bool
+) -> None:
+    probe = Probe("perf", "6.1", usable=True, sees_python=python, sees_native=native)
+    code, text = doctor(probe)
+    assert code == 0
+    lines = [
+        next(line for line in text.splitlines() if line.startswith(kind))
+        for kind in ("Python eng", "native c")
+    ]
+    assert ["a gate runs here" in line for line in lines] == [python, native]
+    assert ["--flamegate-profiler=none" in line for line in lines] == [not python, not native]
+
+
+@pytest.mark.parametrize(
+    ("counts", "lines"),
+    [
+        (COUNTS, "callgrind ok 3.19.0, instruction counts available\nnoted"),
+        (
+            NO_COUNTS,
+            "callgrind -- E_NO_VALGRIND: no instruction counts: no program valgrind on PATH\n"
+            "Install it: apt install valgrind",
+        ),
+    ],
+)
+def test_instruction_counts_are_available_or_not(doctor: Doctor, counts: Probe, lines: str) -> None:
+    code, text = doctor(SAMPLES, counts=counts)
+    assert code == 0
+    assert lines in text
+
+
+def test_without_any_profiler_it_prints_what_a_run_prints(doctor: Doctor) -> None:
+    """Instruction counts are no profile: they do not help."""
+    code, text = doctor(DENIED)
+    assert code == 5
+    with pytest.raises(ToolError, match="E_NO_PROFILER") as raised:
+        choose_profiler("auto", Setup(), {"py-spy": DENIED})
+    assert raised.value.problem in text
+    assert "--flamegate-profiler=none" in text
+    assert doctor()[0] == 5
+
+
+def test_a_profiler_that_replaces_another_is_reported_with_the_reason(doctor: Doctor) -> None:
+    _, text = doctor(DENIED, SAMPLES)
+    assert f"py-spy -- E_PROFILER_DENIED: {DENIED.reason}\n" in text
+    assert (
+        "engines (the embedded one too): py-spy cannot be used, so perf samples: "
+        "E_PROFILER_DENIED: Permission Denied: Try running again. Type: sudo sysctl" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        (ObservedDevices(), "gpu -- no NVIDIA device: receipts say cpu"),
+        (
+            ObservedDevices(
+                nodes=(DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"
+            ),
+            "gpu -- NVML, the driver's library, told no version. Receipts say cpu; "
+            "pip install 'pytest-flamegate[gpu]'",
+        ),
+        (gpu_run().evidence.device, "gpu ok NVIDIA H100 80GB HBM3, driver 550.54.15"),
+    ],
+    ids=["none", "no library", "one"],
+)
+def test_a_gpu_has_one_line(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, seen: ObservedDevices, line: str
+) -> None:
+    monkeypatch.setattr(DeviceWatch, "seen", lambda *_: seen)
+    text = doctor(SAMPLES)[1]
+    assert [each for each in text.splitlines() if each.startswith("gpu ")] == [line]
+
+
+@pytest.mark.parametrize(
+    ("directory", "reason"),
+    [("taken/here", "Not a directory"), ("x" * 5000, "File name too long")],
+)
+def test_an_artifact_directory_that_cannot_be_written_is_reported(
+    doctor: Doctor, project: Path, directory: str, reason: str
+) -> None:
+    (project / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {directory}\n")
+    (project / "taken").touch()
+    text = doctor(SAMPLES)[1]
+    (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
+    assert line.endswith(f" cannot be written: {reason}")
+    assert read_permissions().describe() in text
+
+
+def test_the_bandwidth_is_printed_only_if_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(process, "run", None)
+    assert _bandwidth() == []
+    known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
+    monkeypatch.setattr(bandwidth, "find_known_bandwidth", lambda: known)
+    ((name, good, words),) = _bandwidth()
+    assert (name, good) == ("memory", True)
+    assert words.startswith("read at 20.0 GB/s by 1 thread")

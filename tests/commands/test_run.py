@@ -1,0 +1,133 @@
+"""``flamegate run`` and ``flamegate flamegraph``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import choose_workloads
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UsageError
+from tests.commands.asked import Captured, ask
+from tests.doors.project import workload, write_toy
+from tests.run import fakes
+
+FILES = {
+    *("receipt.json", "evidence.json", "profile.folded", "verdict.json"),
+    *("flamegraph.svg", "flamegraph.html", "flamegraph.md"),
+}
+
+
+def test_a_run_is_gated_and_a_slower_one_fails(
+    project: Path, world: fakes.World, capsys: Captured
+) -> None:
+    assert ask("run") == 4
+    printed = capsys.readouterr().out
+    assert "no baseline" in printed
+    assert "flamegate run --update" in printed
+    latest = project / ".flamegate" / "latest" / "toy"
+    assert {path.name for path in latest.iterdir()} == FILES
+    assert ask("run", "--update", "toy") == 0
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    assert ask("run", "--report=run.html") == 1
+    assert json.loads((latest / "verdict.json").read_text())["verdict"] == "regressed"
+    assert "report: run.html" in capsys.readouterr().out
+    assert (project / "run.html").read_text().startswith("<!")
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "error"),
+    [
+        ("is_not_there", (), "E_TARGET_NOT_FOUND"),
+        ("generate", ("--dir=toy.py/artifacts",), "E_CANNOT_WRITE"),
+    ],
+)
+def test_a_workload_that_cannot_be_measured_is_an_error(
+    project: Path, capsys: Captured, target: str, arguments: tuple[str, ...], error: str
+) -> None:
+    (project / "flamegate.toml").write_text(workload("toy", target))
+    assert ask("run", "--profiler=none", *arguments) == 5
+    assert error in capsys.readouterr().out
+
+
+def test_workloads_are_chosen_by_name_and_by_template() -> None:
+    known = [
+        Workload("one", "python", "p", 1, "f"),
+        Workload("two[a]", "python", "p", 1, "f", family="two", variant="a"),
+        Workload("two[b]", "python", "p", 1, "f", family="two", variant="b"),
+    ]
+    assert choose_workloads(known, []) == known
+    assert [each.name for each in choose_workloads(known, ["two", "two[a]", "one"])] == [
+        "two[a]",
+        "two[b]",
+        "one",
+    ]
+    with pytest.raises(UsageError, match="E_UNKNOWN_WORKLOAD"):
+        choose_workloads(known, ["three"])
+
+
+def test_thresholds_of_pytest_s_file_hold_on_the_command_line_too(project: Path) -> None:
+    (project / "flamegate.toml").write_text(workload("a") + workload("b", tokens_per_second='"3%"'))
+    (project / "pytest.ini").write_text("[pytest]\nflamegate_tokens_per_second = 90%\n")
+    found = common.read_workloads(common.read_settings(argparse.Namespace()))
+    assert [each.thresholds.tokens_per_second_pct for each in found] == [90.0, 3.0]
+
+
+@pytest.mark.measures
+def test_the_program_measures_gates_and_writes_pictures(tmp_path: Path) -> None:
+    """The one test in this room that starts engines: a run, then pictures of 1 and 10 tokens."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", code, *arguments, "--budget=1"],
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    write_toy(tmp_path)
+    (tmp_path / "flamegate.toml").write_text(workload("toy"))
+    done = run("run", "--profiler=none")
+    assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
+    (tmp_path / "flamegate.toml").unlink()
+    done = run("flamegraph", "", "words.json", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("TOKENIZER words.json is not used")
+    out = tmp_path / "out"
+    ends = (".svg", ".html", ".md")
+    names = {"README.md", *(f"{name}{end}" for name in ("1tok", "10tok") for end in ends)}
+    assert {path.name for path in out.iterdir()} == names
+    for name in ("1tok", "10tok"):
+        assert "ternary_gemv" in (out / f"{name}.svg").read_text()
+        assert "This run was not judged." in (out / f"{name}.md").read_text()
+    assert "flamegate flamegraph '' '' out" in (out / "README.md").read_text()
+    # Earlier results are left as they are: pictures are neither gated nor recorded.
+    assert {path.name for path in (tmp_path / ".flamegate" / "latest").iterdir()} == {"toy"}
+
+
+def test_a_flame_graph_of_a_missing_model_is_an_error(project: Path, capsys: Captured) -> None:
+    (project / "flamegate.toml").unlink()
+    assert ask("flamegraph", "missing.gguf", "", "out", "--budget=1") == 5
+    assert "E_MODEL_MISSING" in capsys.readouterr().out
+    assert list((project / "out").iterdir()) == []
+
+
+def test_an_output_that_cannot_be_written_is_reported_before_measuring(
+    project: Path, world: fakes.World, capsys: Captured
+) -> None:
+    (project / "occupied").touch()
+    assert ask("flamegraph", "", "", "occupied/out") == 5
+    assert ask("run", "--report=occupied/run.html") == 5
+    assert capsys.readouterr().err.count("E_CANNOT_WRITE") == 2
+    assert world.started == []

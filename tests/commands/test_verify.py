@@ -1,0 +1,75 @@
+"""``flamegate verify-receipt``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands.asked import Captured, ask
+
+
+def test_several_receipts_are_counted(receipt_directory: Path, capsys: Captured) -> None:
+    assert ask("verify-receipt", "receipt.json", "none.json", "receipt.json") == 3
+    printed = capsys.readouterr().out
+    assert printed.startswith("receipt.json: accepted (grade OBSERVED)")
+    assert printed.endswith("\n2 accepted, 1 refused\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--max-age=1d"], "E_EXPIRED"),
+        (["--require-gpu-kernels"], "E_GPU_REQUIRED"),
+        (["--kernel-policy=bitnet"], "E_NO_COMPUTE_KERNEL"),
+    ],
+)
+@pytest.mark.usefixtures("receipt_directory")
+def test_an_honest_receipt_can_be_less_than_required(
+    capsys: Captured, arguments: list[str], code: str
+) -> None:
+    assert ask("verify-receipt", "receipt.json", *arguments) == 3
+    printed = capsys.readouterr().out
+    assert printed.startswith("receipt.json: refused")
+    assert code in printed
+
+
+def test_a_receipt_without_its_evidence_has_a_lower_grade(
+    receipt_directory: Path, capsys: Captured
+) -> None:
+    (receipt_directory / "evidence.json").unlink()
+    assert ask("verify-receipt", "receipt.json") == 0
+    assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
+    assert ask("verify-receipt", "receipt.json", "--require-grade=observed") == 3
+    printed = capsys.readouterr().out
+    assert "refused (grade CONSISTENT, wanted OBSERVED)" in printed
+    assert "E_GRADE" in printed
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}', None]
+)
+def test_a_file_that_is_no_receipt_is_refused(
+    receipt_directory: Path, capsys: Captured, content: bytes | None
+) -> None:
+    path = receipt_directory / "receipt.json"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert ask("verify-receipt", "receipt.json") == 3
+    captured = capsys.readouterr()
+    assert captured.out.startswith("receipt.json: refused (grade SELF_REPORTED)")
+    assert captured.err == ""
+
+
+def test_json_has_the_same_result(receipt_directory: Path, capsys: Captured) -> None:
+    document = json.loads((receipt_directory / "receipt.json").read_text())
+    document["tokens_per_second"] *= 10
+    (receipt_directory / "edited.json").write_text(json.dumps(document))
+    assert ask("verify-receipt", "receipt.json", "edited.json", "--format=json") == 3
+    good, bad = json.loads(capsys.readouterr().out)
+    assert (good["path"], good["ok"], good["grade"]) == ("receipt.json", True, "OBSERVED")
+    assert good["refusals"] == []
+    assert good["ceiling"]
+    assert (bad["path"], bad["ok"]) == ("edited.json", False)
+    assert bad["refusals"]
+    assert all(each["code"].startswith("E_") and each["message"] for each in bad["refusals"])
