@@ -25,9 +25,7 @@ from pytest_flamegate.core.errors import (
 from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.publish import Outcome
-from tests.commands.asked import Captured, ask
-
-_PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
+from tests.commands.asked import PROGRAM, Captured, ask
 
 
 def test_version(capsys: Captured) -> None:
@@ -162,7 +160,7 @@ def test_a_closed_pipe_does_not_change_the_exit_code(receipt_directory: Path) ->
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, "verify-receipt", "other.json", "receipt.json"],
+        [sys.executable, "-c", PROGRAM, "verify-receipt", "other.json", "receipt.json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -33,7 +33,7 @@ NO_COUNTS = Probe(
     usable=False,
     sees_python=False,
     sees_native=False,
-    code="E_NO_VALGRIND",
+    code="E_PROFILER_ABSENT",
     reason="no program valgrind on PATH",
     remedy="Install it: apt install valgrind",
 )
@@ -104,7 +104,7 @@ def test_python_engines_and_native_commands_have_a_line_each(
         (COUNTS, "callgrind ok 3.19.0, instruction counts available\nnoted"),
         (
             NO_COUNTS,
-            "callgrind -- E_NO_VALGRIND: no instruction counts: no program valgrind on PATH\n"
+            "callgrind -- E_PROFILER_ABSENT: no instruction counts: no program valgrind on PATH\n"
             "Install it: apt install valgrind",
         ),
     ],

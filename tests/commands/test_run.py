@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_workloads
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
-from tests.commands.asked import Captured, ask
+from tests.commands.asked import Captured, ask, run_program
 from tests.doors.project import workload, write_toy
 from tests.run import fakes
 
@@ -81,27 +78,17 @@ def test_thresholds_of_pytest_s_file_hold_on_the_command_line_too(project: Path)
 
 
 @pytest.mark.measures
-def test_the_program_measures_gates_and_writes_pictures(tmp_path: Path) -> None:
+def test_the_program_measures_gates_and_writes_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one test in this room that starts engines: a run, then pictures of 1 and 10 tokens."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-c", code, *arguments, "--budget=1"],
-            cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     write_toy(tmp_path)
     (tmp_path / "flamegate.toml").write_text(workload("toy"))
-    done = run("run", "--profiler=none")
+    done = run_program(tmp_path, "run", "--profiler=none", "--budget=1")
     assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
     (tmp_path / "flamegate.toml").unlink()
-    done = run("flamegraph", "", "words.json", "out")
+    done = run_program(tmp_path, "flamegraph", "", "words.json", "out", "--budget=1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("TOKENIZER words.json is not used")
     out = tmp_path / "out"

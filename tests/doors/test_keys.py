@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.config.options import OPTIONS
+from pytest_flamegate.gate import judge
 from pytest_flamegate.run import session
 from tests.doors.project import Project, workload
 from tests.run import fakes
@@ -48,7 +49,6 @@ def test_every_key_takes_effect(
         pytest.skip("[tool.pytest] came with pytest 9")
     fakes.install(monkeypatch, profiled=False)
     policies: list[Any] = []
-    judge = session.judge
 
     def record(run: Any, baseline: Any, policy: Any) -> Any:
         policies.append(policy)

@@ -24,9 +24,9 @@ from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.run.lock import DIRECTORY
+from tests.commands.asked import run_program as run
 from tests.doors.forged import evidence_in, faster, other_tokens, reseal
 from tests.doors.project import workload, write_toy
-from tests.doors.test_cli import run
 from tests.made import bundle
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 from pytest_flamegate.commands import doctor, sign
 from pytest_flamegate.receipt import attestation, keys
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from tests.doors.test_cli import Told, ask
-from tests.doors.test_cli import shelf as shelf
+from tests.commands.asked import Captured as Told
+from tests.commands.asked import ask
 from tests.made import bundle
 
 SECRET = "correct horse"
@@ -31,12 +31,12 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def signed(shelf: Path, capsys: Told) -> Path:
+def signed(receipt_directory: Path, capsys: Told) -> Path:
     """A receipt, signed with ``flamegate.key``."""
     assert ask("keygen") == 0
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
     capsys.readouterr()
-    return shelf
+    return receipt_directory
 
 
 def keyid(path: Path) -> str:
@@ -112,12 +112,12 @@ def test_without_room_for_both_there_is_neither(
 
 
 def test_a_passphrase_from_the_environment(
-    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
 ) -> None:
     monkeypatch.setenv(sign.PASSPHRASE, SECRET)
     assert ask("keygen") == 0
     assert "(encrypted;" in capsys.readouterr().out
-    assert b"ENCRYPTED" in (shelf / "flamegate.key").read_bytes()
+    assert b"ENCRYPTED" in (receipt_directory / "flamegate.key").read_bytes()
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
     capsys.readouterr()
     for value, code in (("wrong", "E_KEY_PASSPHRASE"), ("", "E_KEY_PASSPHRASE")):
@@ -127,7 +127,7 @@ def test_a_passphrase_from_the_environment(
 
 
 def test_a_passphrase_that_is_typed(
-    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
 ) -> None:
     typed: list[str] = []
     monkeypatch.setattr("getpass.getpass", lambda prompt: typed.pop(0))
@@ -182,15 +182,15 @@ def test_a_second_signer(signed: Path, capsys: Told) -> None:
     assert before != both == (signed / "attestation.dsse.json").read_bytes()
 
 
-def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
+def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> None:
     made = [keys.generate_key() for _ in range(5)]
     for number, each in enumerate(made):
-        (shelf / f"key-{number}").write_bytes(each.pem(None))
+        (receipt_directory / f"key-{number}").write_bytes(each.pem(None))
 
     def put(number: int) -> int:
         told = Namespace(
-            receipt=shelf / "receipt.json",
-            key=shelf / f"key-{number}",
+            receipt=receipt_directory / "receipt.json",
+            key=receipt_directory / f"key-{number}",
             predicate=None,
             require_grade="OBSERVED",
         )
@@ -198,7 +198,7 @@ def test_signers_at_the_same_time_lose_no_signature(shelf: Path) -> None:
 
     with ThreadPoolExecutor(len(made)) as threads:
         assert set(threads.map(put, range(len(made)))) == {0}
-    envelope = attestation.read_envelope((shelf / "attestation.dsse.json").read_bytes())
+    envelope = attestation.read_envelope((receipt_directory / "attestation.dsse.json").read_bytes())
     assert isinstance(envelope, attestation.Envelope)
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
@@ -220,10 +220,12 @@ def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Told) -> None:
     assert (signed / "attestation.dsse.json").read_bytes() == before
 
 
-def test_what_was_not_observed_is_signed_only_if_that_is_said(shelf: Path, capsys: Told) -> None:
+def test_what_was_not_observed_is_signed_only_if_that_is_said(
+    receipt_directory: Path, capsys: Told
+) -> None:
     assert ask("keygen") == 0
     for name in ("evidence.json", "profile.folded"):
-        (shelf / name).unlink()
+        (receipt_directory / name).unlink()
     capsys.readouterr()
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
     assert "E_GRADE" in refused(capsys, "E_NOT_SIGNED")
@@ -266,7 +268,7 @@ def test_links_are_not_signed_nor_followed(signed: Path, capsys: Told, part: str
     assert real.read_bytes() == before
 
 
-def test_no_receipt(shelf: Path, capsys: Told) -> None:
+def test_no_receipt(receipt_directory: Path, capsys: Told) -> None:
     assert ask("keygen") == 0
     capsys.readouterr()
     for path in ("nowhere/receipt.json", "nothing.json", "."):
@@ -281,7 +283,9 @@ def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Told) ->
 
 
 @pytest.mark.parametrize("output", ["predicate.json", "out/predicate.json", "../predicate.json"])
-def test_the_predicate_for_another_signer(shelf: Path, capsys: Told, output: str) -> None:
+def test_the_predicate_for_another_signer(
+    receipt_directory: Path, capsys: Told, output: str
+) -> None:
     assert ask("sign", "receipt.json", "--predicate", output) == 0
     told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
     assert told == {
@@ -289,9 +293,9 @@ def test_the_predicate_for_another_signer(shelf: Path, capsys: Told, output: str
         "predicate-type": attestation.PREDICATE_TYPE,
         "predicate-path": output,
     }
-    written = json.loads((shelf / output).read_bytes())
-    assert written == json.loads((shelf / "evidence.json").read_bytes())
-    assert not (shelf / "attestation.dsse.json").exists()
+    written = json.loads((receipt_directory / output).read_bytes())
+    assert written == json.loads((receipt_directory / "evidence.json").read_bytes())
+    assert not (receipt_directory / "attestation.dsse.json").exists()
 
 
 @pytest.mark.parametrize("name", ["receipt.json", "evidence.json", "attestation.dsse.json"])
@@ -303,7 +307,7 @@ def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Told, name: str
 
 
 @pytest.mark.parametrize("arguments", [(), ("--key", "k", "--predicate", "p"), ("--key",)])
-def test_sign_wants_to_know_what_with(shelf: Path, arguments: tuple[str, ...]) -> None:
+def test_sign_wants_to_know_what_with(receipt_directory: Path, arguments: tuple[str, ...]) -> None:
     assert ask("sign", "receipt.json", *arguments) == 2
 
 
