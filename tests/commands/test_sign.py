@@ -16,8 +16,7 @@ import pytest
 from pytest_flamegate.commands import doctor, sign
 from pytest_flamegate.receipt import attestation, keys
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from tests.commands.asked import Captured as Told
-from tests.commands.asked import ask
+from tests.commands.asked import Captured, ask
 from tests.made import bundle
 
 SECRET = "correct horse"
@@ -31,7 +30,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def signed(receipt_directory: Path, capsys: Told) -> Path:
+def signed(receipt_directory: Path, capsys: Captured) -> Path:
     """A receipt, signed with ``flamegate.key``."""
     assert ask("keygen") == 0
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
@@ -43,7 +42,7 @@ def keyid(path: Path) -> str:
     return keys.load_public_key(path.read_bytes()).keyid
 
 
-def refused(capsys: Told, code: str) -> str:
+def refused(capsys: Captured, code: str) -> str:
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith(f"{code}: ")
@@ -54,7 +53,7 @@ def refused(capsys: Told, code: str) -> str:
 # keygen
 
 
-def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> None:
+def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.chdir(tmp_path)
     before = os.umask(0)
     try:
@@ -89,7 +88,7 @@ def test_where_a_key_goes(
 @pytest.mark.parametrize("taken", ["flamegate.key", "flamegate.key.pub"])
 @pytest.mark.parametrize("link", [False, True])
 def test_no_key_is_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told, taken: str, link: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, taken: str, link: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if link:
@@ -102,7 +101,7 @@ def test_no_key_is_overwritten(
 
 
 def test_without_room_for_both_there_is_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # A name just short enough for the private key alone.
@@ -112,7 +111,7 @@ def test_without_room_for_both_there_is_neither(
 
 
 def test_a_passphrase_from_the_environment(
-    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv(sign.PASSPHRASE, SECRET)
     assert ask("keygen") == 0
@@ -127,7 +126,7 @@ def test_a_passphrase_from_the_environment(
 
 
 def test_a_passphrase_that_is_typed(
-    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     typed: list[str] = []
     monkeypatch.setattr("getpass.getpass", lambda prompt: typed.pop(0))
@@ -148,7 +147,7 @@ def test_a_passphrase_that_is_typed(
 # sign
 
 
-def test_signed_and_verified(signed: Path, capsys: Told) -> None:
+def test_signed_and_verified(signed: Path, capsys: Captured) -> None:
     public = signed / "flamegate.key.pub"
     wanted = ("--require-grade", "ATTESTED", "--key", str(public))
     assert ask("verify-receipt", "receipt.json", *wanted) == 0
@@ -161,14 +160,14 @@ def test_signed_and_verified(signed: Path, capsys: Told) -> None:
     assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
 
 
-def test_without_a_key_the_signature_is_mentioned(signed: Path, capsys: Told) -> None:
+def test_without_a_key_the_signature_is_mentioned(signed: Path, capsys: Captured) -> None:
     assert ask("verify-receipt", "receipt.json", "--format=json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert (answer["grade"], answer["signed_by"]) == ("OBSERVED", None)
     assert [each["code"] for each in answer["warnings"]] == ["W_SIGNATURE_UNCHECKED"]
 
 
-def test_a_second_signer(signed: Path, capsys: Told) -> None:
+def test_a_second_signer(signed: Path, capsys: Captured) -> None:
     assert ask("keygen", "-o", "second") == 0
     before = (signed / "attestation.dsse.json").read_bytes()
     assert ask("verify-receipt", "receipt.json", "--key", "second.pub") == 3
@@ -203,12 +202,12 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
 
-def test_the_grade_attested_needs_a_key(signed: Path, capsys: Told) -> None:
+def test_the_grade_attested_needs_a_key(signed: Path, capsys: Captured) -> None:
     assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
     refused(capsys, "E_NO_KEY")
 
 
-def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Told) -> None:
+def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Captured) -> None:
     before = (signed / "attestation.dsse.json").read_bytes()
     path = signed / "receipt.json"
     document = json.loads(path.read_text())
@@ -221,7 +220,7 @@ def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Told) -> None:
 
 
 def test_what_was_not_observed_is_signed_only_if_that_is_said(
-    receipt_directory: Path, capsys: Told
+    receipt_directory: Path, capsys: Captured
 ) -> None:
     assert ask("keygen") == 0
     for name in ("evidence.json", "profile.folded"):
@@ -235,7 +234,7 @@ def test_what_was_not_observed_is_signed_only_if_that_is_said(
     assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
 
 
-def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: Told) -> None:
+def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: Captured) -> None:
     before = (signed / "attestation.dsse.json").read_bytes()
     bundle(seed=3).write(signed)
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
@@ -245,7 +244,7 @@ def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: 
     assert "E_SIGNATURE_SUBJECT" in capsys.readouterr().out
 
 
-def test_bad_keys(signed: Path, capsys: Told) -> None:
+def test_bad_keys(signed: Path, capsys: Captured) -> None:
     (signed / "link").symlink_to("flamegate.key")
     (signed / "link.pub").symlink_to("flamegate.key.pub")
     for given in ("link", "flamegate.key.pub", "nowhere", "receipt.json", "."):
@@ -258,7 +257,7 @@ def test_bad_keys(signed: Path, capsys: Told) -> None:
 
 
 @pytest.mark.parametrize("part", ["receipt.json", "evidence.json", "attestation.dsse.json"])
-def test_links_are_not_signed_nor_followed(signed: Path, capsys: Told, part: str) -> None:
+def test_links_are_not_signed_nor_followed(signed: Path, capsys: Captured, part: str) -> None:
     real = signed / "real"
     (signed / part).rename(real)
     (signed / part).symlink_to(real)
@@ -268,7 +267,7 @@ def test_links_are_not_signed_nor_followed(signed: Path, capsys: Told, part: str
     assert real.read_bytes() == before
 
 
-def test_no_receipt(receipt_directory: Path, capsys: Told) -> None:
+def test_no_receipt(receipt_directory: Path, capsys: Captured) -> None:
     assert ask("keygen") == 0
     capsys.readouterr()
     for path in ("nowhere/receipt.json", "nothing.json", "."):
@@ -276,7 +275,7 @@ def test_no_receipt(receipt_directory: Path, capsys: Told) -> None:
         assert capsys.readouterr().err.startswith("E_")
 
 
-def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Told) -> None:
+def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Captured) -> None:
     (signed / "flamegate.key").chmod(0o644)
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
     assert "chmod 600 flamegate.key" in capsys.readouterr().out
@@ -284,7 +283,7 @@ def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Told) ->
 
 @pytest.mark.parametrize("output", ["predicate.json", "out/predicate.json", "../predicate.json"])
 def test_the_predicate_for_another_signer(
-    receipt_directory: Path, capsys: Told, output: str
+    receipt_directory: Path, capsys: Captured, output: str
 ) -> None:
     assert ask("sign", "receipt.json", "--predicate", output) == 0
     told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
@@ -299,7 +298,7 @@ def test_the_predicate_for_another_signer(
 
 
 @pytest.mark.parametrize("name", ["receipt.json", "evidence.json", "attestation.dsse.json"])
-def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Told, name: str) -> None:
+def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Captured, name: str) -> None:
     before = {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()}
     assert ask("sign", "receipt.json", "--predicate", str(signed / name)) == 2
     refused(capsys, "E_PREDICATE_PLACE")
@@ -335,7 +334,7 @@ def test_without_cryptography(signed: Path) -> None:
 
 
 def test_a_baseline_keeps_the_signature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     for name in ("CI", "FLAMEGATE_UPDATE_IN_CI"):
         monkeypatch.delenv(name, raising=False)
