@@ -9,7 +9,7 @@ import pytest
 
 from tests.doors.project import Project, workload
 
-pytestmark = pytest.mark.measures
+pytestmark = [pytest.mark.measures, pytest.mark.nightly]
 
 ENGINE = """\
 def burn(rounds):

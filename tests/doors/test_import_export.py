@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands import import_file
-from pytest_flamegate.commands.import_file import Importer
 from pytest_flamegate.profile.formats.pprof import profile_message
-from pytest_flamegate.profile.formats.registry import parse_profile
-from pytest_flamegate.profile.profilers.tools import find_program
 from pytest_flamegate.run.open import open_profile
 from tests.made import bundle
 
@@ -176,15 +172,6 @@ def test_hostile_names_come_to_no_harm(here: Path, capsys: Told) -> None:
     assert not list(picture.iter("{http://www.w3.org/2000/svg}script"))
 
 
-def test_another_kind_of_file_is_one_importer_more(
-    here: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = Importer(lambda data: data == b"other", lambda data, parsed: 4)
-    monkeypatch.setattr(import_file, "IMPORTERS", (*import_file.IMPORTERS, other))
-    (here / "x").write_bytes(gzip.compress(b"other"))
-    assert main(["import", "x"]) == 4
-
-
 @pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
 def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Told, name: str) -> None:
     triple = bundle()
@@ -224,15 +211,6 @@ def test_a_place_that_cannot_be_written(here: Path, capsys: Told) -> None:
     assert "E_CANNOT_WRITE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["export", "x"], ["export", "x", "--format=svg"], ["import"]]
-)
-def test_a_command_line_that_is_not_understood(capsys: Told, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(arguments)
-    assert left.value.code == 2
-
-
 def test_a_reader_that_has_seen_enough_is_no_failure(here: Path) -> None:
     (here / "run.folded").write_text("".join(f"main;function_{i} 3\n" for i in range(50_000)))
     code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
@@ -247,23 +225,3 @@ def test_a_reader_that_has_seen_enough_is_no_failure(here: Path) -> None:
         child.stdout.close()
         assert child.stderr.read() == b""
         assert child.wait(60) == 0
-
-
-@pytest.mark.parametrize("form", ["raw", "speedscope"])
-def test_what_py_spy_records_is_imported(here: Path, capsys: Told, py_spy: None, form: str) -> None:
-    (here / "spin.py").write_text(PROGRAM.format(seconds=1.0))
-    options = ["--rate", "100", "--format", form, "--output", "out"]
-    subprocess.run(
-        [find_program("py-spy", ""), "record", *options, "--", sys.executable, "spin.py"],
-        capture_output=True,
-        timeout=120,
-        check=False,  # py-spy's exit status tells nothing
-    )
-    assert main(["import", "out"]) == 0
-    profile = parse_profile((here / "out").read_bytes())
-    assert profile.samples >= 20
-    names = {frame.name for stack in profile.stacks for frame in stack}
-    assert {"<module>", "work", "leaf"} <= names
-    assert ("leaf", "spin.py") in {frame[:2] for stack in profile.stacks for frame in stack}
-    hottest = capsys.readouterr().out.splitlines()[1]
-    assert "leaf" in hottest or "genexpr" in hottest

@@ -246,10 +246,7 @@ PARSERS: dict[str, Parser] = {
     },
     "torch.profiler": Parser(
         lambda data: (count_torch_kernels(data), read_torch_trace(data, ("/home/x/",))),
-        (
-            (DATA / "torch-trace.json").read_bytes(),
-            (DATA / "torch-trace-stacks.json").read_bytes(),
-        ),
+        ((DATA / "torch-trace.json").read_bytes(), (DATA / "torch-trace-stacks.json").read_bytes()),
         (*JSON, *EVENTS, EVENT, *_SYMBOLS),
         (
             (b'{"traceEvents":[', EVENT[:-1] + b"]}"),

@@ -12,11 +12,7 @@ import pytest
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers import callgrind
-from pytest_flamegate.profile.profilers.callgrind import (
-    CountedRun,
-    count_program,
-    probe_callgrind,
-)
+from pytest_flamegate.profile.profilers.callgrind import CountedRun, count_program, probe_callgrind
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.profile.fakes import Tools

@@ -241,9 +241,3 @@ def test_the_sum_is_the_total_whatever_the_order(costs: list[tuple[int, int]]) -
     found = parse_callgrind([*lines, f"totals: {total}"])
     assert sum(found.values()) == total
     assert {frame.name for (frame,) in found} == {f"f{function}" for function in seen}
-
-
-@given(st.text())
-def test_any_other_text_is_an_error(text: str) -> None:
-    with pytest.raises(ProfilerError, match="E_PROFILER_OUTPUT"):
-        parse(f"version: 1\n{text}")

@@ -415,11 +415,7 @@ def test_a_baseline_of_version_0_1_is_compared_by_function() -> None:
     }
     head = {f"measured_sequences@{new} norm@{kernels['new']}": 500}
     found = compare(base, head, 10, 10)
-    assert sorted(paths(found)) == [
-        "[flamegate]",
-        "measured_sequences",
-        "measured_sequences norm",
-    ]
+    assert sorted(paths(found)) == ["[flamegate]", "measured_sequences", "measured_sequences norm"]
     assert states(found) == {}
 
 

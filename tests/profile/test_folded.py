@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
 from pytest_flamegate.profile.frames import make_native_frame, make_python_frame
 from pytest_flamegate.profile.model import Frame, Stack, merge_profiles
@@ -87,17 +86,6 @@ def test_a_frame_that_would_not_read_back_is_not_written(frame: Frame) -> None:
 def test_malformed_text_is_an_error(text: str) -> None:
     with pytest.raises(FlamegateError, match="E_PROFILE_FILE"):
         parse_folded(text)
-
-
-@given(st.text())
-def test_any_text_is_read_or_an_error(text: str) -> None:
-    with suppress(ReceiptError):
-        stacks = parse_folded(text)
-        assert parse_folded(fold_profile(profile(dict(stacks)))) == stacks
-
-
-def test_no_text_is_no_stacks() -> None:
-    assert parse_folded("") == {}
 
 
 def test_pooled_profiles_add_up() -> None:

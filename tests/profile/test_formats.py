@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UndecidedError
-from pytest_flamegate.core.text import NAME_BYTES
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.formats import imported, registry
 from pytest_flamegate.profile.formats.registry import parse_profile, read_file
@@ -227,30 +225,3 @@ LINES = st.lists(
     ).map(lambda pair: f"{pair[0]} {pair[1]}"),
     max_size=6,
 ).map("\n".join)
-
-
-@given(st.binary() | (LINES | st.text()).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_any_bytes_are_read_or_an_error(data: bytes) -> None:
-    with suppress(FlamegateError):
-        read = parse_profile(data)
-        # What is read can be written, and reads back.
-        assert read.samples > 0
-        assert parse_profile(fold_profile(read).encode()).samples == read.samples
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "f()" + " const" * 20_000,
-        "x" + ".part.0" * 10_000,
-        "f (" + "1:" * 30_000,
-        ";".join(f"f{i}()" + " const" * 100 for i in range(100)),
-    ],
-)
-def test_a_long_name_is_cut_in_little_time(text: str) -> None:
-    begun = time.process_time()
-    ((stack, count),) = stacks(f"{text} 5\n").items()
-    # A pattern that goes over such a name again and again takes minutes.
-    assert time.process_time() - begun < 10
-    assert count == 5
-    assert all(len(frame.name.encode()) <= NAME_BYTES for frame in stack)

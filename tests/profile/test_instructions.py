@@ -172,12 +172,6 @@ def test_one_token_leaves_nothing_to_subtract(tools: Tools, tmp_path: Path) -> N
         assert instructions.ONE_TOKEN in found.profile.degraded
 
 
-def test_threads_are_noted(tools: Tools, tmp_path: Path) -> None:
-    FakeValgrind(tools)
-    found = counted(streamed(tmp_path, TALK, "{max_tokens}", threads=4))
-    assert found.profile.degraded[0] == instructions.THREADS
-
-
 def test_the_engine_gets_its_own_environment_and_leaves_no_bytecode(
     tools: Tools, tmp_path: Path
 ) -> None:

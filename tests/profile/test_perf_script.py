@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.profile.profilers.errors import ProfilerError
 from pytest_flamegate.profile.profilers.perf_script import ParsedScript, parse_script
 from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
@@ -148,16 +144,6 @@ def test_chunks_may_end_anywhere(name: str, size: int) -> None:
         whole.first_ns,
         whole.last_ns,
     )
-
-
-@given(st.binary(max_size=300), st.integers(0, 20))
-def test_any_bytes_are_parsed_or_an_error(junk: bytes, at: int) -> None:
-    lines = recorded("fp").splitlines(keepends=True)
-    lines[at:at] = [junk]
-    for text in (b"".join(lines), junk, b"\t" + junk):
-        with suppress(ProfilerError):
-            script = parse(text)
-            assert all(stack and count > 0 for stack, count in script.stacks.items())
 
 
 def test_memory_stays_flat_as_the_input_grows() -> None:

@@ -20,8 +20,6 @@ from pytest_flamegate.profile.model import Profile, Stack
 from tests.profile.profiles import native, profile, python, system
 from tests.profile.test_folded import STACKS
 
-pytestmark = pytest.mark.measures
-
 TAKEN = profile(
     {
         (python("<module>"), python("run"), native("sgemv", "libblas.so")): 3,

@@ -30,13 +30,11 @@ from pytest_flamegate.profile.profilers import jitdump, perf, pyspy
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
 from pytest_flamegate.profile.profilers.instructions import (
-    EVAL_LOOP,
     InstructionCount,
     build_instruction_profile,
     count_instructions,
 )
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
-from tests.profile.test_instructions import served
 from tests.tools import require
 
 measures = pytest.mark.measures
@@ -44,10 +42,7 @@ nightly = [pytest.mark.measures, pytest.mark.nightly]
 
 SETUP = Setup(project=Path(__file__).parent)
 OLD_PYTHON = Setup(python=(3, 11, 0), project=Path(__file__).parent)
-MAKE: dict[str, Callable[[Setup], Profiler]] = {
-    "perf": perf.make_perf,
-    "py-spy": pyspy.make_pyspy,
-}
+MAKE: dict[str, Callable[[Setup], Profiler]] = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
 # After half a second of loading, two kinds of work under the workload's root. It announces itself
 # on stdout once it is warm, and ends quietly on SIGINT.
 ENGINE = """
@@ -531,19 +526,3 @@ def test_real_counts_repeat_and_grow_with_the_work(tmp_path: Path) -> None:
     added = more.per_token - first.per_token
     assert added > 0.1 * first.per_token
     assert most.per_token - more.per_token == pytest.approx(added, rel=0.05)
-
-
-@pytest.mark.measures
-@pytest.mark.nightly
-def test_real_counts_of_a_python_engine(tmp_path: Path) -> None:
-    """Starting Python takes some 100 million instructions; its tokens a few thousand each."""
-    require_valgrind()
-    plan, workload = served(tmp_path, "work")
-    counted = count_instructions(plan, workload, environment.make_environment(workload))
-    assert (counted.profile.covers, counted.tokens) == ("decode", (1, 9))
-    assert 1000 < counted.per_token < 1_000_000
-    # The part that is left out is small even for a program that does next to nothing.
-    assert counted.profile.samples == pytest.approx(8 * counted.per_token, rel=0.2)
-    loops = [stack for stack in counted.profile.stacks if stack[0].name == EVAL_LOOP]
-    # sum() over range() is called by the loop that runs the generator.
-    assert any("sum" in stack[-1].name or "range" in stack[-1].name for stack in loops)
