@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.bricks.record import Category, Phase, Provenance, Sync
-    from pytest_flamegate.bricks.threads import BrickKey, Owner
+    from pytest_flamegate.bricks.threads import BrickKey, Locator, Owner
 
 
 _SWEEP_FROM = 64
@@ -73,7 +73,7 @@ class BrickRecording:
         self._locator = ThreadLocator(self._make_clock)
         self._began_ns = clock()
 
-    def make_locator(self, *, has_tasks: bool) -> ThreadLocator | TaskLocator:
+    def make_locator(self, *, has_tasks: bool) -> Locator:
         """Return the locator of clocks; ``has_tasks`` if asyncio may run some."""
         if has_tasks:
             return TaskLocator(self._locator, self._running, self._make_clock)
@@ -371,7 +371,7 @@ class BrickProfiler:
                 f"{MAX_NAME_CHARACTERS} characters.",
                 "Pass the kernel's name and launch as a short text, or leave it out.",
             )
-        thread: Any = marks._locator.current
+        thread = marks._locator.current
         try:
             log = thread.logs[name][layer]
         except (KeyError, TypeError):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks import marks
 from pytest_flamegate.bricks.marks import Scope
-from pytest_flamegate.bricks.threads import CallLog, end_out_of_order
+from pytest_flamegate.bricks.threads import end_out_of_order
 from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.bricks.record import Provenance, Sync
-    from pytest_flamegate.bricks.threads import ThreadClock
+    from pytest_flamegate.bricks.threads import CallLog, ThreadClock
 
 
 class SyncedScope(Scope):
@@ -50,7 +50,7 @@ class EnqueuedScope(Scope):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Note that the call enqueues nothing more."""
-        thread: Any = marks._locator.current
+        thread = marks._locator.current
         if thread.top is not self and not end_out_of_order(self, thread, error):
             return
         thread.top = self.parent
@@ -165,7 +165,6 @@ class DeviceQueue:
             # Events are exact to half a microsecond, so parts may add up to more than the whole.
             child_ns = min(scope.child, duration_ns)
         log = scope.log
-        assert isinstance(log, CallLog)
         if scope.is_recursive:
             log = log.find_recursive_log()
         log.elements += scope.elements

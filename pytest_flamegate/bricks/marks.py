@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import wraps
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from pytest_flamegate.core.errors import UsageError
 
@@ -18,58 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_flamegate.bricks.record import Category
+    from pytest_flamegate.bricks.threads import CallLog, Locator
 
 
 FOLD_AT = 2048
 """Durations that are held one by one before they are folded into sums."""
-
-
-class SupportsBuffer(Protocol):
-    """Keeps single calls; see ``totals.CallBuffer``."""
-
-    def append(  # noqa: D102
-        self,
-        key: tuple[Any, ...],
-        extra: tuple[Any, ...],
-        start_ns: int,
-        end_ns: int,
-        self_ns: int,
-        elements: int,
-    ) -> None: ...
-
-
-class SupportsLog(Protocol):
-    """Counts the calls of one brick in one thread, layer and phase; see ``totals.CallLog``."""
-
-    elements: int
-    bytes: int
-    flops: int
-    name: str
-    key: tuple[Any, ...]
-    leaves: list[int]
-    nested: list[int]
-
-    @property
-    def buffer(self) -> SupportsBuffer | None: ...  # noqa: D102
-    def find_recursive_log(self) -> SupportsLog: ...  # noqa: D102
-    def fold(self) -> None: ...  # noqa: D102
-
-
-class SupportsThread(Protocol):
-    """Holds the open calls of one thread or task; see ``threads.ThreadClock``."""
-
-    top: Scope | None
-
-    @property
-    def logs(self) -> Mapping[str, Mapping[int | None, SupportsLog]]: ...  # noqa: D102
-    def find_log(self, name: str, layer: int | None) -> SupportsLog: ...  # noqa: D102
-
-
-class SupportsLocator(Protocol):
-    """Finds the clock of the thread or task that runs; see ``threads.ThreadLocator``."""
-
-    @property
-    def current(self) -> SupportsThread: ...  # noqa: D102
 
 
 class Off:
@@ -99,7 +52,7 @@ class Scope:
     child: int
     elements: int
     extra: tuple[Any, ...] | None
-    log: SupportsLog
+    log: CallLog
     parent: Scope | None
     start: int
 
@@ -151,8 +104,8 @@ class Scope:
 OFF = Off()
 # Plain module globals are the fastest to read. `_on` is None while no profiler is on. `_begin`
 # begins every call if `_always`, and else those whose category is not `_declared` yet.
-_on: SupportsLocator | None = None
-_locator = cast("SupportsLocator", None)
+_on: Locator | None = None
+_locator = cast("Locator", None)
 _begin = cast("Callable[..., Scope | Off]", None)
 _end_out_of_order = cast("Callable[[Scope, Any, object], bool]", None)
 _always = False

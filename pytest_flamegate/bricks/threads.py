@@ -251,7 +251,7 @@ def end_out_of_order(scope: Scope, thread: ThreadClock, error: object) -> bool:
         abandoned.append(call)
         call = call.parent
     if call is None:
-        if _thread_of(scope).is_closed or error is not None:
+        if scope.log.thread.is_closed or error is not None:
             return False
         raise _end_error(scope, thread)
     for inner in abandoned:
@@ -264,7 +264,7 @@ def end_out_of_order(scope: Scope, thread: ThreadClock, error: object) -> bool:
 
 
 def _end_error(scope: Scope, thread: ThreadClock) -> UsageError:
-    name, began_in = scope.log.name, _thread_of(scope)
+    name, began_in = scope.log.name, scope.log.thread
     if scope.parent is _ABANDONED:
         return UsageError(
             "E_BRICK_END",
@@ -282,12 +282,6 @@ def _end_error(scope: Scope, thread: ThreadClock) -> UsageError:
         f"The brick {name!r} was ended twice.",
         "Call brick() or start() for each call, and end it once.",
     )
-
-
-def _thread_of(scope: Scope) -> ThreadClock:
-    log = scope.log
-    assert isinstance(log, CallLog)
-    return log.thread
 
 
 class ThreadLocator(threading.local):
@@ -349,6 +343,9 @@ class ClosedLocator:
 
     def __init__(self) -> None:
         self.current = ThreadClock("", -1, "", threading.RLock(), None)
+
+
+Locator: TypeAlias = ThreadLocator | TaskLocator | ClosedLocator
 
 
 def has_ended(owner: Owner) -> bool:

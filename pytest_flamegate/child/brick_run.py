@@ -11,14 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS
-from pytest_flamegate.bricks.wire import BrickReport, encode_report
+from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, BrickReport, encode_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_flamegate.bricks.record import BrickCall
 
+
+if TYPE_CHECKING:
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 
 

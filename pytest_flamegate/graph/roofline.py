@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.observe.bandwidth import format_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_flamegate.observe.bandwidth import Bandwidth
-    from pytest_flamegate.observe.gpu import ObservedDevices
+    from pytest_flamegate.receipt.types import Evidence
 
 
 # Facts that an engine may report, as whole numbers: it may read other bytes than its file has.
@@ -34,34 +34,6 @@ _REPORTED = "ingested: reported by the engine"
 _WEIGHTS, _KV = "the weights' bytes per token", "the KV cache's bytes"
 _RATE, _BANDWIDTH = "a decode rate", "a measured bandwidth"
 _FLOPS, _PEAK = "the operations per token", "a peak of operations"
-
-
-class SupportsMetric(Protocol):
-    """A metric of evidence, as far as it is read here."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def value(self) -> float: ...  # noqa: D102
-    @property
-    def formula(self) -> str: ...  # noqa: D102
-    @property
-    def provenance(self) -> str: ...  # noqa: D102
-
-
-class SupportsEvidence(Protocol):
-    """Evidence, as far as it is read here."""
-
-    @property
-    def engine(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def model(self) -> Mapping[str, str | int]: ...  # noqa: D102
-    @property
-    def metrics(self) -> Sequence[SupportsMetric]: ...  # noqa: D102
-    @property
-    def tokens(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def device(self) -> ObservedDevices | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +79,7 @@ class Roofline:
 
 
 def compute_roofline(
-    evidence: SupportsEvidence,
+    evidence: Evidence,
     bandwidth: Bandwidth | None,
     *,
     instructions: str = "",
@@ -222,7 +194,7 @@ def _format_bytes(count: float) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
-def _find_weights(evidence: SupportsEvidence) -> tuple[int | None, str]:
+def _find_weights(evidence: Evidence) -> tuple[int | None, str]:
     """Return the bytes of weights per token and their source."""
     reported = _parse_fact(evidence, WEIGHTS_FACT)
     if reported:
@@ -233,7 +205,7 @@ def _find_weights(evidence: SupportsEvidence) -> tuple[int | None, str]:
     return None, ""
 
 
-def _find_decode_rate(evidence: SupportsEvidence) -> float | None:
+def _find_decode_rate(evidence: Evidence) -> float | None:
     """Return the measured tokens per second after the first token."""
     rates = {
         metric.name: metric.value
@@ -248,7 +220,7 @@ def _find_decode_rate(evidence: SupportsEvidence) -> float | None:
     return rate if rate is not None and math.isfinite(rate) and rate > 0 else None
 
 
-def _compute_kv_bytes(evidence: SupportsEvidence) -> float | None:
+def _compute_kv_bytes(evidence: Evidence) -> float | None:
     """Return the bytes of keys and values that a token of the decode reads on average.
 
     The token at position ``p`` (from 0) attends to ``p + 1`` positions; the decode runs from the
@@ -261,7 +233,7 @@ def _compute_kv_bytes(evidence: SupportsEvidence) -> float | None:
     return per_position * (prompt_tokens + len(evidence.tokens) / 2)
 
 
-def _compute_prompt_tokens(evidence: SupportsEvidence) -> int | None:
+def _compute_prompt_tokens(evidence: Evidence) -> int | None:
     """Return the prompt's length from rate and time of its prefill, which are exact."""
     value = {metric.name: metric.value for metric in evidence.metrics}
     rate = value.get("prefill_tokens_per_second")
@@ -271,7 +243,7 @@ def _compute_prompt_tokens(evidence: SupportsEvidence) -> int | None:
     return round(rate * first_ms / 1e3)
 
 
-def _parse_fact(evidence: SupportsEvidence, name: str) -> int | None:
+def _parse_fact(evidence: Evidence, name: str) -> int | None:
     """Return a whole number above 0 that the engine reported; None for anything else."""
     text = evidence.engine.get(name, "")
     if not text.isascii() or not text.isdecimal() or len(text) > 18:

@@ -15,7 +15,7 @@ import math
 import operator
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,10 +24,6 @@ import numpy.typing as npt
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.json import Limits, Sha256, decode_json
 from pytest_flamegate.core.text import escape_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _BYTES = {
     1: "bool int8 uint8",
@@ -116,14 +112,6 @@ def _tensor_error(why: str) -> UsageError:
     )
 
 
-def fnv1a(data: bytes) -> int:
-    """Return the 64-bit FNV-1a hash of ``data``."""
-    found = 0xCBF29CE484222325
-    for byte in data:
-        found = ((found ^ byte) * 0x100000001B3) & (1 << 64) - 1
-    return found
-
-
 def trueno_checksum(value: Any) -> int:
     """Return trueno's checksum: FNV-1a over the first 64 values as float32.
 
@@ -135,7 +123,11 @@ def trueno_checksum(value: Any) -> int:
         raise _tensor_error(f"the checksum is of floats, and these values are {tensor.dtype}")
     first = tensor._replace(values=tensor.values[:TRUENO_VALUES]).numbers
     with np.errstate(over="ignore"):  # values beyond float32 become infinite
-        return fnv1a(first.astype("<f4").tobytes())
+        data = first.astype("<f4").tobytes()
+    checksum = 0xCBF29CE484222325
+    for byte in data:
+        checksum = ((checksum ^ byte) * 0x100000001B3) & (1 << 64) - 1
+    return checksum
 
 
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None
@@ -183,7 +175,7 @@ class TensorDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Digests:
-    """The digests of one run, in the order of recording. Several threads may record.
+    """The digests of one run by their key, in the order of recording. Several threads may record.
 
     ``values_bytes`` is how many bytes of values are kept, of all tensors together: a comparison
     with a tolerance needs the values.
@@ -192,8 +184,8 @@ class Digests:
     def __init__(self, *, values_bytes: int = 0) -> None:
         self._left_bytes = values_bytes
         self._keeps_values = values_bytes > 0
-        self._digests: dict[TensorKey, TensorDigest] = {}
         self._lock = threading.Lock()
+        self.tensors: dict[TensorKey, TensorDigest] = {}
 
     def record(
         self, name: str, array: Any, *, layer: int | None = None, position: int | None = None
@@ -210,41 +202,17 @@ class Digests:
         key = _make_key(name, layer, position)
         digest = TensorDigest(key, tensor.dtype, tensor.shape, tensor.sha256, trueno)
         with self._lock:
-            self._check_room(key)
+            if len(self.tensors) >= MAX_TENSORS:
+                raise _limit_error(f"more than {MAX_TENSORS:,} tensors")
+            if key in self.tensors:
+                raise _key_error(f"a tensor was recorded as {key} before")
             if self._keeps_values:
                 self._left_bytes -= tensor.values.nbytes
                 if self._left_bytes < 0:  # and so from here on: a run is complete or it fails
                     raise _limit_error("more bytes of values than values_bytes")
                 digest = msgspec.structs.replace(digest, values=tensor.values.tobytes())
-            self._digests[key] = digest
+            self.tensors[key] = digest
         return digest
-
-    def add(self, digest: TensorDigest) -> None:
-        """Add a digest that was computed before. Raises what ``record`` raises for a key."""
-        with self._lock:
-            self._check_room(digest.key)
-            self._digests[digest.key] = digest
-
-    def get(self, key: TensorKey) -> TensorDigest | None:
-        """Return the digest of ``key``, or None."""
-        return self._digests.get(key)
-
-    @property
-    def keys(self) -> tuple[TensorKey, ...]:
-        """All keys, in the order of recording."""
-        return tuple(self._digests)
-
-    def __iter__(self) -> Iterator[TensorDigest]:
-        return iter(tuple(self._digests.values()))
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def _check_room(self, key: TensorKey) -> None:
-        if len(self._digests) >= MAX_TENSORS:
-            raise _limit_error(f"more than {MAX_TENSORS:,} tensors")
-        if key in self._digests:
-            raise _key_error(f"a tensor was recorded as {key} before")
 
 
 def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
@@ -268,10 +236,10 @@ def _key_error(why: str) -> UsageError:
     )
 
 
-def _limit_error(what: str) -> UsageError:
+def _limit_error(excess: str) -> UsageError:
     return UsageError(
         "E_DIGEST_LIMIT",
-        f"A run has {what}.",
+        f"A run has {excess}.",
         "Record fewer layers or positions, or pass Digests a larger values_bytes.",
     )
 
@@ -288,7 +256,7 @@ def write_digests(digests: Digests) -> bytes:
 
     Raises ``UsageError`` ``E_DIGEST_LIMIT`` if that is more than ``read_digests`` reads.
     """
-    lines = b",\n".join(map(msgspec.json.encode, digests))
+    lines = b",\n".join(map(msgspec.json.encode, digests.tensors.values()))
     data = b'{"schema_version": "2.0.0", "tensors": [\n' + lines + b"\n]}\n"
     if len(data) > MAX_BYTES:
         raise _limit_error(f"a file of {len(data):,} bytes, of which {MAX_BYTES:,} are read")
@@ -305,13 +273,13 @@ def read_digests(data: bytes) -> Digests:
     file = decode_json(data, DigestFile, limits, subject="The file of digests", code="E_DIGESTS")
     digests = Digests()
     for digest in file.tensors:
-        if (problem := _find_problem(digest)) or digests.get(digest.key) is not None:
+        if (problem := _find_problem(digest)) or digest.key in digests.tensors:
             raise ReceiptError(
                 "E_DIGESTS",
                 f"The file of digests is malformed: {digest.key} has {problem or 'two entries'}.",
                 "Write it again with write_digests(); do not edit it by hand.",
             )
-        digests.add(digest)
+        digests.tensors[digest.key] = digest
     return digests
 
 

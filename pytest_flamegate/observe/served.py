@@ -31,7 +31,7 @@ from pytest_flamegate.observe.observation import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_flamegate.bricks.wire import BrickReport
+    from pytest_flamegate.bricks.record import BrickReport
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.errors import ToolError
     from pytest_flamegate.engines.figures import Report
@@ -232,7 +232,7 @@ class ServedProcess:
         self._told = None
         interval, sequences_ns = self._command(wire.BRICKS, sequences)
         if self._told is None:
-            from pytest_flamegate.bricks.wire import missing_record_error
+            from pytest_flamegate.bricks.record import missing_record_error
 
             raise missing_record_error()
         return Block(interval, sequences_ns), self._told
@@ -283,7 +283,7 @@ class ServedProcess:
                     self._reports.append(read_report(json.loads(text)))
                 elif record == wire.RECORDED:
                     # Whoever clocks no bricks loads nothing of them.
-                    from pytest_flamegate.bricks.wire import decode_report
+                    from pytest_flamegate.bricks.record import decode_report
 
                     self._told = decode_report(text)
                     self._allow(_UNTOLD_S)

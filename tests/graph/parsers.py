@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_flamegate.graph.tensors import read_digests
 from pytest_flamegate.graph.traces import read_trace
-from tests.graph.test_digests import FILE as DIGESTS
+from tests.graph.test_tensors import FILE as DIGESTS
 from tests.graph.traces import made
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 

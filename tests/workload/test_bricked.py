@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flamegate.bricks import brick, marks
-from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.bricks.wire import decode_report
+from pytest_flamegate.bricks.record import BrickCall, decode_report
 from pytest_flamegate.child import brick_run, wire
 from pytest_flamegate.child.brick_run import select_token_calls
 from pytest_flamegate.config.workload import Workload
