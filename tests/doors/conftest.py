@@ -14,14 +14,18 @@ import pytest_flamegate.pytest_.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.run.lock import DIRECTORY
 from tests.doors.project import Project, write_toy
+from tests.run import fakes
 from tests.tools import require
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.run.fakes import World
 
-_FOREIGN = ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER")
-_OURS = ("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD")
+_FOREIGN = (
+    *("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER"),
+    *("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD"),
+)
 
 # Plugins that write into the project, or spend a second of every run on imports.
 _BARE = "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark"
@@ -37,7 +41,7 @@ def own_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_tmp: Path) -> None:
     """An empty directory, and nothing that the caller of these tests has set."""
     for name in tuple(os.environ):
-        if name in (*_FOREIGN, *_OURS) or name.startswith("PYTEST_XDIST"):
+        if name in _FOREIGN or name.startswith("PYTEST_XDIST"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PYTEST_ADDOPTS", _BARE)
     monkeypatch.setenv("COLUMNS", "200")
@@ -50,6 +54,12 @@ def project(pytester: pytest.Pytester) -> Project:
     """An empty project with a toy engine, ``toy.py``, and no workload file."""
     write_toy(pytester.path)
     return Project(pytester)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Fake processes for the runs of pytest and of commands within this one."""
+    return fakes.install(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -198,7 +198,7 @@ def test_embedded_workloads_load_no_conftest_of_a_test_directory(
 ) -> None:
     for name in ("test", "tests"):
         project.write(f"{name}/conftest.py", "import a_package_that_is_not_installed\n")
-    result = project.run("--flamegate", "--collect-only", "-q", argument)
+    result = project.ask("--flamegate", "--collect-only", "-q", argument)
     assert result.ret == 0, result.stderr.str()
     assert argument.partition("::")[2] in result.stdout.str()
 
@@ -212,10 +212,10 @@ def test_embedded_workloads_load_the_conftest_of_the_directory_and_those_above(
     below.mkdir()
     for directory in (project.path, below):
         monkeypatch.chdir(directory)
-        assert project.run("--flamegate", "--collect-only", "-q", "embedded").ret == 0
+        assert project.ask("--flamegate", "--collect-only", "-q", "embedded").ret == 0
 
 
 def test_a_broken_conftest_still_fails_a_run_of_its_tests(project: Project) -> None:
     project.write("tests/conftest.py", "import a_package_that_is_not_installed\n")
     project.write("tests/test_a.py", PLAIN)
-    assert project.run("--flamegate", "--collect-only", "embedded", "tests").ret == 4
+    assert project.ask("--flamegate", "--collect-only", "embedded", "tests").ret == 4

@@ -1,8 +1,9 @@
-"""Ctrl-C in the middle of a measurement: nothing goes on, and nothing else is touched."""
+"""Ctrl-C during a measurement: its processes end, and earlier results stay."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from tests.doors.project import workload
+from tests.workload.repositories import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,16 +23,13 @@ if TYPE_CHECKING:
     from tests.doors.project import Project
 
 
-pytestmark = [
-    pytest.mark.measures,
-    pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is no signal there"),
-]
+pytestmark = pytest.mark.measures
 _TIMEOUT_S = 60.0
-_CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
+CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
 def living(pids: Iterable[int]) -> set[int]:
-    """Return those processes that are still there, and no mere zombies."""
+    """Return those processes that still run: a zombie does not."""
     found = set()
     for pid in pids:
         try:
@@ -42,7 +41,7 @@ def living(pids: Iterable[int]) -> set[int]:
 
 
 def working_in(directory: Path) -> set[int]:
-    """Return the processes whose working directory this is: engines and profilers of the test."""
+    """Return the engines and profilers whose working directory this is."""
     found = set()
     for process in psutil.process_iter():
         try:
@@ -56,16 +55,17 @@ def working_in(directory: Path) -> set[int]:
 def interrupt(
     arguments: list[str], project: Project, how: signal.Signals = signal.SIGINT
 ) -> tuple[int, str]:
-    """Start a program, wait until it measures, interrupt it; return its status and its words."""
+    """Start a program, interrupt it when it measures; return its exit status and its output."""
     with subprocess.Popen(
         [sys.executable, *arguments],
         cwd=project.path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=_restore_interrupts,
     ) as process:
         deadline_s = time.monotonic() + _TIMEOUT_S
-        # An engine that hangs is there for as long as it takes to find it.
+        # The engine hangs, so it is there for as long as it takes to find it.
         while not (project.path / "began").exists():
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline_s
@@ -73,66 +73,93 @@ def interrupt(
         measured = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
         assert measured
         process.send_signal(how)
-        told = process.communicate(timeout=_TIMEOUT_S)[0]
+        printed = process.communicate(timeout=_TIMEOUT_S)[0]
     assert not living(measured)
     assert not working_in(project.path)
-    return process.returncode, told
+    return process.returncode, printed
+
+
+def _restore_interrupts() -> None:
+    """Take SIGINT again, which a shell lets the jobs in its background ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
 def measuring(project: Project) -> Project:
-    """A project whose engine says that it began and then hangs, and two earlier results."""
+    """A project whose engine writes ``began`` and hangs, and two earlier results."""
     project.write(
         "slow.py",
         "import time\n"
         "def generate(prompt, max_tokens):\n"
-        "    open('began', 'w').close()\n"
+        f"    open({str(project.path / 'began')!r}, 'w').close()\n"
         "    yield 1\n"
         "    time.sleep(600)\n",
     )
     project.declare(workload("slow").replace("toy:generate", "slow:generate"))
     for name in ("slow", "other"):
         project.write(f".flamegate/latest/{name}/receipt.json", "earlier")
-    project.write(".flamegate/baselines/machine/other/evidence.json", "accepted")
     return project
 
 
-def untouched(project: Project) -> None:
+def require_untouched(project: Project) -> None:
+    """Assert that earlier results are as they were, and that nothing was recorded."""
     latest = project.artifacts / "latest"
-    assert (latest / "other" / "receipt.json").read_text() == "earlier"
-    # What was interrupted has no result, neither an earlier one nor half of one.
-    assert not (latest / "slow").exists()
-    assert sorted(path.name for path in latest.iterdir()) == ["other"]
-    accepted = project.artifacts / "baselines" / "machine" / "other" / "evidence.json"
-    assert accepted.read_text() == "accepted"
+    names = sorted(path.relative_to(latest).as_posix() for path in latest.glob("*/*"))
+    assert names == ["other/receipt.json", "slow/receipt.json"]
+    assert (latest / "slow" / "receipt.json").read_text() == "earlier"
     assert not (project.artifacts / "history").exists()
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_command(measuring: Project, how: signal.Signals, code: int) -> None:
-    arguments = ["-c", _CLI, "run", "--budget=1", "--profiler=none"]
-    status, told = interrupt(arguments, measuring, how)
+    arguments = ["-c", CLI, "run", "--budget=1", "--profiler=none"]
+    status, printed = interrupt(arguments, measuring, how)
     assert status == code
-    assert "flamegate: interrupted" in told
-    assert "Traceback" not in told
-    untouched(measuring)
+    assert "flamegate: interrupted" in printed
+    assert "Traceback" not in printed
+    require_untouched(measuring)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_pytest(measuring: Project, how: signal.Signals) -> None:
+def test_pytest(measuring: Project) -> None:
     arguments = ["--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none"]
-    status, told = interrupt(["-m", "pytest", *arguments], measuring, how)
+    status, printed = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGTERM)
     assert status == pytest.ExitCode.INTERRUPTED
-    assert ("KeyboardInterrupt" if how == signal.SIGINT else "Terminated") in told
-    untouched(measuring)
+    assert "Terminated" in printed
+    require_untouched(measuring)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_program_that_only_waits_is_ended_too(project: Project, how: signal.Signals) -> None:
-    """It writes nothing, so it would never learn that nobody listens."""
+def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
+    git(measuring.path, "init", "-q", "-b", "main")
+    git(measuring.path, "add", "slow.py", "flamegate.toml")
+    git(measuring.path, "commit", "-q", "-m", "slow")
+    measuring.write("slow.py", (measuring.path / "slow.py").read_text() + "# changed\n")
+    arguments = ["--flamegate", "--flamegate-against=HEAD", "--flamegate-profiler=none"]
+    status, _ = interrupt(["-m", "pytest", *arguments], measuring)
+    assert status == pytest.ExitCode.INTERRUPTED
+    assert len(git(measuring.path, "worktree", "list").splitlines()) == 1
+
+
+def test_a_program_that_only_waits_is_ended_too(project: Project) -> None:
+    """It writes nothing, so it would never learn that its reader is gone."""
     project.write("waits.sh", "touch began\nexec sleep 600\n")
     project.declare(
         '[workloads.waits]\ncommand = ["sh", "waits.sh"]\nprompt = "p"\nmax_tokens = 1\n'
     )
-    arguments = ["-c", _CLI, "run", "--budget=1", "--profiler=none"]
-    assert interrupt(arguments, project, how)[0] == 128 + how
+    arguments = ["-c", CLI, "run", "--budget=1", "--profiler=none"]
+    assert interrupt(arguments, project, signal.SIGTERM)[0] == 128 + signal.SIGTERM
+
+
+def test_a_calibration_and_a_selftest_leave_nothing(measuring: Project, own_tmp: Path) -> None:
+    shutil.rmtree(measuring.artifacts)
+    commands = (
+        ["calibrate", "--pairs=10"],
+        ["selftest", "slow", "--frame=generate", "--budget=1"],
+    )
+    for command in commands:
+        status, printed = interrupt(["-c", CLI, *command, "--profiler=none"], measuring)
+        assert status == 130
+        assert "flamegate: interrupted" in printed
+        assert "Traceback" not in printed
+        assert not measuring.artifacts.exists()
+        assert not list(own_tmp.glob("flamegate-*"))
+        (measuring.path / "began").unlink()

@@ -1,4 +1,4 @@
-"""Tests of pytest-benchmark, gated: each a workload of its own, at two revisions for real.
+"""Tests of pytest-benchmark are gated: each is a workload of its own.
 
 The effects are far larger than any noise, so that no test depends on a quiet machine.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, TEST, UNPROFILED, repository
+from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, UNPROFILED, repository
 from tests.doors.project import JUDGED
 from tests.workload.repositories import git
 
@@ -52,23 +52,6 @@ def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     assert metrics["kernel_bytes_per_second"]["value"] == pytest.approx(800 * calls["value"])
     assert "kernel_gflops" not in metrics
     assert len(git(kernels.path, "worktree", "list").splitlines()) == 1
-
-
-def test_the_same_code_is_not_regressed_and_a_new_test_has_no_base(kernels: Project) -> None:
-    more = (
-        TEST.format(mark='throughput="60%"')
-        + "\n\n"
-        + ("@pytest.mark.flamegate\ndef test_new(benchmark):\n    benchmark(kernel, 1)\n")
-    )
-    git(kernels.path, "commit", "-q", "--allow-empty", "-m", "nothing")
-    kernels.write("test_kernels.py", more)
-    options = ("--flamegate-against=HEAD", "--flamegate-budget=3", "--benchmark-disable")
-    result = kernels.run(*UNPROFILED, *options)
-    result.assert_outcomes(passed=2)
-    assert kernels.verdict(NAME)["verdict"] in ("pass", "inconclusive", "improved")
-    absent = kernels.verdict("test_kernels.test_new")
-    assert absent["verdict"] == "no_baseline"
-    assert absent["reasons"][0]["code"] == "E_NOT_AT_REVISION"
 
 
 def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:

@@ -15,8 +15,6 @@ from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.run.instruments import read_traces, trace_kernels
 from tests.profile.profiles import DATA
 
-pytestmark = pytest.mark.measures
-
 TARGET = """
 import os, shutil
 
@@ -47,6 +45,7 @@ def watched(root: Path, target: str = "generate", by: str = "target") -> Observe
     return Observer(declared, engine("python").plan(declared, None))
 
 
+@pytest.mark.measures
 def test_kernels_are_reported_by_a_run_of_its_own(tmp_path: Path) -> None:
     observer = watched(tmp_path)
     observer.timed(0.05)
@@ -61,42 +60,24 @@ def test_kernels_are_reported_by_a_run_of_its_own(tmp_path: Path) -> None:
     # It generated what the timed ones did.
     assert seen.differs_at is None
     assert seen.runs[1].token_digest == seen.runs[0].token_digest
-
-
-def test_who_does_not_ask_pays_nothing(tmp_path: Path) -> None:
-    observer = watched(tmp_path)
-    observer.timed(0.05)
+    # A workload that asks for no trace gets no such run.
     plain = Observer(replace(observer.workload, options={}), observer.plan)
     assert trace_kernels(plain) == ()
     assert plain.runs == ()
 
 
+@pytest.mark.measures
 def test_a_target_that_writes_no_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"E_NO_KERNEL_TRACE.*FLAMEGATE_KERNEL_TRACE"):
         trace_kernels(watched(tmp_path, "forgetful"))
 
 
+@pytest.mark.measures
 def test_torch_that_is_not_there_is_refused(tmp_path: Path) -> None:
     # As an environment without torch answers, whether this one has it or not.
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
     with pytest.raises(ToolError, match=r"E_NO_TORCH.*no torch here.*kernel_trace"):
         trace_kernels(watched(tmp_path, by="torch"))
-
-
-def test_torch_traces_the_target_where_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is too large for this environment")
-    observer = watched(tmp_path, "multiplying", "torch")
-    (tmp_path / "traced_toy.py").write_text(
-        "import torch\n"
-        "def multiplying(prompt, max_tokens):\n"
-        "    for i in range(max_tokens):\n"
-        "        yield (torch.ones(2, 2) @ torch.ones(2, 2)).argmax() + i\n"
-    )
-    observer.timed(0.05)
-    (report,) = trace_kernels(observer)
-    assert report.source == "torch.profiler"
-    assert report.kernels["aten::mm"] == 4
-    assert observer.observation().differs_at is None
 
 
 def test_another_tracer_is_refused(tmp_path: Path) -> None:

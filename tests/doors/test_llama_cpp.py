@@ -15,7 +15,6 @@ from pytest_flamegate.profile.profilers.choose import make_profilers
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import JUDGED
 from tests.tools import require, smollm2
-from tests.workload.fake_llama import TALKS
 from tests.workload.repositories import git
 
 if TYPE_CHECKING:
@@ -98,28 +97,3 @@ def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) ->
     assert (base["side"], head["side"]) == ("base", "head")
     assert base["tokens"] == head["tokens"] == list(" 2+2 is 4.")
     assert base["engine"] == head["engine"] != {}
-
-
-def test_two_revisions_with_the_same_model_and_library_are_nothing_to_compare(
-    project: Project,
-) -> None:
-    commit_a_model(project)
-    assert project.run(*AGAINST).ret != 0
-    verdict = project.verdict("own")
-    assert verdict["verdict"] == "error"
-    assert [reason["code"] for reason in verdict["reasons"]] == ["E_SAME_CODE"]
-
-
-def test_another_version_of_the_library_is_named(project: Project) -> None:
-    fake = TALKS.replace("DIES", "pass")
-    declared = DECLARED.format(name="own", model=SHIPPED_MODEL, prompt="2+2=", max_tokens=2)
-    project.declare(declared + f'env = {{ PYTHONPATH = "{project.path}" }}\n')
-    quick = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none")
-    project.write("xllamacpp.py", fake)
-    assert project.run(*quick, "--flamegate-update").ret == 0
-    project.write("xllamacpp.py", fake.replace('__version__ = "1"', '__version__ = "1.1"'))
-    project.run(*quick)
-    reasons = project.verdict("own")["reasons"]
-    assert [each["message"] for each in reasons if each["code"] == "I_ENGINE_DIFFERS"] == [
-        "engine library differs: xllamacpp 1 at the baseline, xllamacpp 1.1 now."
-    ]

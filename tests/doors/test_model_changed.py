@@ -1,65 +1,55 @@
-"""A model that is replaced while it is measured, and what a run says of one that is not."""
+"""Facts about the model of a run; a model that is replaced while it is measured."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.profile.profilers import choose
 from pytest_flamegate.run.publish import Outcome
-from pytest_flamegate.run.session import Session
+from tests.run import fakes
 from tests.workload.gguf_files import GgufFile, write_large_model
 
-pytestmark = pytest.mark.measures
 
-PRINTS = "print('a b c')"
-REPLACES = "import os, sys; p = sys.argv[1]; open(p + '~', 'wb').write(open(p, 'rb').read())"
-REPLACES = f"{REPLACES}; os.replace(p + '~', p); {PRINTS}"
-
-
-def gated(root: Path, program: str) -> Outcome:
+def gate(root: Path) -> Outcome:
     (root / "m.gguf").write_bytes(GgufFile().packed())
-    workload = Workload(
-        name="w",
-        engine="command",
-        prompt="p",
-        max_tokens=3,
-        source="flamegate.toml",
-        directory=root,
-        command=(sys.executable, "-c", program, "{model}"),
-        token_unit="word",
-    )
-    settings = Settings(root, root / ".flamegate", profiler="none", budget_s=0.1)
-    return Session(settings).gate(workload)
+    return fakes.session(root).gate(fakes.toy(root, model="m.gguf"))
 
 
-def test_the_same_bytes_in_another_file_are_a_change(tmp_path: Path) -> None:
-    outcome = gated(tmp_path, REPLACES)
-    assert outcome.verdict.verdict == "error"
+def test_the_same_bytes_in_another_file_are_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.gguf"
+
+    def replace_model(role: str) -> None:
+        # Its inode may have the number of the last file that was removed; its ctime has not.
+        (tmp_path / "other").write_bytes(path.read_bytes())
+        (tmp_path / "other").replace(path)
+
+    fakes.install(monkeypatch, on_process=replace_model)
+    outcome = gate(tmp_path)
     assert outcome.fails
     assert [reason.code for reason in outcome.verdict.reasons] == ["E_MODEL_CHANGED"]
-    # Its inode may well have the number of the last one that was removed; its ctime has not.
     assert "m.gguf changed while it was measured" in outcome.verdict.reasons[0].message
     assert {path.name for path in outcome.directory.iterdir()} == {"verdict.json"}
 
 
-def test_a_model_that_stays_is_told(tmp_path: Path) -> None:
-    outcome = gated(tmp_path, PRINTS)
-    assert outcome.verdict.verdict == "no_baseline"
+def test_the_evidence_describes_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.install(monkeypatch)
+    outcome = gate(tmp_path)
     assert outcome.evidence is not None
-    told = dict(outcome.evidence.model)
-    assert (told["path"], told["name"], told["architecture"]) == ("m.gguf", "tiny", "bitnet")
-    assert told["quantisation"] == "TQ2_0 99.2 %, F32 0.8 %"
-    assert told["size_bytes"] == (tmp_path / "m.gguf").stat().st_size
-    assert told["sha256"] == outcome.evidence.model_sha256
-    assert "bytes_per_token" not in told
+    facts = dict(outcome.evidence.model)
+    assert (facts["path"], facts["name"], facts["architecture"]) == ("m.gguf", "tiny", "bitnet")
+    assert facts["quantisation"] == "TQ2_0 99.2 %, F32 0.8 %"
+    assert facts["size_bytes"] == (tmp_path / "m.gguf").stat().st_size
+    assert facts["sha256"] == outcome.evidence.model_sha256
+    assert "bytes_per_token" not in facts
 
 
 def test_what_a_token_reads_is_told_where_it_is_known(tmp_path: Path) -> None:
@@ -78,6 +68,7 @@ def test_facts_of_a_broken_model_are_a_refusal(tmp_path: Path) -> None:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(choose, "PROFILERS", {})  # trying them takes seconds
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path

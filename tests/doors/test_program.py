@@ -1,4 +1,4 @@
-"""A compiled program that computes and speaks of itself as bitnet's does, gated end to end."""
+"""A compiled program that computes and reports as bitnet's does, gated end to end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.measures
 
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
-BUDGET = ("--flamegate", "--flamegate-budget=2")
 TRACE = 'env = { BITNET_TRACE_TIMING = "1", BITNET_TRACE_QUANT = "1" }\n'
 
 
@@ -57,47 +56,21 @@ def reports(document: dict[str, Any]) -> list[dict[str, dict[str, Any]]]:
     ]
 
 
-def test_a_program_is_profiled_and_its_reports_are_kept(compiled: Project) -> None:
+def test_a_program_is_profiled_and_its_reports_are_stored(compiled: Project) -> None:
     probe = make_profilers(Setup())["perf"].probe()
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     declare(compiled, TRACE, tokens=160)
-    result = compiled.run("--flamegate", "--flamegate-budget=8", "--flamegate-profiler=perf")
+    result = compiled.run("--flamegate", "--flamegate-budget=5", "--flamegate-profiler=perf")
     assert result.ret == 0, result.stdout.str()
     assert compiled.verdict("ternary")["verdict"] == "no_baseline"
     seen = evidence(compiled)
     assert (len(seen["tokens"]), seen["token_source"]) == (160, "stdout:word")
     assert "i2s_gemv" in [each["name"] for each in seen["kernels"]]
     assert "receipt.json" in compiled.latest("ternary")
-    said = reports(seen)
-    assert len(said) >= 3
-    for run in said:
+    reported = reports(seen)
+    assert len(reported) >= 3
+    for run in reported:
         assert run["quant_dispatch"]["kernels"] == {"i2s_gemv": 6}
         phases = run["timing"]["figures"]
         assert set(phases) == {"embed_us", "forward_us", "logits_us", "sample_us"}
         assert phases["forward_us"] > phases["logits_us"] + phases["sample_us"]
-
-
-def test_a_program_that_reports_nothing_is_gated_all_the_same(compiled: Project) -> None:
-    declare(compiled, "")
-    result = compiled.run(*BUDGET, "--flamegate-profiler=none")
-    assert result.ret == 0, result.stdout.str()
-    assert all(run == {} for run in reports(evidence(compiled)))
-
-
-def test_a_report_that_is_missing_leaves_the_baseline(compiled: Project) -> None:
-    declare(compiled, TRACE)
-    accepted = compiled.run(*BUDGET, "--flamegate-profiler=none", "--flamegate-update")
-    assert accepted.ret == 0, accepted.stdout.str()
-    before = files(compiled.artifacts / "baselines")
-    assert before
-    declare(compiled, 'figures = "timing"\n')
-    result = compiled.run(*BUDGET, "--flamegate-profiler=none")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["*E_SOURCE_MISSING*"])
-    assert "Traceback" not in result.stdout.str()
-    assert compiled.verdict("ternary")["verdict"] == "error"
-    assert files(compiled.artifacts / "baselines") == before
-
-
-def files(directory: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}

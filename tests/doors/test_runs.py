@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 ON = ("--flamegate",)
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return fakes.install(monkeypatch)
-
-
 def slower(world: World, times: float = 1.2) -> None:
     world.token_ns = round(times * fakes.TOKEN_NS)
 

@@ -25,7 +25,7 @@ from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run import instruments, measure, processes
+from pytest_flamegate.run import calibrate, instruments, measure, processes
 from pytest_flamegate.run.measure import Measured
 from pytest_flamegate.run.open import recorded_profile
 from pytest_flamegate.run.prepare import Prepared, PreparedSide
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_flamegate.config.workload import Injection
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.receipt.baseline import Baseline
@@ -96,17 +97,26 @@ class World:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(hours=1))
     _ended_s: float = 0.0
 
-    def process(self, role: str, *, base: bool = False) -> tuple[Run, Profile]:
+    def process(
+        self, role: str, *, base: bool = False, injection: Injection | None = None
+    ) -> tuple[Run, Profile]:
         """Return the run of one more process, and its profile."""
+        token_ns = self.base_token_ns if base else self.token_ns
+        shares = self.base_shares if base else self.shares
+        if injection is not None:
+            more = {injection.frame: 1.0 + injection.extra_pct / 100.0}
+            costs = {name: share * more.get(name, 1.0) for name, share in shares.items()}
+            token_ns = round(token_ns * sum(costs.values()))
+            shares = {name: cost / sum(costs.values()) for name, cost in costs.items()}
         number = next(self._numbers)
         self.started.append(role)
         self.now_s += self.process_time.process_s(0.0)
         self.on_process(role)
         bundle = made.bundle(
             engine="python",
-            token_ns=self.base_token_ns if base else self.token_ns,
+            token_ns=token_ns,
             tokens=self.base_tokens if base else self.tokens,
-            shares=self.base_shares if base else self.shares,
+            shares=shares,
             jitter=self.jitter,
             timed=1,
             profiled=1,
@@ -157,15 +167,18 @@ class FakeObserver:
         return self.world.process_time
 
     def timed(self, seconds: float, pair: int | None = None) -> Run:
-        run, _ = self.world.process("timed", base=self.is_base)
+        run, _ = self._process("timed")
         run = replace(run, pair=pair)
         self.runs = (*self.runs, run)
         return run
 
     def profiled(self, seconds: float, attach: Any) -> tuple[Run, Profile]:
-        run, profile = self.world.process("profiled", base=self.is_base)
+        run, profile = self._process("profiled")
         self.runs = (*self.runs, run)
         return run, profile
+
+    def _process(self, role: str) -> tuple[Run, Profile]:
+        return self.world.process(role, base=self.is_base, injection=self.workload.injection)
 
     def observation(self) -> Observation:
         tokens = self.world.base_tokens if self.is_base else self.world.tokens
@@ -217,11 +230,12 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     world = World(**changes)
     monkeypatch.setattr(FakeObserver, "world", world, raising=False)
     clock = SimpleNamespace(monotonic=lambda: world.now_s)
-    for module in (processes, measure):
+    for module in (processes, measure, calibrate):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(processes, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
-    monkeypatch.setattr(measure, "PairObserver", FakePairs)
+    for pairs in (measure, calibrate):
+        monkeypatch.setattr(pairs, "PairObserver", FakePairs)
     profiler = FakeProfiler()
 
     def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler | None:
