@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.gate import (
@@ -255,8 +256,10 @@ def swapped_sides(bench: Bench) -> Happened:
 def swapped_baseline(bench: Bench) -> Happened:
     """Hand in a run as the baseline that is younger than what it is held to."""
     older, newer = bench.pair
+    # Both sides of a comparison are composed within a millisecond of each other.
+    baseline = replace(newer.side.evidence, created=utc_now())
     return closed(
-        _stored(bench, newer.side.evidence, older.side.evidence),
+        _stored(bench, baseline, older.side.evidence),
         "not_comparable",
         "E_BASELINE_NEWER",
     )
