@@ -8,6 +8,10 @@ import pytest
 from benchmarks import gate_power
 from benchmarks.ours import flamegate
 from benchmarks.peers import Missing
+from benchmarks.replay import replay
+from benchmarks.shown import in_detail
+from benchmarks.streams import cells, centred, read
+from benchmarks.tables import as_markdown
 from benchmarks.time_to_power import growing
 
 
@@ -57,3 +61,14 @@ def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFix
     empty.touch()
     assert gate_power.main([str(empty)]) == 2
     assert capsys.readouterr().err.startswith("E_BAD_STREAM")
+
+
+@pytest.mark.parametrize("drop_pct", gate_power.OURS)
+def test_the_documented_rates_are_those_of_the_stored_pairs(drop_pct: float) -> None:
+    method = flamegate(drop_pct)
+    replays = {
+        cell: replay(method, centred(pairs) if cell[1] else pairs)
+        for cell, pairs in cells(read(sorted(gate_power.DATA.glob("pairs-*.jsonl*")))).items()
+    }
+    page = Path(__file__).parents[2] / "docs" / "gate-power.md"
+    assert as_markdown(in_detail(method.name, replays)) in page.read_text()
