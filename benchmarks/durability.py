@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
+from tests.core import trees
 from tests.observe import hung
 from tests.receipt import crowd, operations, points
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally
-from tests.workload import trees
 
 T = TypeVar("T")
 _SEED = 20_260_301

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.tables import Table
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
-from tests.workload.gguf_files import write_large_model
+from tests.models.gguf_files import write_large_model
 
 _MEASURED = """
 import json, re, sys, time

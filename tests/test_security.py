@@ -222,13 +222,14 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "a process": {
         "core/process.py": "the one place that starts and ends processes",
+        "core/process_tree.py": "sends SIGKILL for core/process.py",
     },
     "the network": {
         "observe/http.py": "the one place that asks a server",
     },
     "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {
-        "core/json.py": "the strict reader itself",
+        "core/json_parser.py": "the strict parser itself",
         "receipt/schema.py": "a schema out of this package",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
         "child/serve.py": _ARGUMENT,

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import clocks, listeners, process
+from pytest_flamegate.core import clocks, listeners, process, process_tree
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.figures import report
 from pytest_flamegate.engines.openai import Origin
@@ -80,7 +80,7 @@ class EngineServer:
     @property
     def tree(self) -> set[int]:
         """The processes that may compute: it and all below it."""
-        return process.find_descendants(self.pid)
+        return process_tree.find_descendants(self.pid)
 
     def close(self) -> None:
         """End what was started."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.core.process import wait_readable
+from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.engines.figures import report
 from pytest_flamegate.observe.engine_process import timeout_error
 

@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
-from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, wait_readable
+from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import ROUND, NeedsFacts, Served
 from pytest_flamegate.engines.figures import read_facts, read_report

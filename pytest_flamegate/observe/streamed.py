@@ -14,7 +14,8 @@ import psutil
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES, wait_readable
+from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.figures import Heard
 from pytest_flamegate.engines.tokens import Tokenized

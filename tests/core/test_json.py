@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import (
-    MIB,
     RECEIPT_LIMITS,
     SMALL_LIMITS,
     Count,
@@ -32,6 +31,7 @@ from pytest_flamegate.core.json import (
     parse_json,
     parse_timestamp,
 )
+from pytest_flamegate.core.json_parser import MIB
 
 
 def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:

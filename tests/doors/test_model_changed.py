@@ -13,8 +13,8 @@ from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.profile.profilers import choose
 from pytest_flamegate.run.publish import Outcome
+from tests.models.gguf_files import GgufFile, write_large_model
 from tests.run import fakes
-from tests.workload.gguf_files import GgufFile, write_large_model
 
 
 def gate(root: Path) -> Outcome:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from pytest_flamegate.core import process
-from tests.workload import trees
+from tests.core import trees
 
 _OF_THIS_RUN = "FLAMEGATE_TREES_OF"
 _STANDS_S = 60.0

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.process import wait_readable
+from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import served, streamed
 from pytest_flamegate.observe.observer import Observer

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, listeners, process
+from pytest_flamegate.core import clocks, listeners, process_tree
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
@@ -38,7 +38,7 @@ def test_each_piece_of_the_stream_is_a_token() -> None:
         assert sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
     assert run.reported[-1].source == "openai:usage"
     assert run.reported[-1].figures == {"tokens": 6, "prompt_tokens": 3}
-    assert not process.is_alive(run.pid)
+    assert not process_tree.is_alive(run.pid)
 
 
 def test_a_chat_gives_the_same_tokens() -> None:
@@ -72,7 +72,7 @@ def test_work_in_another_process_of_the_server_is_not_missed_in_silence() -> Non
     run = seen.timed(0.3)
     # Who used more in the first answer is clocked; what the other one uses is said.
     assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
-    assert not process.is_alive(run.pid)
+    assert not process_tree.is_alive(run.pid)
 
 
 def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
@@ -85,7 +85,7 @@ def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
         assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
         assert first.load_ns is None
         assert first.blocks != second.blocks
-        assert process.is_alive(first.pid)
+        assert process_tree.is_alive(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
         assert engine("openai").sees_python(found)
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import process
+from pytest_flamegate.core import process_tree
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe.http import find_free_port
 from tests.workload.endpoints import observer, running, workload
@@ -25,7 +25,7 @@ def refusal(of: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
         seen.timed(0.05)
     assert seen.runs == ()
-    assert seen.served_pid is None or not process.is_alive(seen.served_pid)
+    assert seen.served_pid is None or not process_tree.is_alive(seen.served_pid)
     return caught.value
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_will_not_go_is_ended(way: str) -> None:
     seen.timed(0.05)
     first = seen.served_pid
     assert first is not None
-    assert not process.is_alive(first)
+    assert not process_tree.is_alive(first)
     seen.timed(0.05)
     assert seen.served_pid != first
 
@@ -129,7 +129,7 @@ def nothing_is_left() -> Iterator[None]:
     yield
     mine = {
         pid
-        for pid in process.find_descendants(os.getpid())
+        for pid in process_tree.find_descendants(os.getpid())
         if b"tests.workload.servers" in command(pid)
     }
     assert not mine

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.core import process
+from pytest_flamegate.core import process, process_tree
 from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
@@ -36,7 +36,9 @@ def project(tmp_path: Path) -> Iterator[Path]:
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     yield tmp_path
     left = [
-        pid for pid in process.find_descendants(os.getpid()) if str(SCRIPT).encode() in command(pid)
+        pid
+        for pid in process_tree.find_descendants(os.getpid())
+        if str(SCRIPT).encode() in command(pid)
     ]
     assert left == []
 
@@ -99,7 +101,7 @@ def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
     assert len(found["tokens"]) == 16
     assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
     for each in found["runs"]:
-        assert not process.is_alive(each["pid"])
+        assert not process_tree.is_alive(each["pid"])
         told = {report["source"]: report["figures"] for report in each["reported"]}
         assert told["llama.cpp:timings"]["tokens"] == 16
         assert told["llama.cpp:timings"]["prompt_tokens"] > 1
@@ -123,6 +125,6 @@ def test_a_server_that_runs_already(project: Path) -> None:
         url = f"http://127.0.0.1:{port}"
         found = run(project, smollm2(), "Once upon a time", 16, url=url, frames="native")
         assert {each["pid"] for each in found["runs"]} == {child.pid}
-        assert process.is_alive(child.pid)
+        assert process_tree.is_alive(child.pid)
     finally:
         child.end()

@@ -10,7 +10,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.process import wait_readable
+from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.profile.profilers.errors import (
     CANNOT_START,
     DENIED,

@@ -20,7 +20,7 @@ from pytest_flamegate.models.gguf import (
     TensorInfo,
     read_header,
 )
-from tests.workload.gguf_files import (
+from tests.models.gguf_files import (
     ARRAY,
     BOOL,
     F32,

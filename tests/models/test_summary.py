@@ -11,7 +11,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model
 from pytest_flamegate.models.gguf import read_header
-from tests.workload.gguf_files import (
+from tests.models.gguf_files import (
     ARRAY,
     BOOL,
     STRING,

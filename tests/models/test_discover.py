@@ -17,7 +17,7 @@ from pytest_flamegate.models.discover import (
     find_model,
     find_tokenizer,
 )
-from tests.workload.gguf_files import ARRAY, GgufFile, key, strings
+from tests.models.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
 

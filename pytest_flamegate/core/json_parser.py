@@ -1,0 +1,211 @@
+"""Parse JSON that any program may have written, with one meaning, bounded work and coded errors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a document may be, checked before anything is built from it.
+
+    Attributes:
+        max_bytes: Size of the file.
+        max_containers: Objects and lists together; None for as many as fit.
+        max_commas: Values that follow another one in their object or list; None likewise.
+        max_depth: Objects and lists within one another.
+    """
+
+    max_bytes: int
+    max_containers: int | None = None
+    max_commas: int | None = None
+    max_depth: int = 64
+
+
+MIB = 1 << 20
+SMALL_LIMITS = Limits(1 * MIB)
+RECEIPT_LIMITS = Limits(1 * MIB, max_containers=512, max_commas=12_000)
+"""Several rules inspect every value of a receipt: ten thousand kernels, and two thousand others."""
+EVIDENCE_LIMITS = Limits(64 * MIB, max_containers=1 << 20)
+"""A list for each sequence, and some tens of objects for each run."""
+
+MAX_NUMBER_CHARACTERS = 64
+REGENERATE = "Generate the file again with the tool that wrote it; do not edit it by hand."
+
+# Only these bytes outside of strings decide how a document is built.
+_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}:,"')
+_NOT_BRACKETS = b":,"
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NUMBER_AS_ZERO = bytes(0 if byte in b"0123456789+-.eE" else 1 for byte in range(256))
+_LONG_NUMBER = bytes(MAX_NUMBER_CHARACTERS + 1)
+
+
+class _MalformedError(Exception):
+    """Carries an error out of the parser's callbacks; ``problem`` follows the file's name."""
+
+    def __init__(self, code: str, problem: str) -> None:
+        super().__init__(code, problem)
+        self.code = code
+        self.problem = problem
+
+
+def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "The document") -> Any:
+    """Parse bytes that anybody may have written into one plain document.
+
+    Args:
+        data: The bytes of the file.
+        limits: How large it may be.
+        subject: What the file is called in an error, such as ``The evidence``.
+
+    Returns:
+        dict, list, str, int, finite float, bool and None.
+
+    Raises:
+        ReceiptError: ``E_JSON_SIZE``, ``E_JSON_ENCODING``, ``E_JSON_SYNTAX``, ``E_JSON_DEPTH``,
+            ``E_JSON_NUMBER`` or ``E_JSON_DUPLICATE_KEY``.
+    """
+    try:
+        return _parse(data, limits)
+    except _MalformedError as error:
+        raise ReceiptError(error.code, f"{subject} {error.problem}.", REGENERATE) from None
+
+
+def _parse(data: bytes, limits: Limits) -> Any:
+    if len(data) > limits.max_bytes:
+        raise _MalformedError(
+            "E_JSON_SIZE", f"has {len(data):,} bytes; at most {limits.max_bytes:,} are allowed"
+        )
+    structure = _structure(data)
+    is_shallow = _is_shallow(structure, limits.max_depth)
+    _check_size(structure, is_shallow, limits)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _MalformedError(
+            "E_JSON_ENCODING", f"is not UTF-8: byte {error.start} cannot be decoded"
+        ) from None
+    if is_shallow and _LONG_NUMBER not in data.translate(_NUMBER_AS_ZERO):
+        try:
+            document = msgspec.json.decode(data)
+        except (msgspec.MsgspecError, RecursionError):
+            pass
+        else:
+            # msgspec keeps the last of two equal keys: then fewer keys are left than were read.
+            if structure.count(b":") == _count_keys(document):
+                return document
+    # Whatever the fast parser does not take is judged by the standard one, which says why.
+    document = _parse_with_reasons(text, limits)
+    if not is_shallow:
+        raise _too_deep(limits)
+    return document
+
+
+def _structure(data: bytes) -> bytes:
+    """Return the brackets, commas and colons of ``data`` that stand outside of strings."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # A string without such characters leaves two quotes, which go. Of the few others every second
+    # piece is outside; splitting at every quote would take thirty times a hostile file's size.
+    quoted = data.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
+    return b"".join(quoted.split(b'"')[::2])
+
+
+def _is_shallow(structure: bytes, max_depth: int) -> bool:
+    brackets = structure.translate(_ALIKE, _NOT_BRACKETS)
+    for _ in range(max_depth):
+        if not brackets:
+            return True
+        brackets = brackets.replace(b"[]", b"")  # the innermost level
+    return not brackets
+
+
+def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
+    most = limits.max_containers
+    if most is not None and structure.count(b"[") + structure.count(b"{") > most:
+        if not is_shallow:
+            raise _too_deep(limits)
+        raise _MalformedError(
+            "E_JSON_SIZE", f"has more than the {most:,} objects and lists allowed"
+        )
+    most = limits.max_commas
+    if most is not None and structure.count(b",") > most:
+        raise _MalformedError("E_JSON_SIZE", f"holds more than {most:,} values")
+
+
+def _count_keys(document: object) -> int:
+    encoded = msgspec.json.encode(document)
+    if b"\\" in encoded:
+        return _structure(encoded).count(b":")
+    return encoded.count(b'":')
+
+
+def _parse_with_reasons(text: str, limits: Limits) -> Any:
+    if text.startswith("\ufeff"):
+        raise _MalformedError("E_JSON_ENCODING", "starts with a byte order mark")
+    try:
+        document = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_float=_float,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        problem = f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        raise _MalformedError("E_JSON_SYNTAX", problem) from None
+    except RecursionError:
+        raise _too_deep(limits) from None
+    except UnicodeEncodeError as error:
+        near = error.object[max(0, error.start - 20) : error.start + 1]
+        raise _MalformedError(
+            "E_JSON_ENCODING", f"holds half a surrogate pair near {quote(near)}"
+        ) from None
+    return document
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise _MalformedError(
+            "E_JSON_DUPLICATE_KEY", f"has the key {quote(key)} twice in one object"
+        )
+    return fields
+
+
+def _float(text: str) -> float:
+    value = float(_bounded(text))
+    if math.isinf(value):
+        raise _MalformedError("E_JSON_NUMBER", f"has a number out of range: {quote(text)}")
+    return value
+
+
+def _integer(text: str) -> int:
+    return int(_bounded(text))
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MAX_NUMBER_CHARACTERS:
+        problem = (
+            f"has a number of {len(text):,} characters; at most {MAX_NUMBER_CHARACTERS} are read"
+        )
+        raise _MalformedError("E_JSON_NUMBER", problem)
+    return text
+
+
+def _constant(text: str) -> NoReturn:
+    raise _MalformedError("E_JSON_NUMBER", f"has {text}, which is no number in JSON")
+
+
+def _too_deep(limits: Limits) -> _MalformedError:
+    return _MalformedError("E_JSON_DEPTH", f"is nested deeper than {limits.max_depth} levels")
