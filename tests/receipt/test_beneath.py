@@ -124,15 +124,6 @@ def test_what_the_system_shows_as_files(path: str) -> None:
     assert not verify_receipt(Path(path)).ok
 
 
-def test_a_file_that_tells_no_size_is_bounded_as_it_is_read() -> None:
-    maps = Path("/proc/self/maps")
-    if not maps.is_file():
-        pytest.skip("there is no /proc here")
-    assert maps.stat().st_size == 0
-    with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
-        read_bounded(maps, 100)
-
-
 def test_what_stands_beside_is_of_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-from pytest_flamegate.core import files
-from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt import keys
 from tests.made import bundle
 from tests.receipt.attestations import ALICE, BOB, pem, private_pem, public_pem
@@ -82,13 +80,6 @@ def test_a_signature_has_one_form() -> None:
     for bad in (twin, good[:-1], good + b"\0", b"", bytes(64), b"\xff" * 64, bytes(3000)):
         assert not ALICE.public.verify(bad, b"said")
     assert not BOB.public.verify(good, b"said")
-
-
-def test_new_keys_differ_and_are_read_back() -> None:
-    made = [keys.generate_key() for _ in range(3)]
-    assert len({each.public.keyid for each in made}) == 3
-    for each in made:
-        assert keys.load_private_key(each.pem(None)).public.keyid == each.public.keyid
 
 
 def test_an_encrypted_key() -> None:
@@ -160,15 +151,6 @@ def test_a_key_is_a_small_regular_file(tmp_path: Path, what: str) -> None:
         keys.read_key_file(path)
 
 
-def test_a_key_is_loaded_once_and_a_changed_file_again(tmp_path: Path) -> None:
-    path = tmp_path / "key.pub"
-    path.write_bytes(ALICE.public.pem)
-    first = keys.load_public_key(keys.read_key_file(path))
-    assert keys.load_public_key(keys.read_key_file(path)) is first
-    path.write_bytes(BOB.public.pem)
-    assert keys.load_public_key(keys.read_key_file(path)).keyid == BOB.public.keyid
-
-
 def test_without_cryptography(tmp_path: Path) -> None:
     path = bundle().write(tmp_path)
     program = (
@@ -181,18 +163,3 @@ def test_without_cryptography(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["OBSERVED", "E_NO_SIGNING", "E_SIGNATURE_MISSING"]
-
-
-def test_a_file_is_made_where_nothing_stands(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "key"
-    files.create_file(path, b"one", mode=0o600)
-    assert path.read_bytes() == b"one"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for taken in (path, tmp_path / "dangling"):
-        if taken != path:
-            taken.symlink_to("nowhere")
-        with pytest.raises(FlamegateError, match="E_CANNOT_WRITE"):
-            files.create_file(taken, b"two", mode=0o600)
-    assert path.read_bytes() == b"one"
-    assert not (tmp_path / "nowhere").exists()
-    assert [each.name for each in path.parent.iterdir()] == ["key"]

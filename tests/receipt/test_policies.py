@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.receipt.policies import POLICY_NAMES, policy_for, policy_of_engine
+from pytest_flamegate.receipt.policies import policy_for, policy_of_engine
 
 GPU, CPU, FALLBACK, AUXILIARY, OTHER = "gpu", "cpu", "fallback", "auxiliary", "other"
 
@@ -72,15 +72,6 @@ def test_names_match_whole(kernel: str) -> None:
 )
 def test_policy_of_engine(engine: str | None, policy: str) -> None:
     assert policy_of_engine(engine).name == policy
-
-
-def test_no_engine_belongs_to_two_policies() -> None:
-    engines = [engine for name in POLICY_NAMES for engine in policy_for(name).engines]
-    assert len(engines) == len(set(engines))
-
-
-def test_the_default_is_bitnet() -> None:
-    assert policy_for() is policy_for("bitnet")
 
 
 def test_unknown_names_are_refused() -> None:

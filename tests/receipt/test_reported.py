@@ -86,10 +86,6 @@ def test_figures_of_two_sources_stand_apart() -> None:
     assert engine_metrics([*told(1.0, 2.0, source="b"), *told(5.0, 6.0, source="a")]) == ()
 
 
-def test_unknown_figures_are_kept_and_make_no_metric() -> None:
-    assert engine_metrics(told(1.0, 2.0, 3.0, name="accept_pct")) == ()
-
-
 def test_a_rate_of_nothing_is_no_rate_and_a_time_of_nothing_is_a_time() -> None:
     assert engine_metrics(told(0.0, 0.0, 0.0, name="tokens_per_second")) == ()
     (metric,) = engine_metrics(told(0.0, 0.0, 0.0, name="sample_us"))
@@ -137,10 +133,6 @@ def test_no_time_gives_no_rate(spent_ms: float) -> None:
     found = engine_metrics(runs(*3 * [report]))
     assert "engine_decode_tokens_per_second" not in named(found)
     assert all(math.isfinite(metric.value) for metric in found)
-
-
-def test_a_median_beyond_all_numbers_is_none() -> None:
-    assert engine_metrics(told(1.7e308, 1.7e308, 1.7e308, 1.7e308)) == ()
 
 
 def test_figures_stand_behind_those_of_the_observer() -> None:
@@ -214,11 +206,3 @@ def test_where_the_profile_shows_nothing_of_the_engines_policy_its_word_is_claim
             policy=policy_for("ggml"),
         )
         assert found == (seen, *claimed)
-
-
-def test_a_name_that_two_sources_tell_is_claimed_once() -> None:
-    twice = [KernelSighting("gemv", "engine", 1, source) for source in ("a", "b")]
-    found = claimed_kernels(
-        twice, named_by_profile=False, backend="cpu", policy=policy_for("generic")
-    )
-    assert found == ("gemv",)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,13 +69,6 @@ def test_a_signed_and_observed_receipt_is_attested() -> None:
     assert "--max-age" in answer.ceiling
 
 
-def test_a_signature_does_not_replace_a_replay() -> None:
-    answer = verify(SIGNED, A, require_grade=Grade.REPLAYED)
-    assert answer.grade is Grade.ATTESTED
-    assert codes(answer) == ["E_GRADE"]
-    assert "--replay" in answer.refusals[0].remedy
-
-
 @pytest.mark.parametrize(
     ("attestation", "trusted", "code"),
     [
@@ -128,12 +119,6 @@ def test_the_keyid_in_an_envelope_is_only_a_hint(keyid: str) -> None:
     assert answer.refusals[0].message.isprintable()
 
 
-def test_signatures_of_unknown_kinds_are_ignored() -> None:
-    strange = (Signature("ecdsa", b"0E\x02!" + bytes(67)), Signature("", b""))
-    mixed = with_signatures(*strange, *read_envelope(SIGNED).signatures)
-    assert verify(mixed, A).grade is Grade.ATTESTED
-
-
 def test_the_same_statement_may_be_written_with_other_bytes() -> None:
     """Another tool may order, space and round its JSON as it likes."""
     document = statement_document(FILES)
@@ -157,13 +142,6 @@ def test_a_receipt_without_evidence_may_be_signed_but_is_not_observed() -> None:
     assert "flamegate sign" in lower.refusals[0].remedy
 
 
-def test_a_maximum_age_applies_to_signed_receipts() -> None:
-    assert verify(SIGNED, A, max_age_s=7200.0).ok
-    old = verify(SIGNED, A, max_age_s=60.0)
-    assert not old.ok
-    assert old.grade is Grade.ATTESTED
-
-
 def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> None:
     for envelope in (SIGNED, b"", b"\xff{", sign_files(OTHER, BOB)):
         answer = verify(envelope)
@@ -175,26 +153,6 @@ def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> 
     (tmp_path / ATTESTATION_NAME).symlink_to("nowhere")
     assert [n.code for n in verify_receipt(path, now=NOW).warnings] == ["W_SIGNATURE_UNCHECKED"]
     assert verify(None).warnings == ()
-
-
-def test_cryptography_is_imported_only_with_a_key(tmp_path: Path) -> None:
-    path = bundle().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).write_bytes(sign_files(bundle().files, ALICE))
-    program = (
-        "import sys; from pathlib import Path; from pytest_flamegate.receipt import verify_receipt;"
-        "from pytest_flamegate import cli; cli._parser();"
-        "keys = [sys.argv[2].encode()] if len(sys.argv) > 2 else [];"
-        "answer = verify_receipt(Path(sys.argv[1]), keys=keys);"
-        "print(answer.grade.name, 'cryptography' in sys.modules)"
-    )
-    for given, expected in (((), "OBSERVED False"), ((A.decode(),), "ATTESTED True")):
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(path), *given],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -240,10 +198,6 @@ def test_one_bad_key_is_an_error_even_next_to_a_good_one(bad: Any) -> None:
         assert not answer.ok or not odd
 
 
-def test_a_bad_key_and_a_missing_signature_are_both_reported() -> None:
-    assert codes(verify(None, b"no key")) == ["E_BAD_KEY", "E_SIGNATURE_MISSING"]
-
-
 @pytest.mark.parametrize("bad", [7, object(), Path("/nonexistent"), [], Path("/dev/zero")])
 def test_an_unreadable_attestation_is_an_error(bad: Any) -> None:
     answer = verify(bad, A)
@@ -266,12 +220,6 @@ def test_the_cost_of_wrong_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch
 def test_equal_files_give_equal_bytes() -> None:
     assert sign_files(FILES, ALICE) == SIGNED == sign_files(FILES, ALICE, SIGNED)
     assert read_envelope(sign_files(FILES, BOB)).payload == read_envelope(SIGNED).payload
-
-
-def test_the_statement_contains_the_evidence_word_for_word() -> None:
-    payload = read_envelope(SIGNED).payload
-    assert FILES["evidence.json"].strip() in payload
-    assert json.loads(payload)["predicate"] == json.loads(FILES["evidence.json"])
 
 
 def test_a_wrong_signature_under_the_own_keyid_is_replaced() -> None:

@@ -35,11 +35,6 @@ def test_what_spreads_further_is_seen(spread: float) -> None:
     assert spread_of(processes(spread)) == pytest.approx(spread, rel=0.25)
 
 
-def test_a_function_of_a_few_samples_tells_nothing() -> None:
-    few = [ProcessProfile(pid, 100, {"gemv": 100 - pid, "rare": pid}) for pid in (0, 4)]
-    assert spread_of(few) == SPREAD
-
-
 @pytest.mark.parametrize(
     "seen",
     [
