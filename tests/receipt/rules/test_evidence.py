@@ -357,7 +357,7 @@ HONEST: dict[str, Make] = {
     "outside of a repository": lambda: bundle().with_evidence(commit=None),
     "a wall clock that was set": lambda: redated(bundle(), -200, -200),
     "a wall clock that was set back": lambda: redated(bundle(), 200, 200),
-    "two runs within one pair of ticks": lambda: bundle(token_ns=1000, timed=12),
+    "two runs within one pair of ticks": lambda: bundle(token_ns=30_000, timed=12),
     "asleep for a moment": lambda: asleep(bundle(token_ns=500_000)),
     "more threads than were counted": lambda: busy(bundle(), 1.9),
     "a program with children": lambda: busy(without_cores(program()), 7.0),
