@@ -78,7 +78,7 @@ def sampled(
     argv = [program[0], *profiler.python_flags, *program[1:], str(turns)]
     wrapped = profiler.wrap(argv, directory)
     ended = subprocess.run(wrapped.argv, capture_output=True, check=False)
-    profile = profiler.parse(wrapped.raw, ended.stderr)
+    profile = profiler.parse(wrapped.recording, ended.stderr)
     return Reading(profile.samples, parts(profile.stacks))
 
 

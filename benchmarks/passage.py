@@ -13,7 +13,7 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
-from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import PROFILERS
 from pytest_flamegate.profile.stacks import trim_stacks
@@ -39,7 +39,9 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
             yield served
         finally:
             pid = served.pid
-    jitdump.remove_jit_files(pid)  # what -X perf_jit wrote is whole only once its process has ended
+    perf_data.remove_jit_files(
+        pid
+    )  # what -X perf_jit wrote is whole only once its process has ended
 
 
 def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:

@@ -32,7 +32,7 @@ def run(_: argparse.Namespace) -> int:
     from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
     from pytest_flamegate.profile.profilers.choose import make_profilers
-    from pytest_flamegate.profile.profilers.permissions import read_permissions
+    from pytest_flamegate.profile.profilers.errors import describe_permissions
 
     machine = identity()
     common.print_text(
@@ -46,7 +46,7 @@ def run(_: argparse.Namespace) -> int:
             common.print_text(line)
     for line in _counts_lines(probe_callgrind()):
         common.print_text(line)
-    common.print_text(f"{'allowed':<14} {read_permissions().describe()}")
+    common.print_text(f"{'allowed':<14} {describe_permissions()}")
     for name, good, words in (
         *_clocks(),
         _gpu(),
@@ -92,7 +92,7 @@ def _chosen(setup: Setup, probes: dict[str, Probe]) -> list[str]:
 
 def _places() -> list[tuple[str, bool, str]]:
     """Say whether recordings and artifacts can be written, and how much room there is."""
-    from pytest_flamegate.profile.profilers.jitdump import DIRECTORY
+    from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
 
     artifacts = common.read_settings(argparse.Namespace()).directory
     places = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError, UndecidedError
-from pytest_flamegate.profile.alignment import find_mismatches
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
-from pytest_flamegate.profile.model import Hotspot
+from pytest_flamegate.profile.model import Hotspot, find_mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

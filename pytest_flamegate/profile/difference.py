@@ -18,15 +18,14 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.profile.alignment import align_stacks, find_mismatches
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import CallNode, build_call_tree
+from pytest_flamegate.profile.model import CallNode, build_call_tree, find_mismatches
+from pytest_flamegate.profile.stacks import align_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_flamegate.profile.alignment import Mismatch
-    from pytest_flamegate.profile.model import Frame, Profile, Stack
+    from pytest_flamegate.profile.model import Frame, Mismatch, Profile, Stack
 
 
 Measure = Literal["cost", "share", "count"]

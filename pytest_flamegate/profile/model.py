@@ -132,16 +132,50 @@ def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
     return root
 
 
-_POOLED_IF_EQUAL = (
-    "profiler",
-    "profiler_version",
-    "event",
-    "rate_hz",
-    "call_graph",
-    "python",
-    "covers",
-    "unit",
-)
+_NOISE_UNKNOWN = frozenset({"nanoseconds", "bytes"})
+"""The number of samples behind such a count is not known, so no change is ever certain."""
+_CONDITIONS = {  # attributes of a profile, and their names in a message
+    "profiler": "profiler",
+    "unit": "unit",
+    "event": "event",
+    "rate_hz": "rate (Hz)",
+    "call_graph": "call graph",
+    "python": "Python",
+    "covers": "phase",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One condition under which two profiles were taken differently, in words."""
+
+    condition: str
+    base: str
+    head: str
+
+    def __str__(self) -> str:
+        return f"{self.condition}: {self.base} and {self.head}"
+
+
+def find_mismatches(base: Profile, head: Profile) -> tuple[Mismatch, ...]:
+    """Return every condition under which two profiles were taken differently.
+
+    Two patch releases of one Python are the same condition. A condition that only one profile
+    states is a mismatch. Times and bytes always are one, because their noise is unknown.
+    """
+    found = []
+    for name, words in _CONDITIONS.items():
+        old, new = _condition(base, name), _condition(head, name)
+        if old != new:
+            found.append(Mismatch(words, old, new))
+    if {base.unit, head.unit} & _NOISE_UNKNOWN:
+        found.append(Mismatch("noise", *(f"unknown of {side.unit}" for side in (base, head))))
+    return tuple(found)
+
+
+def _condition(profile: Profile, name: str) -> str:
+    value = str(getattr(profile, name) or "unknown")
+    return ".".join(value.split(".")[:2]) if name == "python" else value
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> Profile:
@@ -152,7 +186,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     first = profiles[0]
     stacks: dict[Stack, int] = {}
     for profile in profiles:
-        for name in _POOLED_IF_EQUAL:
+        for name in ("profiler_version", *_CONDITIONS):
             ours, theirs = getattr(first, name), getattr(profile, name)
             if ours != theirs:
                 raise ToolError(

@@ -1,9 +1,14 @@
-"""Where a stack begins, whether it is whole, and which of its frames are flamegate's own."""
+"""Where a stack begins, whether it is whole, and which stacks of two profiles correspond.
+
+Between two revisions a function may move to another file, gain a wrapper of its own name, or
+recurse to another depth: none of that is a new function.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
@@ -26,28 +31,9 @@ _SERVING_FILES = frozenset(
 _EMBEDDED_ENGINE = ("pytest_flamegate/child/embedded/", "pytest_flamegate/embedded/")
 """The last of each: the places in version 0.1, as baselines of that version have them."""
 
-_THREAD_ENTRIES = frozenset(
-    {
-        "start_thread",
-        "clone",
-        "clone3",
-        "__clone",
-        "__clone3",
-        "runtime.mstart",
-        "runtime.mstart.abi0",
-        "runtime.goexit",
-        "runtime.goexit.abi0",
-    }
-)
-_PROCESS_ENTRIES = frozenset(
-    {
-        "_start",
-        "__libc_start_main",
-        "__libc_start_call_main",
-        "main",
-        "runtime.rt0_go",
-        "runtime.rt0_go.abi0",
-    }
+_THREAD_ENTRY = re.compile(r"start_thread|(?:__)?clone3?|runtime\.(?:mstart|goexit)(?:\.abi0)?")
+_PROCESS_ENTRY = re.compile(
+    r"_start|main|__libc_start_(?:main|call_main)|runtime\.rt0_go(?:\.abi0)?"
 )
 _C_LIBRARY = re.compile(
     r"(?:libc|libpthread|ld)(?:-\d[\d.]*)?\.so(?:\.\d+)?|(?:ld-linux|ld-musl|libc\.musl)-.*"
@@ -124,8 +110,9 @@ def _is_whole(stack: Stack, root: str | None) -> bool:
         return True
     if (root is None or "python" not in kinds) and _begins_in_c_library(stack):
         return True
-    entries = _THREAD_ENTRIES if root is not None else _THREAD_ENTRIES | _PROCESS_ENTRIES
-    return any(frame.kind == "native" and frame.name in entries for frame in stack)
+    entries = (_THREAD_ENTRY,) if root is not None else (_THREAD_ENTRY, _PROCESS_ENTRY)
+    names = [frame.name for frame in stack if frame.kind == "native"]
+    return any(entry.fullmatch(name) for entry in entries for name in names)
 
 
 def _begins_in_c_library(stack: Stack) -> bool:
@@ -169,3 +156,53 @@ def require_stacks(profile: Profile, floor: float) -> None:
         f"workload, and {floor:.0%} are needed.",
         _REMEDIES.get(profile.call_graph.partition(",")[0], _OTHER_REMEDY),
     )
+
+
+def align_stacks(
+    base: Mapping[Stack, int], head: Mapping[Stack, int]
+) -> tuple[Mapping[Stack, int], Mapping[Stack, int]]:
+    """Return the stacks of both sides in terms that can be compared.
+
+    Frames of flamegate itself are hidden, as in a profile taken today. A function that stands in
+    another file on each side gets the head's frame on both. Direct recursion, and a wrapper that
+    carries the name of its function, become one frame.
+    """
+    old, new = hide_own_frames(base), hide_own_frames(head)
+    moved = _match_moved_frames(_frames_in(old), _frames_in(new))
+    return _merge_repeats(old, moved), _merge_repeats(new, {})
+
+
+def _frames_in(stacks: Mapping[Stack, int]) -> set[Frame]:
+    return set().union(*stacks)
+
+
+def _match_moved_frames(base: set[Frame], head: set[Frame]) -> dict[Frame, Frame]:
+    """Return the frame in ``head`` of each function that only changed its file or kind."""
+    left: dict[str, list[Frame]] = {}
+    for frame in head - base:
+        left.setdefault(frame.name, []).append(frame)
+    moved = {}
+    for frame in sorted(base - head):
+        if candidates := left.get(frame.name):
+            # The file name is the part of a path that survives a move most often.
+            best = max(candidates, key=lambda each: (_common_end(each.module, frame.module), each))
+            candidates.remove(best)
+            moved[frame] = best
+    return moved
+
+
+def _common_end(left: str, right: str) -> int:
+    """Return how many path components two modules have in common, from the end."""
+    pairs = zip(reversed(left.split("/")), reversed(right.split("/")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _merge_repeats(
+    stacks: Mapping[Stack, int], moved: Mapping[Frame, Frame]
+) -> Mapping[Stack, int]:
+    merged: dict[Stack, int] = {}
+    for stack, samples in stacks.items():
+        frames = [moved.get(frame, frame) for frame in stack]
+        kept = tuple(frame for at, frame in enumerate(frames) if not at or frame != frames[at - 1])
+        merged[kept] = merged.get(kept, 0) + samples
+    return merged

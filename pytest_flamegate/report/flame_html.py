@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_flamegate.profile.category import categorize_frame
-from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
+from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (

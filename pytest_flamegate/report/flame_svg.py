@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_flamegate.profile.category import categorize_frame
+from pytest_flamegate.profile.hotspots import categorize_frame
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import ROW, Boxes, Words, layout, self_shares, shades, tone
 from pytest_flamegate.report.sections import profile_notes

@@ -244,10 +244,10 @@ class SideProcesses:
             # Nothing is known about the function that every stack of a server begins with.
             root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
             try:
-                _, raw = self.observer.profiled(
+                _, recording = self.observer.profiled(
                     max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
                 )
-                return trim_stacks(profiler.parse(raw), root)
+                return trim_stacks(profiler.parse(recording), root)
             finally:
                 # Even after a kill: the files that CPython writes for perf lie in /tmp.
                 if self.observer.served_pid is not None:
@@ -256,7 +256,8 @@ class SideProcesses:
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
         answer = self.observer.wrapped(wrapped.argv, wrapped.clean)
-        profile = trim_stacks(profiler.parse(wrapped.raw, answer.stderr, answer.window_ns), None)
+        parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)
+        profile = trim_stacks(parsed, None)
         covers = "process" if profile.covers == "sequence" else profile.covers
         return replace(
             profile, covers=covers, pids=(answer.pid,), started_ticks=(answer.started_ticks,)

@@ -19,7 +19,7 @@ from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
-from pytest_flamegate.profile.profilers.permissions import read_permissions
+from pytest_flamegate.profile.profilers.errors import describe_permissions
 from tests.commands.asked import Captured, ask
 from tests.receipt.gpu import gpu_run
 
@@ -170,7 +170,7 @@ def test_an_artifact_directory_that_cannot_be_written_is_reported(
     text = doctor(SAMPLES)[1]
     (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
     assert line.endswith(f" cannot be written: {reason}")
-    assert read_permissions().describe() in text
+    assert describe_permissions() in text
 
 
 def test_the_bandwidth_is_printed_only_if_it_is_known(

@@ -15,7 +15,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import jitdump
+from pytest_flamegate.profile.profilers import perf_data
+from pytest_flamegate.profile.profilers.base import Recording
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run.prepare import PreparedSide
 from pytest_flamegate.run.processes import Budget, SideProcesses
@@ -47,32 +48,32 @@ class Faulty:
     def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:
         raise NotImplementedError
 
-    def attach(self, pid: int, directory: Path) -> Recording:
+    def attach(self, pid: int, directory: Path) -> Running:
         if self.at == "attach":
             raise ToolError("E_PROFILER_DENIED", "It may not.", "Let it.")
         if self.at == "kill":
             os.kill(pid, signal.SIGKILL)
-        return Recording(self.at)
+        return Running(self.at)
 
     def parse(
-        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
         if self.at == "parse":
             raise ToolError("E_PROFILER_OUTPUT", "It is cut off.", "Measure again.")
         return profile({(python("f"),): 9})
 
     def clean_up(self, pid: int) -> None:
-        jitdump.remove_jit_files(pid)
+        perf_data.remove_jit_files(pid)
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class Running:
     at: str
 
-    def stop(self) -> Path:
+    def stop(self) -> Recording:
         if self.at == "stop":
             raise ToolError("E_PROFILER_FAILED", "It hangs.", "Try again.")
-        return Path()
+        return Recording(Path())
 
     def close(self) -> None:
         pass
@@ -80,7 +81,7 @@ class Recording:
 
 @pytest.mark.parametrize("at", ["", "load", "attach", "kill", "stop", "parse"])
 def test_nothing_is_left(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(perf_data, "DIRECTORY", tmp_path)
     another = tmp_path / "jit-1.dump"
     another.touch()
     source = ENGINE + ("raise SystemError" if at == "load" else "")

@@ -16,7 +16,7 @@ from pytest_flamegate.profile.formats.traces import (
     read_onnx_trace,
     read_torch_trace,
 )
-from pytest_flamegate.profile.profilers import base, errors, jitdump, perf_data, pyspy
+from pytest_flamegate.profile.profilers import errors, perf_data, pyspy
 from pytest_flamegate.profile.profilers.callgrind_file import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
@@ -32,7 +32,7 @@ def _scrub(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=_SHM) as directory:
         path = Path(directory, "jit.dump")
         path.write_bytes(data)
-        jitdump.scrub_names(path)
+        perf_data.scrub_names(path)
         if len(path.read_bytes()) != len(data):
             raise AssertionError("scrubbing changed the length")
 
@@ -262,14 +262,6 @@ PARSERS: dict[str, Parser] = {
         2 * LIMIT_S,
     ),
     **BRICK_PARSERS,
-    "sidecar": Parser(
-        lambda data: base.parse_sidecar(data, "perf"),
-        (
-            b'{"pid": 7, "errors": 0, "degraded": ["x"], "started_ticks": 3, "nonblocking": false}',
-            b'{"pid":null,"errors":1,"degraded":[],"started_ticks":null,"nonblocking":true}',
-        ),
-        (*JSON, b'"pid":', b'"errors":', b'"degraded":'),
-    ),
     "jitdump": Parser(
         _scrub, (_jitdump(),), (b"\0\0\0\0", b"\x10\0\0\0", b"\xff" * 4, b"\n", b"DTiJ")
     ),

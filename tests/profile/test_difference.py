@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.alignment import find_mismatches
 from pytest_flamegate.profile.difference import (
     COUNT_ERROR,
     SPREAD,
@@ -23,7 +22,7 @@ from pytest_flamegate.profile.difference import (
     ProfileSide,
     compare_profiles,
 )
-from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.model import Frame, Profile, Stack, find_mismatches
 from tests.profile.profiles import profile as profile_of
 
 

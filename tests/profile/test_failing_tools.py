@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
-from pytest_flamegate.profile.profilers import jitdump, perf, pyspy, trial
+from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.errors import failure_error
 from tests.profile.fakes import (
@@ -93,7 +93,7 @@ FAULTS = {"perf": PERF_FAULTS, "py-spy": SPY_FAULTS}
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "TRIAL_S", 0.01)
+    monkeypatch.setattr(tools, "TRIAL_S", 0.01)
 
 
 @pytest.fixture(params=MAKE)
@@ -201,8 +201,8 @@ def test_perf_keeps_the_window_when_python_names_its_functions(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools.add("perf", PERF)
-    monkeypatch.setattr(jitdump, "DIRECTORY", tmp_path)
-    dump = jitdump.jitdump_path(os.getpid())
+    monkeypatch.setattr(perf_data, "DIRECTORY", tmp_path)
+    dump = perf_data.jitdump_path(os.getpid())
     dump.write_bytes(b"no jitdump, and long enough for the header of one")
     profiler = perf.make_perf(Setup(python=(3, 13, 0)))
     raw = profiler.attach(os.getpid(), tmp_path).stop()
@@ -247,7 +247,7 @@ def test_a_wrapped_command_that_left_nothing_is_explained(
     wrapped = profiler.wrap(["engine", "--prompt", "; rm"], tmp_path)
     assert wrapped.argv[-4:] == ("--", "engine", "--prompt", "; rm")
     with pytest.raises(FlamegateError, match=code) as caught:
-        profiler.parse(wrapped.raw, stderr.encode())
+        profiler.parse(wrapped.recording, stderr.encode())
     assert words in caught.value.problem
 
 
@@ -260,9 +260,9 @@ def test_a_wrapped_command_without_a_sample(
     tools.add("py-spy", PYSPY)
     profiler = MAKE[name](Setup())
     wrapped = profiler.wrap(["engine"], tmp_path)
-    wrapped.raw.write_text(content)
+    wrapped.recording.raw.write_text(content)
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
-        profiler.parse(wrapped.raw)
+        profiler.parse(wrapped.recording)
 
 
 def test_output_of_tools_is_shown_on_one_line_escaped_and_cut() -> None:

@@ -26,7 +26,7 @@ from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
 from pytest_flamegate.profile.model import Frame, Profile
-from pytest_flamegate.profile.profilers import jitdump, perf, pyspy
+from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
 from pytest_flamegate.profile.profilers.instructions import (
@@ -136,7 +136,7 @@ def sample(profiler: Profiler, matvec: str, directory: Path) -> Profile:
     assert (profile.pids, profile.started_ticks) == ((child.pid,), (started,))
     assert not any(frame.name == "load_model" for stack in profile.stacks for frame in stack)
     assert parse_folded(fold_profile(profile)) == profile.stacks
-    assert not jitdump.jitdump_path(child.pid).exists()
+    assert not perf_data.jitdump_path(child.pid).exists()
     return profile
 
 
@@ -218,7 +218,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(
     wrapped = profiler.wrap([sys.executable, "-S", "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
     assert (result.returncode, result.stdout) == (3, b"out\n")
-    profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
+    profile = trim_stacks(profiler.parse(wrapped.recording, result.stderr), None)
     require_samples(profile, 5)
     assert (profile.completeness >= 0.8, profile.python, len(profile.pids)) == (True, "", 1)
 
@@ -229,7 +229,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(
     result = process.run(wrapped.argv, timeout_s=60)
     assert wrapped.clean is not None
     assert wrapped.clean(result.stdout) == b"out\npy-spy> me\n"
-    profile = pyspy.make_pyspy(SETUP).parse(wrapped.raw, result.stderr)
+    profile = pyspy.make_pyspy(SETUP).parse(wrapped.recording, result.stderr)
     require_samples(profile, 5)
     assert rank_hotspots(profile)[0].name == "busy"
 
@@ -341,7 +341,7 @@ def test_cut_stacks_of_a_compiled_program_are_an_error(
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     assert result.returncode == 0, result.stderr
-    profile = trim_stacks(profiler.parse(wrapped.raw, result.stderr), None)
+    profile = trim_stacks(profiler.parse(wrapped.recording, result.stderr), None)
     assert (profile.call_graph, profile.samples >= 20) == (call_graph, True)
     spots = rank_hotspots(profile)
     assert spots[0].name == "gemv"
@@ -409,7 +409,7 @@ def test_two_runs_in_two_places_show_the_same_frames(
         env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PLACE": str(place)}
         result = process.run(wrapped.argv, timeout_s=120, env=env, cwd=place)
         assert result.returncode == 0, result.stderr
-        profiles.append(trim_stacks(profiler.parse(wrapped.raw, result.stderr), None))
+        profiles.append(trim_stacks(profiler.parse(wrapped.recording, result.stderr), None))
     one, other = profiles
     for mine, theirs in ((one, other), (other, one)):
         scale = max(mine.samples / theirs.samples, 1)

@@ -14,7 +14,12 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.profile.profilers.base import Probe, RunningProfiler, WrappedCommand
+from pytest_flamegate.profile.profilers.base import (
+    Probe,
+    Recording,
+    RunningProfiler,
+    WrappedCommand,
+)
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import decode
 from pytest_flamegate.run.decode import decode_of, document
@@ -65,10 +70,10 @@ class Pretend:
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         self.ran.append(int(argv[-1]))
-        return WrappedCommand(tuple(argv), directory / "raw")
+        return WrappedCommand(tuple(argv), Recording(directory / "raw"))
 
     def parse(
-        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
         stacks: dict[Stack, int] = {PREFILL: 3 * self.samples, DECODE: self.samples * self.ran[-1]}
         return profile(stacks, covers=self.covers)

@@ -6,10 +6,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import decode_json, encode_json
-from pytest_flamegate.profile.profilers.errors import output_error
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -61,9 +57,9 @@ class Probe:
 
     profiler: str
     version: str
-    usable: bool
-    sees_python: bool
-    sees_native: bool
+    usable: bool = False
+    sees_python: bool = False
+    sees_native: bool = False
     event: str = ""
     code: str = ""
     reason: str = ""
@@ -72,26 +68,47 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Recording:
+    """The file that a profiler wrote, and facts that the file does not hold.
+
+    Attributes:
+        raw: The file.
+        pid: The process that was sampled; None for a wrapped command.
+        started_ticks: The kernel's start time of ``pid``.
+        nonblocking: The process was not paused although pausing was asked for.
+        errors: Failed samples.
+        degraded: Sentences about what was not as it should be.
+    """
+
+    raw: Path
+    pid: int | None = None
+    started_ticks: int | None = None
+    nonblocking: bool = False
+    errors: int = 0
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WrappedCommand:
-    """A command that profiles another from its start to its end, and the file it writes.
+    """A command that profiles another from its start to its end.
 
     ``clean`` removes the profiler's own lines from the standard output of both; None if it
     prints none there.
     """
 
     argv: tuple[str, ...]
-    raw: Path
+    recording: Recording
     clean: Callable[[bytes], bytes] | None = None
 
 
 class RunningProfiler(Protocol):
     """A profiler that is sampling a process. Every method may be called again."""
 
-    def stop(self) -> Path:
-        """End the sampling; return the file that was written. Raises ``ToolError``."""
+    def stop(self) -> Recording:
+        """End the sampling. Raises ``ToolError``."""
 
     def close(self) -> None:
-        """End the profiler in any state. Without ``stop`` its file is abandoned."""
+        """End the profiler in any state; without ``stop`` its file is abandoned."""
 
 
 class Profiler(Protocol):
@@ -119,15 +136,15 @@ class Profiler(Protocol):
         """Return the command that runs ``argv`` under the profiler. Raises ``ToolError``."""
 
     def parse(
-        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
-        """Parse the file of ``RunningProfiler.stop`` or of a wrapped command.
+        """Parse the recording of ``RunningProfiler.stop`` or of a wrapped command.
 
         Call it after the sampled process has ended by itself: only then has CPython written the
         names of its functions for perf.
 
         Args:
-            raw: The file.
+            recording: The recording.
             stderr: Standard error of a wrapped command; it explains an unreadable file.
             window_ns: Monotonic time of a wrapped program's first and last token. A profiler that
                 knows the time of each sample keeps those between, and says so in ``covers``.
@@ -138,50 +155,6 @@ class Profiler(Protocol):
 
     def clean_up(self, pid: int) -> None:
         """Remove files that sampling ``pid`` left outside of the directory; never raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sidecar:
-    """Facts about a recording that its own file does not hold.
-
-    ``started_ticks`` is the kernel's start time of ``pid``. ``nonblocking`` means that the process
-    was not paused although pausing was asked for. ``errors`` counts failed samples.
-    """
-
-    pid: int | None = None
-    started_ticks: int | None = None
-    nonblocking: bool = False
-    errors: int = 0
-    degraded: tuple[str, ...] = ()
-
-
-def sidecar_path(raw: Path) -> Path:
-    """Return the path of the sidecar of ``raw``."""
-    return raw.with_name(raw.name + ".meta.json")
-
-
-def write_sidecar(raw: Path, sidecar: Sidecar) -> None:
-    """Write the sidecar of ``raw``."""
-    sidecar_path(raw).write_bytes(encode_json(sidecar))
-
-
-def read_sidecar(raw: Path, profiler: str) -> Sidecar:
-    """Read the sidecar of ``raw``; a wrapped command has none, which is an empty one."""
-    try:
-        content = sidecar_path(raw).read_bytes()
-    except FileNotFoundError:
-        return Sidecar()
-    except OSError as error:
-        raise output_error(profiler, f"{sidecar_path(raw).name}: {error}") from None
-    return parse_sidecar(content, profiler)
-
-
-def parse_sidecar(content: bytes, profiler: str) -> Sidecar:
-    """Parse the bytes of a sidecar. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
-    try:
-        return decode_json(content, Sidecar, subject="its sidecar")
-    except ReceiptError as error:
-        raise output_error(profiler, error.problem) from None
 
 
 def unused_path(directory: Path, stem: str, suffix: str) -> Path:

@@ -24,18 +24,18 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError, system_error
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME, parse_callgrind
 from pytest_flamegate.profile.profilers.errors import (
-    CANNOT_START,
-    DENIED,
-    FAILED,
-    VERSION,
     KnownMessage,
     ProfilerError,
     failure_error,
     output_error,
     quote_output,
 )
-from pytest_flamegate.profile.profilers.tools import find_program, install_hint, tool_version
-from pytest_flamegate.profile.profilers.trial import make_failed_probe
+from pytest_flamegate.profile.profilers.tools import (
+    find_program,
+    install_hint,
+    make_failed_probe,
+    tool_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,23 +72,23 @@ _FATAL = (
     ),
     KnownMessage(
         "cannot be set up",
-        FAILED,
+        "E_PROFILER_FAILED",
         "Install the C library's debug symbols: apt install libc6-dbg.",
     ),
-    KnownMessage("failed to start tool", FAILED, INSTALL),
+    KnownMessage("failed to start tool", "E_PROFILER_FAILED", INSTALL),
 )
 _AT_START = (
     *_FATAL,
-    KnownMessage("Unknown option", VERSION, f"A newer valgrind is needed. {INSTALL}"),
+    KnownMessage("Unknown option", "E_PROFILER_VERSION", f"A newer valgrind is needed. {INSTALL}"),
     KnownMessage(
         "Operation not permitted",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Start the container with a seccomp profile that allows what valgrind needs (docker: "
         "--security-opt seccomp=unconfined).",
     ),
     KnownMessage(
         "valgrind: ",
-        CANNOT_START,
+        "E_CANNOT_START",
         "Check that the program exists, may be executed, and that its directory is right.",
     ),
 )
@@ -166,7 +166,6 @@ def probe_callgrind() -> Probe:
         profiler=NAME,
         version=version,
         usable=True,
-        sees_python=False,
         sees_native=True,
         event=EVENT,
         notes=counted.notes,

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.text import decode_name, escape_name
-from pytest_flamegate.profile.profilers.permissions import read_permissions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-ABSENT = "E_PROFILER_ABSENT"
-DENIED = "E_PROFILER_DENIED"
-VERSION = "E_PROFILER_VERSION"
-FAILED = "E_PROFILER_FAILED"
-OUTPUT = "E_PROFILER_OUTPUT"
-OPTION = "E_PROFILER_OPTION"
-NOT_PYTHON = "E_NOT_PYTHON"
-GONE = "E_PROCESS_GONE"
-CANNOT_START = "E_CANNOT_START"
-
+PROC = Path("/proc")
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38}
+"""The capabilities that profilers use, with their bit in ``CapEff``."""
+_SYSCTLS = ("kernel.perf_event_paranoid", "kernel.yama.ptrace_scope")
+_SECCOMP = {"0": "no seccomp", "1": "strict seccomp", "2": "a seccomp filter"}
+_EFFECTIVE = re.compile(r"^CapEff:\s+([0-9a-f]{1,16})$", re.MULTILINE)
+_MODE = re.compile(r"^Seccomp:\s+([012])$", re.MULTILINE)
 _SHOWN_CHARACTERS = 300
 _READ_BYTES = 16384
 _PROGRESS = re.compile(
     rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
 )
-_TRY_BY_HAND = "Run the profiler by hand on any process to see more, or choose another one."
+TRY_BY_HAND = "Run the profiler by hand on any process to see more, or choose another one."
 
 
 class KnownMessage(NamedTuple):
@@ -41,8 +38,11 @@ class KnownMessage(NamedTuple):
 
 DISK_FULL = KnownMessage(
     "No space left on device",
-    OUTPUT,
+    "E_PROFILER_OUTPUT",
     "Make room on the disk (TMPDIR says where recordings go), or lower the rate.",
+)
+GONE = KnownMessage(
+    "No such process", "E_PROCESS_GONE", "The process ended before it could be sampled."
 )
 
 
@@ -52,6 +52,29 @@ class ProfilerError(ToolError):
     def __init__(self, code: str, problem: str, remedy: str, reason: str) -> None:
         super().__init__(code, problem, remedy)
         self.reason = reason
+
+
+def describe_permissions(proc: Path = PROC) -> str:
+    """Return the limits that the kernel puts on profilers here, in one line; never raises."""
+    values = {name: _read_text(proc / "sys" / name.replace(".", "/")) for name in _SYSCTLS}
+    limits = [f"{name} is {value}" for name, value in values.items() if value]
+    status = _read_text(proc / "self/status")
+    if effective := _EFFECTIVE.search(status):
+        bits = int(effective[1], 16)
+        limits += [
+            f"{name} is {'held' if bits >> bit & 1 else 'not held'}"
+            for name, bit in CAPABILITIES.items()
+        ]
+    if mode := _MODE.search(status):
+        limits.append(f"{_SECCOMP[mode[1]]} is in force")
+    return ", ".join(limits) or "the kernel does not report its limits"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def quote_output(output: bytes) -> str:
@@ -68,7 +91,9 @@ def failure_error(
     if (error := find_known_error(profiler, output, known)) is not None:
         return error
     reason = quote_output(output) or f"exit status {returncode}, no words"
-    return ProfilerError(FAILED, f'{profiler} failed: "{reason}".', _TRY_BY_HAND, reason)
+    return ProfilerError(
+        "E_PROFILER_FAILED", f'{profiler} failed: "{reason}".', TRY_BY_HAND, reason
+    )
 
 
 def find_known_error(
@@ -80,8 +105,8 @@ def find_known_error(
         if message.text in text:
             reason = quote_output(output)
             remedy = message.remedy
-            if message.code == DENIED:
-                remedy = f"{remedy} Here {read_permissions().describe()}."
+            if message.code == "E_PROFILER_DENIED":
+                remedy = f"{remedy} Here {describe_permissions()}."
             return ProfilerError(message.code, f'{profiler} failed: "{reason}".', remedy, reason)
     return None
 
@@ -107,16 +132,15 @@ def timeout_error(profiler: str, timeout_s: float, activity: str) -> ProfilerErr
     """Build the error for a tool that did not finish ``activity`` in time."""
     reason = f"no answer within {timeout_s:g} s while {activity}"
     remedy = "Try again on an idle machine, or choose another profiler."
-    return ProfilerError(FAILED, f"{profiler} hangs: {reason}.", remedy, reason)
+    return ProfilerError("E_PROFILER_FAILED", f"{profiler} hangs: {reason}.", remedy, reason)
 
 
 def output_error(profiler: str, reason: str) -> ProfilerError:
     """Build the error for output that cannot be read."""
     reason = escape_name(reason.rstrip("."), _SHOWN_CHARACTERS)
+    problem = f"The output of {profiler} cannot be read: {reason}."
     remedy = "Measure again; if it stays, report it with the version of the profiler."
-    return ProfilerError(
-        OUTPUT, f"The output of {profiler} cannot be read: {reason}.", remedy, reason
-    )
+    return ProfilerError("E_PROFILER_OUTPUT", problem, remedy, reason)
 
 
 def _clean_output(output: bytes) -> str:

@@ -27,20 +27,16 @@ from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import jitdump
 from pytest_flamegate.profile.profilers.base import (
     Probe,
     Profiler,
+    Recording,
     RunningProfiler,
     Setup,
-    Sidecar,
     WrappedCommand,
-    read_sidecar,
     unused_path,
-    write_sidecar,
 )
 from pytest_flamegate.profile.profilers.errors import (
-    OPTION,
     ProfilerError,
     explain_error,
     failure_error,
@@ -51,21 +47,20 @@ from pytest_flamegate.profile.profilers.perf_data import (
     INSTALL,
     KNOWN,
     count_throttles,
-    inject_jit,
     perf_environment,
     read_event,
+    read_named_script,
     read_script,
+    remove_jit_files,
 )
 from pytest_flamegate.profile.profilers.perf_script import NAME
-from pytest_flamegate.profile.profilers.tools import find_program, tool_version
-from pytest_flamegate.profile.profilers.trial import try_profiler
+from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_flamegate.core.process import Child
-    from pytest_flamegate.profile.profilers.perf_script import ParsedScript
 
 
 EVENT = "cpu-clock"
@@ -122,19 +117,20 @@ class Perf:
             if child is not None:
                 child.end()
             raise
-        return _RunningPerf(child, control, raw, pid, clocks.read_start_ticks(pid))
+        recording = Recording(raw, pid, clocks.read_start_ticks(pid))
+        return _RunningPerf(child, control, recording)
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under perf; the exit status is that of ``argv``, 255 if perf failed."""
         raw = unused_path(directory, NAME, ".data")
-        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw)
+        return WrappedCommand((*self._record(_program(), raw), "--", *argv), Recording(raw))
 
     def parse(
-        self, raw: Path, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
+        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
     ) -> Profile:
         """Parse a recording; rate, event and call graph are those that perf really used."""
         try:
-            profile = self._parse(raw, window_ns)
+            profile = self._parse(recording, window_ns)
         except FlamegateError as error:
             raise explain_error(NAME, stderr, KNOWN, error) from None
         return profile if window_ns is None else replace(profile, covers="decode")
@@ -142,28 +138,29 @@ class Perf:
     def clean_up(self, pid: int) -> None:
         """Remove what CPython wrote for perf."""
         if self.python_flags:
-            jitdump.remove_jit_files(pid)
+            remove_jit_files(pid)
 
-    def _parse(self, raw: Path, window_ns: tuple[int, int] | None) -> Profile:
-        program = _program()
-        sidecar = read_sidecar(raw, NAME)
+    def _parse(self, recording: Recording, window_ns: tuple[int, int] | None) -> Profile:
+        program, raw, pid = _program(), recording.raw, recording.pid
         if not raw.is_file():
             raise output_error(NAME, "perf record wrote no file")
         version = tool_version(program)
         event, rate_hz, call_graph = read_event(program, raw)
         throttles = count_throttles(program, raw)
-        script = self._read_script(program, raw, sidecar.pid, window_ns)
-        pids = (sidecar.pid,) if sidecar.pid is not None else tuple(sorted(script.pids))
+        if self.python_flags and pid is not None:
+            script = read_named_script(program, raw, pid, self.roots, window_ns)
+        else:
+            script = read_script(program, raw, self.roots, window_ns)
+        pids = (pid,) if pid is not None else tuple(sorted(script.pids))
         if not pids and window_ns is None:
             raise no_samples_error(NAME, 0, script.lost)
-        degraded = [*sidecar.degraded]
+        degraded = []
         if event.endswith(":u"):
             degraded.append(f"{NO_KERNEL}: {event}")
         if throttles:
             degraded.append(f"throttled {throttles} times")
         if self.python and not any(f.kind == "python" for stack in script.stacks for f in stack):
             degraded.append(NO_PYTHON if self.python_flags else OLD_PYTHON)
-        ticks = (sidecar.started_ticks,) if sidecar.pid is not None else (None,) * len(pids)
         return Profile(
             profiler=NAME,
             profiler_version=version,
@@ -177,25 +174,9 @@ class Perf:
             complete=sum(script.stacks.values()),
             duration_ns=script.span_ns,
             pids=pids,
-            started_ticks=ticks,
+            started_ticks=(recording.started_ticks,) * len(pids),
             degraded=tuple(degraded),
         )
-
-    def _read_script(
-        self, program: str, raw: Path, pid: int | None, window_ns: tuple[int, int] | None
-    ) -> ParsedScript:
-        if not self.python_flags or pid is None or not jitdump.jitdump_path(pid).exists():
-            return read_script(program, raw, self.roots, window_ns)
-        injected = None
-        try:
-            jitdump.scrub_names(jitdump.jitdump_path(pid))
-            injected = inject_jit(program, raw)
-            return read_script(program, injected, self.roots, window_ns)
-        except OSError as error:
-            raise output_error(NAME, f"the jitdump of process {pid}: {error}") from None
-        finally:
-            if injected is not None:
-                injected.unlink(missing_ok=True)
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         argv = [program, "record", "-e", EVENT, "-F", str(self.rate_hz), "--strict-freq", "-N"]
@@ -217,7 +198,9 @@ def make_perf(setup: Setup) -> Profiler:
         CALL_GRAPH_PYTHON if setup.python_engine else CALL_GRAPH_NATIVE
     )
     if not is_call_graph(call_graph):
-        raise UsageError(OPTION, f"perf cannot unwind by {call_graph!r}.", f"Use {CALL_GRAPHS}.")
+        raise UsageError(
+            "E_PROFILER_OPTION", f"perf cannot unwind by {call_graph!r}.", f"Use {CALL_GRAPHS}."
+        )
     return Perf(
         rate_hz=setup.rate_hz or RATE_HZ,
         call_graph=call_graph,
@@ -242,15 +225,13 @@ def _silence_error(child: Child, timeout_s: float, activity: str) -> ProfilerErr
 class _RunningPerf:
     child: Child
     control: Control
-    raw: Path
-    pid: int
-    started_ticks: int | None
-    stopped: bool = False
+    recording: Recording
+    is_stopped: bool = False
 
-    def stop(self) -> Path:
+    def stop(self) -> Recording:
         """Disable the event first, so that the stopping itself is not sampled."""
-        if self.stopped:
-            return self.raw
+        if self.is_stopped:
+            return self.recording
         try:
             if not all(
                 self.control.send(word, self.child, ANSWER_TIMEOUT_S)
@@ -262,9 +243,8 @@ class _RunningPerf:
                 raise _silence_error(self.child, STOP_TIMEOUT_S, "told to stop")
         finally:
             self.close()
-        write_sidecar(self.raw, Sidecar(self.pid, self.started_ticks))
-        self.stopped = True
-        return self.raw
+        self.is_stopped = True
+        return self.recording
 
     def close(self) -> None:
         """End perf in any state."""

@@ -1,24 +1,25 @@
-"""Read a ``perf.data`` file with perf's own commands."""
+"""Read a ``perf.data`` file with perf's own commands, and the jitdump that names its Python code.
+
+CPython's ``-X perf_jit`` writes the jitdump to /tmp, and ``perf inject --jit`` more files there.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
+import struct
 import time
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process_output import wait_readable
 from pytest_flamegate.profile.profilers.errors import (
-    CANNOT_START,
-    DENIED,
     DISK_FULL,
     GONE,
-    OPTION,
-    OUTPUT,
-    VERSION,
     KnownMessage,
     ProfilerError,
     failure_error,
@@ -36,11 +37,17 @@ from pytest_flamegate.profile.profilers.tools import install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from pytest_flamegate.core.process import CompletedCommand
 
 
+DIRECTORY = Path("/tmp")  # noqa: S108 - CPython has this path built in
+_JITDUMP_MAGIC = 0x4A695444
+_CODE_LOAD = 0
+_HEADER = struct.Struct("=3I")
+_RECORD = struct.Struct("=2IQ")
+_CODE_LOAD_FIXED = 16 + 40
+_SAFE = bytes(0x3F if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 INSTALL = install_hint("perf")
 READ_TIMEOUT_S = 300.0
 _LAST_WORDS_S = 1.0
@@ -54,37 +61,37 @@ _CONTAINER = (
 )
 _UPGRADE = f"perf 5.10 or newer is needed. {INSTALL}"
 KNOWN = (
-    KnownMessage("No permission to enable", DENIED, _CONTAINER),
-    KnownMessage("Function not implemented", DENIED, _CONTAINER),
+    KnownMessage("No permission to enable", "E_PROFILER_DENIED", _CONTAINER),
+    KnownMessage("Function not implemented", "E_PROFILER_DENIED", _CONTAINER),
     KnownMessage(
         "Access to performance monitoring",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Type: sudo sysctl kernel.perf_event_paranoid=1 (in a container: --cap-add=PERFMON); "
         "py-spy needs no such setting.",
     ),
     KnownMessage(
         "Permission denied",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Sample a process of your own user, and write to a directory of your own.",
     ),
-    KnownMessage("not found for kernel", VERSION, INSTALL),
-    KnownMessage("nknown option", VERSION, _UPGRADE),
-    KnownMessage("unknown switch", VERSION, _UPGRADE),
+    KnownMessage("not found for kernel", "E_PROFILER_VERSION", INSTALL),
+    KnownMessage("nknown option", "E_PROFILER_VERSION", _UPGRADE),
+    KnownMessage("unknown switch", "E_PROFILER_VERSION", _UPGRADE),
     KnownMessage(
         "Maximum frequency rate",
-        OPTION,
+        "E_PROFILER_OPTION",
         "Ask for fewer samples a second, or raise kernel.perf_event_max_sample_rate.",
     ),
-    KnownMessage("No such process", GONE, "The process ended before it could be sampled."),
+    GONE,
     KnownMessage(
         "No such file or directory",
-        CANNOT_START,
+        "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
     DISK_FULL,
     KnownMessage(
         "incompatible file format",
-        OUTPUT,
+        "E_PROFILER_OUTPUT",
         "Measure again; the recording is damaged or of another perf.",
     ),
 )
@@ -124,13 +131,6 @@ def parse_stats(stats: bytes) -> int:
     """Return the throttle events in the output of ``perf report --stats``."""
     found = _THROTTLE.search(stats)
     return int(found[1]) if found else 0
-
-
-def inject_jit(program: str, raw: Path) -> Path:
-    """Return a copy of ``raw`` in which Python's functions have names."""
-    injected = raw.with_name(raw.name + ".jit")
-    _run([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
-    return injected
 
 
 def _run(argv: Sequence[str]) -> CompletedCommand:
@@ -176,6 +176,27 @@ def read_script(
     return parsed
 
 
+def read_named_script(
+    program: str,
+    raw: Path,
+    pid: int,
+    roots: Sequence[str],
+    window_ns: tuple[int, int] | None = None,
+) -> ParsedScript:
+    """Like ``read_script``; Python's functions get the names in the jitdump of ``pid``, if any."""
+    jitdump, injected = jitdump_path(pid), raw.with_name(raw.name + ".jit")
+    if not jitdump.exists():
+        return read_script(program, raw, roots, window_ns)
+    try:
+        scrub_names(jitdump)
+        _run([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
+        return read_script(program, injected, roots, window_ns)
+    except OSError as error:
+        raise output_error(NAME, f"the jitdump of process {pid}: {error}") from None
+    finally:
+        injected.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
     ours, theirs = (FileIO(fd, mode) for fd, mode in zip(os.pipe(), "rw", strict=True))
@@ -193,3 +214,47 @@ def _read_chunks(ours: FileIO, deadline: float) -> Iterator[bytes]:
 
 def _script_timeout() -> ProfilerError:
     return timeout_error(NAME, READ_TIMEOUT_S, "running perf script")
+
+
+def jitdump_path(pid: int) -> Path:
+    """Return where CPython writes the jitdump of ``pid``."""
+    return DIRECTORY / f"jit-{pid}.dump"
+
+
+def scrub_names(path: Path) -> None:
+    """Overwrite control characters in the function names of a jitdump with ``?``.
+
+    perf prints names as they are: with a line break in it, the name of a Python
+    function could pass for any frame of any library.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags)
+    try:
+        if os.fstat(fd).st_size < _HEADER.size:
+            return
+        with mmap.mmap(fd, 0) as data:
+            magic, _, offset = _HEADER.unpack_from(data)
+            if magic == _JITDUMP_MAGIC:
+                _scrub_records(data, offset)
+    finally:
+        os.close(fd)
+
+
+def remove_jit_files(pid: int) -> None:
+    """Remove everything that was written for ``pid``."""
+    for path in (jitdump_path(pid), *DIRECTORY.glob(f"jitted-{pid}-*.so")):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _scrub_records(data: mmap.mmap, offset: int) -> None:
+    while offset + _RECORD.size <= len(data):
+        kind, size, _ = _RECORD.unpack_from(data, offset)
+        if size < _RECORD.size:
+            return
+        if kind == _CODE_LOAD:
+            start = offset + _CODE_LOAD_FIXED
+            end = data.find(b"\0", start, offset + size)
+            if end > start:
+                data[start:end] = data[start:end].translate(_SAFE)
+        offset += size

@@ -27,22 +27,15 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import (
     Probe,
     Profiler,
+    Recording,
     RunningProfiler,
     Setup,
-    Sidecar,
     WrappedCommand,
-    read_sidecar,
     unused_path,
-    write_sidecar,
 )
 from pytest_flamegate.profile.profilers.errors import (
-    CANNOT_START,
-    DENIED,
     DISK_FULL,
     GONE,
-    NOT_PYTHON,
-    OPTION,
-    VERSION,
     KnownMessage,
     ProfilerError,
     explain_error,
@@ -50,8 +43,7 @@ from pytest_flamegate.profile.profilers.errors import (
     output_error,
     timeout_error,
 )
-from pytest_flamegate.profile.profilers.tools import find_program, tool_version
-from pytest_flamegate.profile.profilers.trial import try_profiler
+from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,38 +84,36 @@ _THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
 _KNOWN = (
     KnownMessage(
         "Permission Denied",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Type: sudo sysctl kernel.yama.ptrace_scope=0 (in a container: --cap-add=SYS_PTRACE), "
         "and sample a process of your own user.",
     ),
     KnownMessage(
         "Operation not permitted",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Start the container with --cap-add=SYS_PTRACE (a seccomp filter forbids ptrace).",
     ),
     KnownMessage(
         "requires root",
-        DENIED,
+        "E_PROFILER_DENIED",
         "Run it as root: this system lets no other user read another process.",
     ),
     KnownMessage(
         "Failed to find python version",
-        NOT_PYTHON,
+        "E_NOT_PYTHON",
         "py-spy sees Python processes only: choose perf for a native program.",
     ),
-    KnownMessage("Unsupported version of Python", VERSION, _UPGRADE),
-    KnownMessage("unexpected argument", VERSION, _UPGRADE),
-    KnownMessage("wasn't expected", VERSION, _UPGRADE),
+    KnownMessage("Unsupported version of Python", "E_PROFILER_VERSION", _UPGRADE),
+    KnownMessage("unexpected argument", "E_PROFILER_VERSION", _UPGRADE),
+    KnownMessage("wasn't expected", "E_PROFILER_VERSION", _UPGRADE),
     KnownMessage(
         "Failed to create process",
-        CANNOT_START,
+        "E_CANNOT_START",
         "Check that the program exists and may be executed.",
     ),
     DISK_FULL,
-    KnownMessage("No such process", GONE, "The process ended before it could be sampled."),
-    KnownMessage(
-        "Check that the process is running", GONE, "The process ended before it was sampled."
-    ),
+    GONE,
+    GONE._replace(text="Check that the process is running"),
 )
 
 
@@ -147,52 +137,52 @@ class PySpy:
         """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""
         raw = unused_path(directory, f"{NAME}-{pid}", ".json")
         argv = (*self._record(_program(), raw), "--pid", str(pid))
-        sidecar = Sidecar(pid, clocks.read_start_ticks(pid), self.nonblocking)
+        recording = Recording(raw, pid, clocks.read_start_ticks(pid), self.nonblocking)
         try:
-            return _RunningPySpy(_start(argv), raw, sidecar)
+            return _RunningPySpy(_start(argv), recording)
         except ProfilerError as error:
-            if error.code != DENIED or self.native or self.nonblocking:
+            if error.code != "E_PROFILER_DENIED" or self.native or self.nonblocking:
                 raise
             try:
                 child = _start((*argv, "--nonblocking"))
             except ProfilerError:
                 raise error from None
             degraded = (f"{UNPAUSED}: {error.reason}",)
-            return _RunningPySpy(child, raw, replace(sidecar, nonblocking=True, degraded=degraded))
+            return _RunningPySpy(child, replace(recording, nonblocking=True, degraded=degraded))
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under py-spy, whose exit status does not depend on that of ``argv``."""
         raw = unused_path(directory, NAME, ".json")
-        return WrappedCommand((*self._record(_program(), raw), "--", *argv), raw, remove_own_lines)
+        recorded = (*self._record(_program(), raw), "--", *argv)
+        return WrappedCommand(recorded, Recording(raw), remove_own_lines)
 
     def parse(
         self,
-        raw: Path,
+        recording: Recording,
         stderr: bytes = b"",
         window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - py-spy writes no times
     ) -> Profile:
         """Parse a recording."""
         try:
-            return self._parse(raw)
+            return self._parse(recording)
         except FlamegateError as error:
             raise explain_error(NAME, stderr, _KNOWN, error) from None
 
     def clean_up(self, pid: int) -> None:
         """Nothing is left behind."""
 
-    def _parse(self, raw: Path) -> Profile:
-        sidecar = read_sidecar(raw, NAME)
+    def _parse(self, recording: Recording) -> Profile:
         try:
-            content = raw.read_bytes()
+            content = recording.raw.read_bytes()
         except OSError as error:
             raise output_error(NAME, error.strerror or str(error)) from None
         sampled = parse_recording(content, self.roots, native=self.native)
         # The main thread's number is that of the process.
-        pids = (sidecar.pid,) if sidecar.pid is not None else sampled.threads[:1]
+        pids = (recording.pid,) if recording.pid is not None else sampled.threads[:1]
         if not pids:
-            raise no_samples_error(NAME, sidecar.errors, 0)
-        nonblocking = self.nonblocking or sidecar.nonblocking
-        degraded = list(sidecar.degraded)
+            raise no_samples_error(NAME, recording.errors, 0)
+        nonblocking = self.nonblocking or recording.nonblocking
+        degraded = list(recording.degraded)
         if self.nonblocking:
             degraded.append(f"{UNPAUSED}: asked for")
         if self.native and self.rate_hz > NATIVE_RATE_HZ:
@@ -205,12 +195,12 @@ class PySpy:
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
             python=self.python,
             stacks=sampled.stacks,
-            errors=sidecar.errors,
+            errors=recording.errors,
             lost=0,
             complete=sum(sampled.stacks.values()),
             duration_ns=sampled.duration_ns,
             pids=pids,
-            started_ticks=(sidecar.started_ticks,),
+            started_ticks=(recording.started_ticks,),
             degraded=tuple(degraded),
         )
 
@@ -228,7 +218,7 @@ def make_pyspy(setup: Setup) -> Profiler:
     """
     if setup.call_graph is not None:
         raise UsageError(
-            OPTION,
+            "E_PROFILER_OPTION",
             f"{NAME} reads Python's own stacks and has no call graph {setup.call_graph!r}.",
             "Drop call_graph, or choose perf: --flamegate-profiler=perf.",
         )
@@ -237,7 +227,7 @@ def make_pyspy(setup: Setup) -> Profiler:
     rate_hz = default_hz if setup.rate_hz is None else setup.rate_hz
     if not 0 < rate_hz <= MAX_RATE_HZ:
         raise UsageError(
-            OPTION,
+            "E_PROFILER_OPTION",
             f"{NAME} cannot sample {rate_hz} times a second.",
             f"Set rate_hz to 1 to {MAX_RATE_HZ}.",
         )
@@ -286,26 +276,25 @@ def _start(argv: Sequence[str]) -> Child:
 @dataclass(slots=True)
 class _RunningPySpy:
     child: Child
-    raw: Path
-    sidecar: Sidecar
-    stopped: bool = False
+    recording: Recording
+    is_stopped: bool = False
 
-    def stop(self) -> Path:
+    def stop(self) -> Recording:
         """Interrupt py-spy: only then does it write its file. Its exit status says nothing."""
-        if self.stopped:
-            return self.raw
+        if self.is_stopped:
+            return self.recording
         try:
             self.child.interrupt()
             if self.child.wait(STOP_TIMEOUT_S) is None:
                 raise timeout_error(NAME, STOP_TIMEOUT_S, "told to stop")
             failures = count_failures(self.child.stdout_bytes())
-            if failures is None or not self.raw.is_file():
+            if failures is None or not self.recording.raw.is_file():
                 raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
         finally:
             self.child.end()
-        write_sidecar(self.raw, replace(self.sidecar, errors=failures))
-        self.stopped = True
-        return self.raw
+        self.recording = replace(self.recording, errors=failures)
+        self.is_stopped = True
+        return self.recording
 
     def close(self) -> None:
         """End py-spy in any state."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.profile.profilers.errors import failure_error
+from pytest_flamegate.profile.profilers.base import unused_path
+from pytest_flamegate.profile.profilers.errors import describe_permissions, failure_error
 from pytest_flamegate.profile.profilers.perf_data import KNOWN
-from pytest_flamegate.profile.profilers.permissions import read_permissions
-from pytest_flamegate.profile.profilers.tools import INSTALL_COMMANDS, install_hint
+from pytest_flamegate.profile.profilers.tools import INSTALLERS, install_hint
 
 
 def write_proc(root: Path, status: str, **sysctls: str) -> Path:
@@ -26,9 +26,7 @@ def write_proc(root: Path, status: str, **sysctls: str) -> Path:
 def test_the_limits_of_a_container(tmp_path: Path) -> None:
     status = "CapInh:\t0\nCapEff:\t0000004000080000\nSeccomp:\t2\n"
     proc = write_proc(tmp_path, status, perf_event_paranoid="3", yama__ptrace_scope="1")
-    permissions = read_permissions(proc)
-    assert permissions.capabilities == frozenset({"CAP_PERFMON", "CAP_SYS_PTRACE"})
-    assert permissions.describe() == (
+    assert describe_permissions(proc) == (
         "kernel.perf_event_paranoid is 3, kernel.yama.ptrace_scope is 1, CAP_SYS_PTRACE is held, "
         "CAP_SYS_ADMIN is not held, CAP_PERFMON is held, a seccomp filter is in force"
     )
@@ -36,14 +34,14 @@ def test_the_limits_of_a_container(tmp_path: Path) -> None:
 
 def test_a_limit_that_the_kernel_does_not_report_is_left_out(tmp_path: Path) -> None:
     unknown = "the kernel does not report its limits"
-    assert read_permissions(tmp_path).describe() == unknown
+    assert describe_permissions(tmp_path) == unknown
     proc = write_proc(tmp_path, "Seccomp:\tx\nCapEff:\tzz\n")
-    assert read_permissions(proc).describe() == unknown
+    assert describe_permissions(proc) == unknown
 
 
 def test_a_denied_profiler_says_what_is_allowed_here() -> None:
     denied = b"Access to performance monitoring and observability operations is limited."
-    allowed = f" Here {read_permissions().describe()}."
+    allowed = f" Here {describe_permissions()}."
     assert failure_error("perf", denied, 255, KNOWN).remedy.endswith(allowed)
     full = failure_error("perf", b"No space left on device", 255, KNOWN)
     assert "Here " not in full.remedy
@@ -75,4 +73,12 @@ def test_on_an_unknown_distribution_all_commands_are_listed(
 
     monkeypatch.setattr(platform, "freedesktop_os_release", read)
     hint = install_hint("valgrind")
-    assert all(command in hint for command in INSTALL_COMMANDS["valgrind"].values())
+    assert all(f"{each} valgrind" in hint for each in INSTALLERS.values())
+
+
+def test_no_recording_takes_the_place_of_another(tmp_path: Path) -> None:
+    first = unused_path(tmp_path / "new", "perf", ".data")
+    first.touch()
+    second = unused_path(tmp_path / "new", "perf", ".data")
+    assert first != second
+    assert not second.exists()
