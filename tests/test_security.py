@@ -218,7 +218,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "a fixed temporary path": {
         "run/lock.py": "the one lock that all users of a machine share; no link is followed",
-        "profile/profilers/jitdump.py": "CPython has this path built in for -X perf_jit",
+        "profile/profilers/perf_data.py": "CPython has this path built in for -X perf_jit",
     },
     "a process": {
         "core/process.py": "the one place that starts and ends processes",
@@ -261,9 +261,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/profilers/callgrind.py": _TEMPORARY,
         "profile/profilers/instructions.py": _TEMPORARY,
         "profile/profilers/base.py": _TEMPORARY,
-        "profile/profilers/perf.py": _TEMPORARY,
-        "profile/profilers/trial.py": _TEMPORARY,
-        "profile/profilers/jitdump.py": "removes what CPython wrote for a process of ours",
+        "profile/profilers/tools.py": _TEMPORARY,
+        "profile/profilers/perf_data.py": "removes what CPython wrote for a process of ours",
         "run/selftest.py": _TEMPORARY,
     },
 }
