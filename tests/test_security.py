@@ -212,10 +212,6 @@ RULES: dict[str, tuple[Callable[[ast.AST], Found], tuple[str, ...]]] = {
 _TEMPORARY = "in a temporary directory that it made and removes"
 _ARGUMENT = "what this package gave its own child to load"
 ALLOWED: dict[str, dict[str, str]] = {
-    "code from text": {
-        "child/inject.py": "compiles a syntax tree made here, to slow a function for a test "
-        "of the gate; no text from outside is in it",
-    },
     "a fixed temporary path": {
         "run/lock.py": "the one lock that all users of a machine share; no link is followed",
         "profile/profilers/perf_data.py": "CPython has this path built in for -X perf_jit",

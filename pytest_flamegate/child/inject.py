@@ -1,394 +1,52 @@
-"""Find a Python function by the name that a profile shows."""
+"""Slow a Python function by a share of its own CPU time, found by the name in a profile.
+
+Every object of the function gets a code object that forwards its calls to a wrapper, so aliases,
+tables, closures and decorators are slowed too. The wrapper charges each call with extra work and
+calls a copy of the original. All these frames carry the function's own name and file.
+"""
 
 from __future__ import annotations
 
-import ast
-import difflib
-import gc
-import importlib
 import inspect
 import sys
-import sysconfig
 import time
 from collections import deque
-from dataclasses import dataclass, field, fields
-from itertools import islice, repeat
+from dataclasses import dataclass, field
+from itertools import repeat
 from math import inf
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.child.functions import find_function, format_function
 from pytest_flamegate.config.workload import injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
-
-_NEAR = 5
-_CUTOFF = 0.5
-_PACKAGES = ("/site-packages/", "/dist-packages/")
-
-
-def find(frame: str, modules: Iterable[ModuleType]) -> tuple[FunctionType, ...]:
-    """Return every function object that ``frame`` means: one function, perhaps made many times.
-
-    ``frame`` is a bare name, ``Class.method`` or ``module.qualname``, looked for among the
-    functions that stand in ``modules``; or ``module:qualname``, whose module is imported.
-    The project's own functions go before those of installed packages. Raises ``UsageError``
-    ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME`` (both name what could be meant).
-    """
-    known = _standing_in(modules)
-    module_name, colon, qualname = frame.rpartition(":")
-    if colon:
-        imported = _standing_in([_imported(module_name, frame)])
-        found = [each for each in imported if _qualname(each) == qualname]
-        known = [*imported, *known]
-    else:
-        found = [each for each in known if f".{_dotted(each)}".endswith(f".{frame}")]
-    found = [each for each in found if _is_project(each)] or found
-    names = sorted({label(each) for each in found})
-    if not names:
-        raise _unknown(frame, known)
-    if len(names) > 1:
-        raise UsageError(
-            "E_AMBIGUOUS_FRAME",
-            f"{len(names)} functions are called {frame!r}: {', '.join(names)}.",
-            "Name one of them as it is written here.",
-        )
-    return tuple(found)
-
-
-def label(function: FunctionType) -> str:
-    """Return ``module:qualname``, which ``find`` understands."""
-    return f"{_module(function)}:{_qualname(function)}"
-
-
-def _standing_in(modules: Iterable[ModuleType]) -> list[FunctionType]:
-    """Return all functions whose source stands in ``modules``, wherever they are referred to.
-
-    Asking the garbage collector finds those behind decorators, in classes, properties,
-    closures and tables alike.
-    """
-    scopes = {id(vars(module)) for module in modules if isinstance(module, ModuleType)}
-    return [
-        each
-        for each in gc.get_objects()
-        if type(each) is FunctionType and id(each.__globals__) in scopes
-    ]
-
-
-def _imported(module_name: str, frame: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:
-        raise UsageError(
-            "E_UNKNOWN_FRAME",
-            f"The module of {frame!r} cannot be imported: {error}.",
-            "Write module:qualname, for example mypackage.ops:softmax.",
-        ) from None
-
-
-def _module(function: FunctionType) -> str:
-    return str(function.__globals__.get("__name__", "?"))
-
-
-def _qualname(function: FunctionType) -> str:
-    """Return the name in the code, as profiles show it: decorators change ``__qualname__``."""
-    return function.__code__.co_qualname.replace(".<locals>", "")
-
-
-def _dotted(function: FunctionType) -> str:
-    return f"{_module(function)}.{_qualname(function)}"
-
-
-def _is_project(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
-    library = file.startswith((sysconfig.get_path("stdlib") + "/", "<frozen"))
-    return not library and not any(part in file for part in _PACKAGES)
-
-
-def _unknown(frame: str, known: Sequence[FunctionType]) -> UsageError:
-    near = _near(frame, known)
-    return UsageError(
-        "E_UNKNOWN_FRAME",
-        f"No Python function {frame!r} is loaded by the workload"
-        + (f"; near it are {', '.join(near)}." if near else "."),
-        "Give a name as the profile shows it; where it is imported only during the call, say "
-        "module:qualname. C functions, and functions made during the call, cannot be slowed.",
-    )
-
-
-def _near(frame: str, known: Sequence[FunctionType]) -> list[str]:
-    """Return the functions that are called much the same, the project's own first."""
-    wanted = frame.rpartition(":")[2]
-    near: list[str] = []
-    for project in (True, False):
-        labels: dict[str, set[str]] = {}
-        for each in known:
-            if _is_project(each) is project:
-                for name in (each.__code__.co_name, _qualname(each), _dotted(each)):
-                    labels.setdefault(name, set()).add(label(each))
-        for name in difflib.get_close_matches(wanted, labels, n=_NEAR, cutoff=_CUTOFF):
-            near += sorted(labels[name])
-    return list(dict.fromkeys(near))[:_NEAR]
+    Meter = tuple[Callable[["Account"], int], Callable[["Account", int], None]]
 
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-_BEGIN = """
-began = now()
-# A reading of the CPU clock is dear: it is taken where a long call is to be expected,
-# else often enough to tell which long calls only waited.
-if account.last_ns > long_ns or began - account.read_at_ns > STALE_NS:
-    account.cpu_ns = cpu()
-    account.read_at_ns = began = now()
-    account.owed_ns -= reading_ns
-"""
-_SETTLE = """
-ended = now()
-account.last_ns = took = ended - began
-owed = account.owed_ns - overhead_ns
-if took > long_ns:
-    cpu_ns = cpu()
-    away = ended - account.read_at_ns - (cpu_ns - account.cpu_ns)
-    if away > 0:
-        took = took - away if took > away else 0
-    account.cpu_ns = cpu_ns
-    account.read_at_ns = ended
-    owed -= reading_ns
-due = (took - base_ns) * share
-account.due_ns += due
-account.calls += 1
-owed += due
-if owed > PAYABLE_NS:
-    left = owed - reading_ns
-    until = cpu() + left
-    while left > 0:
-        for step in steps:
-            pass
-        left = until - cpu()
-    owed = left
-account.owed_ns = owed
-account.inside = False
-"""
-_PLAIN = """
-account = accounts[ident()]
-if account.inside:
-    account.owed_ns -= nested_ns
-    return work(...)
-account.inside = True
-BEGIN
-try:
-    return work(...)
-finally:
-    SETTLE
-"""
-_GENERATOR = """
-accounts[ident()].owed_ns -= made_ns
-generator = work(...)
-sent = raised = None
-while True:
-    account = accounts[ident()]
-    outermost = not account.inside
-    if outermost:
-        account.inside = True
-        BEGIN
-    else:
-        account.owed_ns -= nested_ns
-    try:
-        if raised is None:
-            value = generator.send(sent)
-        else:
-            value = generator.throw(raised)
-    except StopIteration as end:
-        return end.value
-    finally:
-        sent = raised = None
-        if outermost:
-            SETTLE
-    try:
-        sent = yield value
-    except BaseException as error:
-        raised = error
-"""
-_BLOCKS = {"BEGIN": _BEGIN, "SETTLE": _SETTLE}
-MACHINE = {
-    "now": time.perf_counter_ns,
-    "cpu": time.thread_time_ns,
-    "ident": get_ident,
-    "steps": range(500),
-    "STALE_NS": 1_000_000,
-    "PAYABLE_NS": 50_000.0,
-    "StopIteration": StopIteration,
-    "BaseException": BaseException,
-}
+_STALE_NS = 1_000_000
+_PAYABLE_NS = 50_000.0
 
-
-def is_generator(function: FunctionType) -> bool:
-    """Whether calling it makes a generator."""
-    return bool(function.__code__.co_flags & inspect.CO_GENERATOR)
-
-
-def is_asynchronous(function: FunctionType) -> bool:
-    """Whether calling it makes something that is awaited."""
-    return bool(function.__code__.co_flags & _ASYNCHRONOUS)
-
-
-def replacement(function: FunctionType, **constants: Any) -> CodeType:
-    """Return the code that calls a copy of ``function`` and charges it by ``constants``."""
-    original = function.__code__
-    # Every argument is handed on, so the copy needs no defaults.
-    work = FunctionType(
-        original, function.__globals__, function.__name__, None, function.__closure__
-    )
-    template = _GENERATOR if is_generator(function) else _PLAIN
-    return _compiled(template, original, {**MACHINE, **constants, "work": work})
-
-
-def empty_like(function: FunctionType, yields: int) -> FunctionType:
-    """Return a function with the same parameters that does nothing, or yields so many times."""
-    original = function.__code__.replace(co_freevars=())
-    return FunctionType(_compiled("yield\n" * yields or "pass", original, {}), {})
-
-
-def _compiled(template: str, original: CodeType, constants: Mapping[str, Any]) -> CodeType:
-    outer = ast.parse("def outer():\n    def function(): pass").body[0]
-    assert isinstance(outer, ast.FunctionDef)
-    function = outer.body[0]
-    assert isinstance(function, ast.FunctionDef)
-    function.args = _parameters(original)
-    function.body = [*_bindings(constants), *_filled(template, original)]
-    # Code may be exchanged only for code with as many free variables.
-    if free := [_marked(str(number)) for number in range(len(original.co_freevars))]:
-        outer.args.args = [ast.arg(name) for name in free]
-        function.body.insert(0, ast.Nonlocal(free))
-    for node in ast.walk(outer):
-        if "lineno" in node._attributes:
-            place = {"lineno": original.co_firstlineno, "col_offset": 0}
-            vars(node).update(place, end_lineno=place["lineno"], end_col_offset=0)
-    code = compile(ast.Module([outer], []), original.co_filename, "exec", dont_inherit=True)
-    for _ in ("outer", "function"):
-        code = next(each for each in code.co_consts if isinstance(each, CodeType))
-    objects = {_marked(name): value for name, value in constants.items()}
-    return code.replace(
-        co_name=original.co_name,
-        co_qualname=original.co_qualname,
-        co_consts=tuple(
-            objects.get(each, each) if isinstance(each, str) else each for each in code.co_consts
-        ),
-    )
-
-
-def _marked(name: str) -> str:
-    """Return a name that no source can hold, so that it is none of the original's parameters."""
-    return f"~{name}"
-
-
-def _bindings(constants: Iterable[str]) -> list[ast.stmt]:
-    """Bind each constant to its own name: the object is put in the word's place later."""
-    return [
-        ast.Assign([ast.Name(_marked(name), ast.Store())], ast.Constant(_marked(name)))
-        for name in constants
-    ]
-
-
-def _filled(template: str, original: CodeType) -> list[ast.stmt]:
-    tree = _Filler(original).visit(ast.parse(template))
-    assert isinstance(tree, ast.Module)
-    return tree.body
-
-
-class _Filler(ast.NodeTransformer):
-    """Puts blocks and arguments in their places, and marks every name."""
-
-    def __init__(self, original: CodeType) -> None:
-        self._original = original
-
-    def visit_Expr(self, node: ast.Expr) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id in _BLOCKS:
-            return _filled(_BLOCKS[node.value.id], self._original)
-        return self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == _marked("work"):
-            node.args, node.keywords = _handed_on(self._original)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        node.id = _marked(node.id)
-        return node
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
-        node.name = node.name and _marked(node.name)
-        return self.generic_visit(node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The parameters of some code, by kind."""
-
-    positional: tuple[str, ...]
-    named: tuple[str, ...]
-    rest: str | None
-    named_rest: str | None
-
-    @classmethod
-    def of(cls, code: CodeType) -> _Names:
-        names = iter(code.co_varnames)
-        positional = tuple(islice(names, code.co_argcount))
-        named = tuple(islice(names, code.co_kwonlyargcount))
-        rest = next(names) if code.co_flags & inspect.CO_VARARGS else None
-        return cls(
-            positional, named, rest, next(names) if code.co_flags & inspect.CO_VARKEYWORDS else None
-        )
-
-
-def _parameters(code: CodeType) -> ast.arguments:
-    names = _Names.of(code)
-    positional = [ast.arg(name) for name in names.positional]
-    return ast.arguments(
-        posonlyargs=positional[: code.co_posonlyargcount],
-        args=positional[code.co_posonlyargcount :],
-        vararg=ast.arg(names.rest) if names.rest else None,
-        kwonlyargs=[ast.arg(name) for name in names.named],
-        kw_defaults=[None] * len(names.named),
-        kwarg=ast.arg(names.named_rest) if names.named_rest else None,
-        defaults=[],
-    )
-
-
-def _handed_on(code: CodeType) -> tuple[list[ast.expr], list[ast.keyword]]:
-    names = _Names.of(code)
-
-    def read(name: str) -> ast.Name:
-        return ast.Name(name, ast.Load())
-
-    positional: list[ast.expr] = [read(name) for name in names.positional]
-    if names.rest:
-        positional.append(ast.Starred(read(names.rest), ast.Load()))
-    named = [ast.keyword(name, read(name)) for name in names.named]
-    if names.named_rest:
-        named.append(ast.keyword(None, read(names.named_rest)))
-    return positional, named
-
-
-_CALLS = 500
-_ROUNDS = 9
-_YIELDS = (1, 9)
-_READINGS_SHARE = 0.25
-_LONGEST_NS = 1_000_000.0
+# Looked up when they are called, so that a test can replace the clocks.
+read_wall_ns = time.perf_counter_ns
+read_cpu_ns = time.thread_time_ns
+spin_steps: Iterable[object] = range(500)
 
 
 @dataclass(slots=True)
 class Account:
-    """What one thread's calls took and what they still owe, in nanoseconds of CPU time.
+    """The time that one thread's calls took and the extra work that they still owe, in ns of CPU.
 
     ``cpu_ns`` is the thread's CPU clock as it was at ``read_at_ns`` of the wall clock;
-    ``last_ns`` is what the last call took.
+    ``last_ns`` is the time that the last call took.
     """
 
-    inside: bool = False
+    is_inside: bool = False
     calls: int = 0
     due_ns: float = 0.0
     owed_ns: float = 0.0
@@ -406,13 +64,17 @@ class Accounts(dict[int, Account]):
         return account
 
 
+_MAX_UNCLOCKED_NS = 1_000_000.0
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a call owes: ``share`` of its time less ``base_ns``, less what charging it cost.
+    """What a call owes: ``share`` of its time less ``base_ns``, less the cost of charging it.
 
-    ``base_ns`` is what the clocks see of an empty call. What charging costs: a call
-    ``overhead_ns``, a call within a call ``nested_ns``, a generator made ``made_ns``, a
-    reading of the CPU clock with another of the wall's ``reading_ns``.
+    ``base_ns`` is the time of an empty call as the clocks see it. The cost of charging: a call
+    ``overhead_ns``, a call within a call ``nested_ns``, the making of a generator ``made_ns``, a
+    reading of the CPU clock together with the wall clock ``reading_ns``. Calls longer than
+    ``long_ns`` are clocked by the CPU clock.
     """
 
     share: float
@@ -421,20 +83,184 @@ class Terms:
     nested_ns: float = 0.0
     made_ns: float = 0.0
     reading_ns: float = 0.0
-    long_ns: float = _LONGEST_NS
-    """From which length on a call is clocked by the CPU clock."""
+    long_ns: float = _MAX_UNCLOCKED_NS
 
 
 def charge(function: FunctionType, accounts: Accounts, terms: Terms) -> None:
-    """Have every call of ``function`` pay by ``terms`` from now on."""
-    constants = {each.name: getattr(terms, each.name) for each in fields(terms)}
-    function.__code__ = replacement(function, accounts=accounts, **constants)
+    """Make every call of ``function`` pay by ``terms`` from now on."""
+    original = function.__code__
+    signature = inspect.signature(function)
+    work = FunctionType(
+        original,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    work.__kwdefaults__ = function.__kwdefaults__
+    work.__qualname__ = function.__qualname__
+    wrap = _wrap_generator if is_generator(function) else _wrap_call
+    wrapper = wrap(work, _make_meter(terms, original), accounts, terms)
+    _adopt_name(wrapper, original)
+    code = _forward.__code__
+    # Code may be replaced only by code with as many free variables; this one reads none of them.
+    function.__code__ = code.replace(
+        co_consts=tuple(wrapper if each == _FORWARD_TO else each for each in code.co_consts),
+        co_freevars=original.co_freevars,
+        **_identity(original),
+    )
+    function.__signature__ = signature  # type: ignore[attr-defined]
 
 
-def calibrated(function: FunctionType, share: float) -> Terms:
-    """Measure the terms on empty functions with the parameters of ``function``."""
-    few, many = _YIELDS if is_generator(function) else (0, 0)
-    one, more = _Empty(function, few), _Empty(function, many)
+_FORWARD_TO = "the wrapper"
+
+
+def _forward(*args: Any, **kwargs: Any) -> Any:
+    wrapper: Any = "the wrapper"  # replaced in a copy of this code
+    return wrapper(*args, **kwargs)
+
+
+def _identity(code: CodeType) -> dict[str, Any]:
+    return {
+        "co_name": code.co_name,
+        "co_qualname": code.co_qualname,
+        "co_filename": code.co_filename,
+        "co_firstlineno": code.co_firstlineno,
+    }
+
+
+def _adopt_name(function: Callable[..., Any], code: CodeType) -> None:
+    assert isinstance(function, FunctionType)
+    function.__code__ = function.__code__.replace(**_identity(code))
+
+
+def _make_meter(terms: Terms, code: CodeType) -> Meter:
+    """Return two functions that begin and end the clocking of a call.
+
+    The latter does the extra work that is due; it has the name of ``code``.
+    """
+    share, base_ns, overhead_ns = terms.share, terms.base_ns, terms.overhead_ns
+    reading_ns, long_ns = terms.reading_ns, terms.long_ns
+
+    def begin(account: Account) -> int:
+        began_ns = read_wall_ns()
+        # Reading the CPU clock is expensive: it is read if a long call is to be expected, else
+        # often enough to know which long calls only waited.
+        if account.last_ns > long_ns or began_ns - account.read_at_ns > _STALE_NS:
+            account.cpu_ns = read_cpu_ns()
+            account.read_at_ns = began_ns = read_wall_ns()
+            account.owed_ns -= reading_ns
+        return began_ns
+
+    def end(account: Account, began_ns: int) -> None:
+        ended_ns = read_wall_ns()
+        account.last_ns = took_ns = ended_ns - began_ns
+        owed_ns = account.owed_ns - overhead_ns
+        if took_ns > long_ns:
+            cpu_ns = read_cpu_ns()
+            waited_ns = ended_ns - account.read_at_ns - (cpu_ns - account.cpu_ns)
+            if waited_ns > 0:
+                took_ns = max(0, took_ns - waited_ns)
+            account.cpu_ns = cpu_ns
+            account.read_at_ns = ended_ns
+            owed_ns -= reading_ns
+        due_ns = (took_ns - base_ns) * share
+        account.due_ns += due_ns
+        account.calls += 1
+        owed_ns += due_ns
+        if owed_ns > _PAYABLE_NS:
+            left_ns = owed_ns - reading_ns
+            until_ns = read_cpu_ns() + left_ns
+            while left_ns > 0:
+                for _ in spin_steps:
+                    pass
+                left_ns = until_ns - read_cpu_ns()
+            owed_ns = left_ns
+        account.owed_ns = owed_ns
+        account.is_inside = False
+
+    _adopt_name(end, code)
+    return begin, end
+
+
+def _wrap_call(
+    work: FunctionType, meter: Meter, accounts: Accounts, terms: Terms
+) -> Callable[..., Any]:
+    (begin, end), nested_ns = meter, terms.nested_ns
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        account = accounts[get_ident()]
+        if account.is_inside:
+            account.owed_ns -= nested_ns
+            return work(*args, **kwargs)
+        account.is_inside = True
+        began_ns = begin(account)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            end(account, began_ns)
+
+    return call
+
+
+def _wrap_generator(
+    work: FunctionType, meter: Meter, accounts: Accounts, terms: Terms
+) -> Callable[..., Any]:
+    """Return a generator function that charges each resumption."""
+    (begin, end), nested_ns, made_ns = meter, terms.nested_ns, terms.made_ns
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        accounts[get_ident()].owed_ns -= made_ns
+        return resume(work(*args, **kwargs))
+
+    def resume(generator: Generator[Any, Any, Any]) -> Any:
+        sent: Any = None
+        error: BaseException | None = None
+        while True:
+            account = accounts[get_ident()]
+            is_outermost = not account.is_inside
+            began_ns = 0
+            if is_outermost:
+                account.is_inside = True
+                began_ns = begin(account)
+            else:
+                account.owed_ns -= nested_ns
+            try:
+                value = generator.send(sent) if error is None else generator.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                sent = error = None
+                if is_outermost:
+                    end(account, began_ns)
+            try:
+                sent = yield value
+            except BaseException as thrown:
+                error = thrown
+
+    _adopt_name(resume, work.__code__)
+    return make
+
+
+def is_generator(function: FunctionType) -> bool:
+    """Whether calling it makes a generator."""
+    return bool(function.__code__.co_flags & inspect.CO_GENERATOR)
+
+
+def is_asynchronous(function: FunctionType) -> bool:
+    """Whether calling it makes something that is awaited."""
+    return bool(function.__code__.co_flags & _ASYNCHRONOUS)
+
+
+_CALLS = 500
+_ROUNDS = 9
+_READINGS_SHARE = 0.25
+
+
+def measure_terms(share: float, *, generator: bool) -> Terms:
+    """Measure the cost of charging on empty functions, or on generators that yield nothing else."""
+    few, many = (1, 9) if generator else (0, 0)
+    one, more = _EmptyFunction(few), _EmptyFunction(many)
     reading_ns = inf
     for _ in range(_ROUNDS):
         one.measure()
@@ -445,7 +271,7 @@ def calibrated(function: FunctionType, share: float) -> Terms:
             time.perf_counter_ns()
         reading_ns = min(reading_ns, (time.thread_time_ns() - began_ns) / _CALLS)
     overhead_ns, nested_ns, made_ns = one.overhead_ns, one.nested_ns, 0.0
-    if many:
+    if generator:
         overhead_ns = (more.overhead_ns - one.overhead_ns) / (many - few)
         nested_ns = (more.nested_ns - one.nested_ns) / (many - few)
         made_ns = one.overhead_ns - (few + 1) * overhead_ns
@@ -456,16 +282,16 @@ def calibrated(function: FunctionType, share: float) -> Terms:
         nested_ns=max(nested_ns, 0.0),
         made_ns=max(made_ns, 0.0),
         reading_ns=reading_ns,
-        long_ns=min(2 * reading_ns / (_READINGS_SHARE * share), _LONGEST_NS),
+        long_ns=min(2 * reading_ns / (_READINGS_SHARE * share), _MAX_UNCLOCKED_NS),
     )
 
 
-class _Empty:
-    """An empty function as it is, and one that is charged: the cheapest of each so far."""
+class _EmptyFunction:
+    """An empty function as it is, and one that is charged: the least cost of each so far, in ns."""
 
-    def __init__(self, function: FunctionType, yields: int) -> None:
-        self._bare = empty_like(function, yields)
-        self._charged = empty_like(function, yields)
+    def __init__(self, yields: int) -> None:
+        self._bare, self._charged = _make_empty(yields), _make_empty(yields)
+        self._calls = deque[None](maxlen=0).extend if yields else None
         self._accounts = Accounts()
         charge(self._charged, self._accounts, Terms(1.0, overhead_ns=inf))
         self.base_ns = self.overhead_ns = self.nested_ns = inf
@@ -473,31 +299,34 @@ class _Empty:
     def measure(self) -> None:
         self._accounts.clear()
         account = self._accounts[get_ident()]
-        bare_ns = _call_ns(self._bare)
-        self.overhead_ns = min(self.overhead_ns, _call_ns(self._charged) - bare_ns)
+        bare_ns = self._time(self._bare)
+        self.overhead_ns = min(self.overhead_ns, self._time(self._charged) - bare_ns)
         self.base_ns = min(self.base_ns, account.due_ns / account.calls)
-        account.inside = True
-        self.nested_ns = min(self.nested_ns, _call_ns(self._charged) - bare_ns)
+        account.is_inside = True
+        self.nested_ns = min(self.nested_ns, self._time(self._charged) - bare_ns)
+
+    def _time(self, function: FunctionType) -> float:
+        """Return the CPU time of a call, or of a whole run of a generator."""
+        began_ns = time.thread_time_ns()
+        if self._calls is not None:
+            for _ in repeat(None, _CALLS):
+                self._calls(function(None))
+        else:
+            for _ in repeat(None, _CALLS):
+                function(None)
+        return (time.thread_time_ns() - began_ns) / _CALLS
 
 
-def _call_ns(function: FunctionType) -> float:
-    """Return what a call of an empty function costs, or a whole run of an empty generator."""
-    code = function.__code__
-    positional = (None,) * code.co_argcount
-    end = code.co_argcount + code.co_kwonlyargcount
-    named = dict.fromkeys(code.co_varnames[code.co_argcount : end])
-    exhaust = deque[None](maxlen=0).extend
-    began_ns = time.thread_time_ns()
-    if is_generator(function):
-        for _ in repeat(None, _CALLS):
-            exhaust(function(*positional, **named))
-    elif named:
-        for _ in repeat(None, _CALLS):
-            function(*positional, **named)
-    else:
-        for _ in repeat(None, _CALLS):
-            function(*positional)
-    return (time.thread_time_ns() - began_ns) / _CALLS
+def _make_empty(yields: int) -> FunctionType:
+    def run(_: object) -> None:
+        pass
+
+    def generate(_: object) -> Iterator[None]:
+        yield from repeat(None, yields)
+
+    function = generate if yields else run
+    assert isinstance(function, FunctionType)
+    return function
 
 
 _TOLERANCE = 0.05
@@ -506,7 +335,7 @@ _SLACK_NS = 100_000.0
 
 @dataclass(slots=True)
 class Slowed:
-    """A function that has been slowed, and whether it really was."""
+    """A function that is slowed, and the check whether its calls really were."""
 
     frame: str
     extra_pct: float
@@ -514,15 +343,16 @@ class Slowed:
     _calls: int = field(default=0, init=False)
 
     def checked(self) -> Iterator[Any]:
-        """Yield nothing: chained behind a sequence's tokens it checks when they are done."""
+        """Yield nothing: chained after a sequence's tokens it checks when they are done."""
         self.check()
         yield from ()
 
     def check(self) -> None:
-        """Refuse if the calls since the last check did not get the extra work asked for.
+        """Raise an error if the calls since the last check did not get their extra work.
 
-        ``UsageError``: E_FRAME_NOT_CALLED, E_INJECTION_TOO_SMALL (the calls are so short
-        that the replacement alone costs more than what was asked for).
+        Raises:
+            UsageError: ``E_FRAME_NOT_CALLED``, ``E_INJECTION_TOO_SMALL`` (the calls are so short
+                that the wrapper alone costs more than the extra work).
         """
         accounts = list(self.accounts.values())
         calls = sum(account.calls for account in accounts)
@@ -540,7 +370,7 @@ class Slowed:
             raise UsageError(
                 "E_INJECTION_TOO_SMALL",
                 f"A call of {self.frame!r} is so short that +{self.extra_pct:g}% of it, "
-                f"{due_ns / calls:.0f} ns, is less than what injecting costs, "
+                f"{due_ns / calls:.0f} ns, is less than the cost of injecting, "
                 f"{(due_ns - owed_ns) / calls:.0f} ns.",
                 "Ask for more, or slow the function that calls it.",
             )
@@ -549,28 +379,30 @@ class Slowed:
 def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     """Make the Python function ``frame`` take ``extra_pct`` percent more CPU time in this process.
 
-    The extra follows what each outermost call, or each resumption of a generator, took with
-    all that it called; results and exceptions stay as they are. What is owed is paid once
-    it is 50 µs. Short calls are clocked by the wall, which is cheap; from the length on at
-    which it is worth it, at most 1 ms, the CPU clock tells what a thread lost to others.
-    What this costs, some 0.5 µs a call, is part of the extra. It is known from empty calls
-    only, so that a call's extra may be too large by about 1 µs.
+    The extra work follows the time of each outermost call, or each resumption of a generator,
+    with all functions that it calls; results and exceptions stay as they are. It is done once
+    50 µs are due. Short calls are clocked by the wall clock, which is cheap; longer ones, from at
+    most 1 ms on, also by the CPU clock, so that time in which a thread waited does not count.
+    The cost of the wrapper, about 1 µs a call, is part of the extra work. It is measured on empty
+    calls, so a call may get about 1 µs too much.
 
-    Frames are found by ``functions.find``. Raises ``UsageError``: E_UNKNOWN_FRAME,
-    E_AMBIGUOUS_FRAME, E_CANNOT_SLOW (a coroutine), E_BAD_INJECTION (not a percentage above 0).
+    Raises:
+        UsageError: ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME``, ``E_CANNOT_SLOW`` (a coroutine),
+            ``E_BAD_INJECTION`` (not a percentage above 0).
     """
     share = injected_share(extra_pct)
-    found = find(frame, modules)
-    if any(is_asynchronous(each) for each in found):
+    functions = find_function(frame, modules)
+    if any(is_asynchronous(each) for each in functions):
         raise UsageError(
             "E_CANNOT_SLOW",
-            f"{label(found[0])} is asynchronous, and its time cannot be told from that of others.",
+            f"{format_function(functions[0])} is asynchronous: its time cannot be separated from "
+            "that of other tasks.",
             "Name a plain function or a generator that it calls.",
         )
     accounts = Accounts()
-    terms = calibrated(found[0], share)
-    # Each call now takes two frames: what could recurse so far must be able to now.
-    sys.setrecursionlimit(2 * sys.getrecursionlimit())
-    for each in found:
+    terms = measure_terms(share, generator=is_generator(functions[0]))
+    # Each call now takes three frames: it must still be able to recurse as deeply.
+    sys.setrecursionlimit(3 * sys.getrecursionlimit())
+    for each in functions:
         charge(each, accounts, terms)
     return Slowed(frame, extra_pct, accounts)

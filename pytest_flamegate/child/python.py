@@ -8,64 +8,63 @@ import sys
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pytest_flamegate.engines.python import Generate as Generate_python
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.python import KERNEL_TRACE, TRACERS
 from pytest_flamegate.engines.tokens import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import ModuleType
 
+    from pytest_flamegate.child.serve import Generate
 
-def load_engine(load: dict[str, Any]) -> Generate_python:
-    """Import the target (in the child) and return it.
 
-    ``load["inject"]`` is a function that is slowed and its extra percent; ``slow`` says
-    what is refused. The standard library that this child itself uses is left out.
+def load_engine(load: dict[str, Any]) -> Generate:
+    """Import the target in the child and return it.
+
+    Args:
+        load: ``target`` and the ``directory`` to import it from; optionally ``inject``, a
+            function to slow with its extra percent (see ``inject.slow``), and ``kernel_trace``,
+            one of ``TRACERS`` with the directory for its traces.
+
+    Raises:
+        ToolError: ``E_TARGET_NOT_FOUND``; ``E_NO_LIBRARY`` if torch is to trace and is missing.
     """
-    if "kernel_trace" in load:
-        return _traced({**load})
+    tracer, directory = load.get("kernel_trace", (None, None))
+    if directory is not None:
+        os.environ[KERNEL_TRACE] = directory  # the target may read it as early as it likes
+    # An injection must not find the standard library that this child itself uses.
     own = set(sys.modules)
-    sys.path.insert(0, load["directory"])
-    module_name, _, function_name = load["target"].partition(":")
+    target, module = _import_target(load["target"], load["directory"])
+    if "inject" in load:
+        imported = [each for name, each in sys.modules.items() if name not in own]
+        target = _slow_function(target, load, [*imported, module])
+    return trace_with_torch(target, directory) if tracer == TRACERS[0] else target
+
+
+def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
+    sys.path.insert(0, directory)
+    module_name, _, function_name = target.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        function: Any = importlib.import_module(module_name)
         for part in function_name.split("."):
-            found = getattr(found, part)
+            function = getattr(function, part)
     except (ImportError, AttributeError) as error:
         raise ToolError(
             "E_TARGET_NOT_FOUND",
-            f"The target {load['target']!r} cannot be imported: {error}.",
-            f"It is looked for in {load['directory']} and the installed packages.",
+            f"The target {target!r} cannot be imported: {error}.",
+            f"It is searched for in {directory} and the installed packages.",
         ) from None
-    if not callable(found):
+    if not callable(function):
         raise ToolError(
             "E_TARGET_NOT_FOUND",
-            f"The target {load['target']!r} is no function.",
+            f"The target {target!r} is no function.",
             "Name a function that takes prompt and max_tokens and yields tokens.",
         )
-    target: Generate_python = found
-    if "inject" not in load:
-        return target
-    used = [module for name, module in sys.modules.items() if name not in own]
-    return _slowed(target, load, [*used, sys.modules[module_name]])
+    return function, sys.modules[module_name]
 
 
-def _traced(load: dict[str, Any]) -> Generate_python:
-    """Return the target, which traces itself or is traced: in a run that is for this alone."""
-    # NESTED
-
-    by, directory = load.pop("kernel_trace")
-    os.environ[KERNEL_TRACE] = directory  # read by the target, as early as it likes
-    target = load_engine(load)
-    return traced_by_torch(target, directory) if by == TRACERS[0] else target
-
-
-def _slowed(
-    target: Generate_python, load: dict[str, Any], modules: list[ModuleType]
-) -> Generate_python:
+def _slow_function(target: Generate, load: dict[str, Any], modules: list[ModuleType]) -> Generate:
     from pytest_flamegate.child.inject import slow
 
     frame, extra_pct = load["inject"]
@@ -73,7 +72,7 @@ def _slowed(
 
     def generate(prompt: str, max_tokens: int) -> Iterable[Any]:
         tokens = target(prompt, max_tokens)
-        if max_tokens < load["max_tokens"]:  # warming up, where not everything is called
+        if max_tokens < load["max_tokens"]:  # a warm-up may call less than a whole sequence does
             return tokens
         # Chained in C, for a profile without one more Python frame above every other.
         return chain(tokens, slowed.checked())
@@ -81,30 +80,23 @@ def _slowed(
     return generate
 
 
-if TYPE_CHECKING:
-    Generate = Callable[[str, int], Iterable[Any]]
-
-
-def traced_by_torch(target: Generate, directory: str) -> Generate:
-    """Return ``target`` with a trace of each of its calls written into ``directory``.
-
-    Raises ``ToolError`` ``E_NO_TORCH`` where torch cannot be imported.
-    """
+def trace_with_torch(target: Generate, directory: str) -> Generate:
+    """Return ``target`` with a trace of each of its calls written into ``directory``."""
     try:
         from torch import profiler  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         raise ToolError(
-            "E_NO_TORCH",
+            "E_NO_LIBRARY",
             f'kernel_trace = "torch" needs torch, which cannot be imported: {error}.',
-            'Install torch beside the target, or say kernel_trace = "target" and let it write a '
+            'Install torch with the target, or write kernel_trace = "target" and have it write a '
             "trace itself.",
         ) from None
     numbers = count()
 
     def generate(prompt: str, max_tokens: int) -> Iterable[Any]:
-        with profiler.profile(activities=profiler.supported_activities()) as seen:
+        with profiler.profile(activities=profiler.supported_activities()) as recorded:
             tokens = list(tokens_of(target(prompt, max_tokens)))
-        seen.export_chrome_trace(f"{directory}/torch-{next(numbers)}.json.gz")
+        recorded.export_chrome_trace(f"{directory}/torch-{next(numbers)}.json.gz")
         return tokens
 
     return generate

@@ -1,4 +1,4 @@
-"""One file an engine: how a workload becomes a process that can be observed.
+"""How a workload becomes a process that can be observed: one file for each engine.
 
 A new engine is one file here and one line in ``ENGINES``.
 """
@@ -26,10 +26,8 @@ ENGINES: dict[str, Engine] = {
 }
 
 
-OPTIONS: dict[str, tuple[type, ...]] = {
-    key: kinds for each in ENGINES.values() for key, kinds in each.options.items()
-}
-"""The keys that one engine alone understands, with the types of their values."""
+OPTIONS = tuple(key for each in ENGINES.values() for key in each.options.__annotations__)
+"""The keys of a declaration that one engine alone accepts."""
 
 
 def engine(name: str) -> Engine:

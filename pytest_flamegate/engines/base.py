@@ -1,4 +1,4 @@
-"""What an engine has to say: whether a workload suits it, and how to run it."""
+"""The interface of an engine: whether a workload suits it, and how to run it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.figure_sources import SILENT, Hearing
+from pytest_flamegate.engines.figure_sources import NO_SOURCES, SourceSelection
 from pytest_flamegate.models.discover import find_model, find_tokenizer
 
 if TYPE_CHECKING:
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 UNIT = "engine"
-
-
+"""The token unit of a program whose own count of tokens is used."""
+ROUND = "round"
+"""The token unit of a benchmark: some calls of a function."""
 ENGINE_KEYS = frozenset({"command", "target", "model", "tokenizer", "token_unit"})
-"""The keys of a declaration that mean something to some engines only.
+"""The keys of a declaration that only some engines accept.
 
-What one engine alone understands stands in its ``options``.
+Keys that one engine alone accepts are in its ``options``.
 """
-
-Kinds = tuple[type, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
     """A process that loads once and then generates on command.
 
-    ``load`` is the JSON that tells the child what to load; ``call`` is set instead
-    for a callable of this very process, which is then measured in forks of it.
-    ``token_unit`` is ``byte`` where a token's id is the byte it stands for.
-    ``python`` is the interpreter of an environment of its own; None is the one that runs
-    this. ``stands_still`` says that nothing goes on between two tokens, no thread and no
-    device, so that a sequence may be paused anywhere without hiding work.
+    Attributes:
+        load: The JSON that names what the child loads.
+        call: Set instead for a callable of this very process; it is measured in forks of it.
+        token_unit: ``byte`` if a token's id is the byte that it stands for.
+        stands_still: Whether nothing goes on between two tokens, no thread and no device, so
+            that a sequence may be paused anywhere without hiding work.
+        python: The interpreter of an environment of its own; None is the running one.
     """
 
     load: Mapping[str, Any]
@@ -54,25 +54,27 @@ class Streamed:
     """A program that loads, writes its answer to standard output, and ends.
 
     ``tokenizer`` is the file that tokens are counted with, set for the unit ``tokenizer``
-    alone. ``hearing`` says what is read of what the program says of itself.
+    alone. ``sources`` are the figures that are read from the program's messages.
     """
 
     argv: tuple[str, ...]
     token_unit: str
     tokenizer: Path | None = None
-    hearing: Hearing = SILENT
+    sources: SourceSelection = NO_SOURCES
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server that is driven over HTTP, as OpenAI's is.
+    """A server with OpenAI's HTTP API.
 
-    ``argv`` starts one, with ``{host}`` and ``{port}`` still to be filled in; it is empty where
-    ``url`` names one that runs already and is left running. ``chat`` asks by messages instead
-    of a bare prompt. ``served_model`` is the name that a request gives; None takes the first
-    that the server lists. ``request`` holds further fields of each request. ``health`` is the
-    path that answers 200 once the server is ready; None tries the common ones. ``key_variable``
-    names the environment variable that holds the key.
+    Attributes:
+        argv: The command line that starts one, with ``{host}`` and ``{port}`` still to be
+            filled in; empty if ``url`` names one that runs already and is left running.
+        chat: Whether it is asked by messages instead of a bare prompt.
+        served_model: The name that a request gives; None takes the first that it lists.
+        request: Further fields of each request.
+        health: The path that answers 200 once the server is ready; None tries the common ones.
+        key_variable: The environment variable that holds the key.
     """
 
     argv: tuple[str, ...] = ()
@@ -94,32 +96,35 @@ class Engine(Protocol):
 
     name: str
     keys: frozenset[str]
-    """Which of ``ENGINE_KEYS`` a declaration for it may hold."""
-    options: Mapping[str, Kinds]
-    """Further keys of a declaration, with the types of their values: ``Workload.options``."""
+    """The ``ENGINE_KEYS`` that a declaration for it may have."""
+    options: type[Any]
+    """A class whose annotations are further keys of a declaration: ``Workload.options``."""
 
     def sees_python(self, workload: Workload) -> bool:
-        """Return whether the frames worth seeing are Python's."""
+        """Return whether the profile should show Python frames."""
 
     def validate(self, workload: Workload) -> None:
-        """Raise ``UsageError`` where the declaration lacks or contradicts something."""
+        """Raise ``UsageError`` if the declaration lacks or contradicts something.
+
+        Its sentence continues ``flamegate.toml:3: workload 'decode': …``.
+        """
 
     def model(self, workload: Workload) -> Path | None:
-        """Return the model file that runs; None where the engine has no such file."""
+        """Return the model file that runs; None if the engine has no such file."""
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Return how to run it."""
 
     def prompt_tokens(self, workload: Workload) -> int | None:
-        """Return how many tokens the prompt is, where that can be known without the engine."""
+        """Return the tokens of the prompt, if they are known without the engine."""
 
 
 @runtime_checkable
-class Choosy(Protocol):
-    """An engine of which some profilers see nothing, though they see its process."""
+class ChecksProfiler(Protocol):
+    """An engine whose work is invisible to some profilers, though they see its process."""
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
-        """Raise ``ToolError`` where the profiler of that name would be blind."""
+        """Raise ``ToolError`` if the profiler of that name would see nothing."""
 
 
 @runtime_checkable
@@ -138,42 +143,41 @@ class NeedsFacts(Protocol):
         """
 
 
-ROUND = "round"
-"""The unit of what such a process tells: no token of a text."""
-
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
-def used(argv: Sequence[str]) -> set[str]:
+def find_placeholders(argv: Sequence[str]) -> set[str]:
     """Return the names of the placeholders in a command line."""
     return set(PLACEHOLDER.findall(" ".join(argv)))
 
 
-def check(workload: Workload, argv: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Refuse one that is not ``known``: ``UsageError`` ``E_UNKNOWN_PLACEHOLDER``."""
-    if unknown := sorted(used(argv) - set(known)):
+def check_placeholders(argv: Sequence[str], known: Sequence[str], key: str) -> None:
+    """Raise ``UsageError`` ``E_UNKNOWN_PLACEHOLDER`` for a placeholder that is not ``known``."""
+    if unknown := sorted(find_placeholders(argv) - set(known)):
         raise UsageError(
             "E_UNKNOWN_PLACEHOLDER",
-            f"Workload {workload.name!r} uses {{{unknown[0]}}} in {where}.",
+            f"{key} has the unknown placeholder {{{unknown[0]}}}.",
             f"Known placeholders: {', '.join('{' + name + '}' for name in known)}.",
         )
 
 
-def model_of(workload: Workload, argv: Sequence[str]) -> Path | None:
-    """Return the model that is declared, or found where the command line asks for one."""
-    if workload.model is None and "model" not in used(argv):
+def find_model_of(workload: Workload, argv: Sequence[str]) -> Path | None:
+    """Return the declared model, or discover one if the command line has {model}."""
+    if workload.model is None and "model" not in find_placeholders(argv):
         return None
     return find_model(workload.model, workload.directory)
 
 
-def common(workload: Workload, argv: Sequence[str], model: Path | None) -> dict[str, str]:
-    """Return what stands for model, tokenizer, seed and threads.
+def placeholder_values(
+    workload: Workload, argv: Sequence[str], model: Path | None
+) -> dict[str, str]:
+    """Return the values of model, tokenizer, seed and threads.
 
-    A tokenizer that is asked for and not declared is looked for. ``ToolError`` where there is
-    none, or more than one.
+    A tokenizer is discovered if the command line has {tokenizer} and none is declared;
+    ``ToolError`` if there is none, or more than one.
     """
     tokenizer = workload.tokenizer
-    if tokenizer is None and "tokenizer" in used(argv):
+    if tokenizer is None and "tokenizer" in find_placeholders(argv):
         tokenizer = str(find_tokenizer(workload.directory, model))
     return {
         "model": str(model or ""),
@@ -183,6 +187,6 @@ def common(workload: Workload, argv: Sequence[str], model: Path | None) -> dict[
     }
 
 
-def filled(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command line with ``values`` in it; what they hold is not looked at again."""
+def fill_placeholders(argv: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line with ``values``; placeholders within a value stay as they are."""
     return tuple(PLACEHOLDER.sub(lambda match: values[match.group(1)], part) for part in argv)

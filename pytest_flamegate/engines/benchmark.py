@@ -1,7 +1,7 @@
 """A test that uses pytest-benchmark's fixture: ``target = "tests/test_kernels.py::test_gemv[64]"``.
 
-A fresh process runs pytest on that one test and, where the test calls ``benchmark(f)``, calls
-``f`` on command instead: what stands for a token is a round of ``calls`` calls.
+A fresh process runs pytest on that one test and, when the test calls ``benchmark(f)``, calls
+``f`` on command instead. A round of ``calls`` calls stands for a token.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import os
 import sys
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE
+from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import ROUND, Plan, Served
 
@@ -21,12 +22,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Kinds
 
 
 WORK = ("elements", "bytes", "flops")
-"""What a test may declare that one call works on."""
-HOST = "pytest_flamegate.child.hosting:host"
+"""The options that declare the work of one call."""
+_HOST = "pytest_flamegate.child.hosting:host"
+
+
+class Options:
+    """``calls`` of a round, the ``WORK`` of one call, and arguments of pytest.
+
+    ``setup`` records that the test's own setup is measured with each call.
+    """
+
+    calls: Annotated[int, limit(ge=1)]
+    elements: Annotated[int, limit(ge=1)]
+    bytes: Annotated[int, limit(ge=1)]
+    flops: Annotated[int, limit(ge=1)]
+    arguments: tuple[str, ...]
+    setup: str
 
 
 class Benchmark:
@@ -34,36 +48,21 @@ class Benchmark:
 
     name = BENCHMARK_ENGINE
     keys = frozenset({"target"})
-    options: Mapping[str, Kinds] = MappingProxyType(
-        {
-            "calls": (int,),
-            **dict.fromkeys(WORK, (int,)),
-            "arguments": (list,),
-            "setup": (str,),
-        }
-    )
+    options = Options
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""
         return True
 
     def validate(self, workload: Workload) -> None:
-        """Refuse a target that is no test's node id, and figures that are none."""
+        """Raise ``UsageError`` ``E_NO_TARGET`` if the target is not the node id of a test."""
         if "::" not in (workload.target or ""):
             raise UsageError(
                 "E_NO_TARGET",
-                f"Workload {workload.name!r} has the engine benchmark and no usable target "
-                f"({workload.target!r}).",
-                'Say target = "tests/test_kernels.py::test_gemv", the node id of a test.',
+                "the engine benchmark needs the node id of a test as target, and target is "
+                f"{workload.target!r}.",
+                'Write target = "tests/test_kernels.py::test_gemv".',
             )
-        for key in ("calls", *WORK):
-            value = workload.options.get(key, 1)
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(
-                    "E_BAD_VALUE",
-                    f"Workload {workload.name!r} has {key} = {value!r}.",
-                    "Give a whole number from 1 on, for one call.",
-                )
 
     def model(self, workload: Workload) -> Path | None:  # noqa: ARG002
         """Return None."""
@@ -72,11 +71,12 @@ class Benchmark:
     def plan(self, workload: Workload, model: Path | None) -> Plan:  # noqa: ARG002
         """Serve the test's benchmark in a child process."""
         directory = str(workload.directory.resolve())
+        arguments: Any = workload.options.get("arguments", ())
         load: dict[str, Any] = {
-            "host": HOST,
+            "host": _HOST,
             "target": workload.target,
             "directory": directory,
-            "arguments": list(_texts(workload.options.get("arguments", ()))),
+            "arguments": list(arguments),
             # As ``python -m pytest`` has it, and ``pytest`` has not.
             "on_path": directory in map(os.path.realpath, sys.path),
         }
@@ -97,7 +97,7 @@ class Benchmark:
     ) -> Workload:
         """Return ``workload`` with the calls of a round and the rounds of a sequence.
 
-        Those of ``known``, if it has them, else those that the child found.
+        They are those of ``known``, if it has them, else those that the child found.
         """
         calls, rounds = int(facts["calls"]), int(facts["rounds"])
         earlier = (known or {}).get("calls"), (known or {}).get("max_tokens")
@@ -106,7 +106,3 @@ class Benchmark:
         more = {"setup": facts["setup"]} if "setup" in facts else {}
         options = MappingProxyType({**workload.options, "calls": calls, **more})
         return replace(workload, max_tokens=rounds, options=options)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()

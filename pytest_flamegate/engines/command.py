@@ -1,86 +1,93 @@
-"""Any program: it is given the prompt on its command line and writes its answer to stdout."""
+"""Any program: it gets the prompt on its command line and writes its answer to stdout."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import PLACEHOLDER, Lasting, Plan, Streamed
-from pytest_flamegate.engines.figure_sources import check_figures, hearing
+from pytest_flamegate.engines.figure_sources import check_sources, select_sources
 from pytest_flamegate.engines.tokens import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Kinds
 
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
 TOKEN_UNITS = ("byte", "word", "line", "tokenizer", base.UNIT)
+_MAX_TOKENS = "{max_tokens}"
+
+
+class Options:
+    """The figures that are read from the program's own report.
+
+    ``receipt`` is a file that the program writes, ``pattern`` a regular expression.
+    """
+
+    figures: Literal["auto", "none", "timing", "llama.cpp", "receipt", "pattern"]
+    receipt: str
+    pattern: str
 
 
 class Command:
-    """Runs ``command`` once for each measurement; no shell ever sees it."""
+    """Runs ``command`` once for each measurement, without a shell."""
 
     name = "command"
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
-    options: Mapping[str, Kinds] = MappingProxyType(
-        {"figures": (str,), "receipt": (str,), "pattern": (str,)}
-    )
+    options = Options
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return False."""
         return False
 
     def validate(self, workload: Workload) -> None:
-        """Refuse what cannot be run, cannot be counted, or cannot be read of it."""
+        """Raise ``UsageError`` if it cannot be run, or tokens or figures cannot be counted."""
         if not workload.command:
             raise UsageError(
-                "E_NO_COMMAND",
-                f"Workload {workload.name!r} has the engine command and no command.",
-                'Say command = ["path/to/program", "--prompt", "{prompt}"].',
+                "E_MISSING_KEY",
+                "command is missing.",
+                'Add command = ["path/to/program", "--prompt", "{prompt}"].',
             )
-        base.check(workload, workload.command, PLACEHOLDERS, "its command")
+        base.check_placeholders(workload.command, PLACEHOLDERS, "command")
         if workload.token_unit not in TOKEN_UNITS:
             raise UsageError(
-                "E_UNKNOWN_TOKEN_UNIT",
-                f"Workload {workload.name!r} counts tokens by {workload.token_unit!r}.",
+                "E_BAD_VALUE",
+                f"token_unit is {workload.token_unit!r}.",
                 f"Use one of: {', '.join(TOKEN_UNITS)}.",
             )
         if workload.token_unit == "tokenizer" and not workload.tokenizer:
             raise UsageError(
                 "E_NO_TOKENIZER",
-                f"Workload {workload.name!r} counts tokens by a tokenizer and names none.",
-                'Say tokenizer = "path/to/tokenizer.json", the file that belongs to the model.',
+                'token_unit is "tokenizer", and tokenizer names no file.',
+                'Write tokenizer = "path/to/tokenizer.json", the file that belongs to the model.',
             )
-        check_figures(workload)
+        check_sources(workload)
         if "\0" in workload.prompt:
             raise UsageError(
                 "E_BAD_PROMPT",
-                f"The prompt of workload {workload.name!r} holds a NUL character.",
-                "No program can be given one on its command line; take it out.",
+                "the prompt contains a NUL character, which no command line can hold.",
+                "Remove it.",
             )
 
     def model(self, workload: Workload) -> Path | None:
-        """Return the model the command names: declared, or discovered where it uses {model}."""
-        return base.model_of(workload, workload.command)
+        """Return the declared model, or discover one if the command has {model}."""
+        return base.find_model_of(workload, workload.command)
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
-        """Fill the placeholders in."""
-        values = base.common(workload, workload.command, model)
+        """Fill in the placeholders."""
+        values = base.placeholder_values(workload, workload.command, model)
         values |= {"prompt": workload.prompt, "max_tokens": str(workload.max_tokens)}
-        argv = base.filled(workload.command, values)
-        counting = None
+        argv = base.fill_placeholders(workload.command, values)
+        tokenizer = None
         if workload.token_unit == "tokenizer":
-            counting = workload.directory / (workload.tokenizer or "")
-            load(counting)  # a broken one is refused before anything runs
-        return Streamed(argv, workload.token_unit, counting, hearing(workload))
+            tokenizer = workload.directory / (workload.tokenizer or "")
+            load(tokenizer)  # an error in the file comes before anything runs
+        return Streamed(argv, workload.token_unit, tokenizer, select_sources(workload))
 
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""
@@ -109,9 +116,6 @@ def replace_max_tokens(plan: Streamed, workload: Workload, tokens: int) -> tuple
         for template, part in zip(templates, plan.argv, strict=True)
     ]
     return None if None in parts else tuple(part for part in parts if part is not None)
-
-
-_MAX_TOKENS = "{max_tokens}"
 
 
 def _refill(template: str, part: str, planned: int, tokens: int) -> str | None:

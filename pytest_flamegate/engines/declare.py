@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Union, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_thresholds
 from pytest_flamegate.config.toml import (
@@ -45,12 +45,14 @@ _COMMON_KEYS = (
 )
 _THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
 _KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
-_SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer")
+_SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 _REQUIRED = ("prompt", "max_tokens")
 _EXAMPLES = {
     "command": 'command = ["program", "argument"]: one string for each argument, no shell',
     "build": 'build = ["program", "argument"]: one string for each argument, no shell',
     "env": 'env = { BITNET_SEED = "42" }: values are strings',
+    "serve": 'serve = ["program", "argument"]: one string for each argument, no shell',
+    "library": "no library: llama-cpp-python is a recipe of the engine python",
 }
 _FLAMEGATE_KEY = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
 """The name as a key of its own, unlike ``pytest-flamegate`` and ``flamegate_budget``."""
@@ -389,13 +391,11 @@ def _key_types() -> Any:
     import msgspec
 
     hints = get_type_hints(Workload, include_extras=True)
-    kinds = {**{key: hints[_FIELDS.get(key, key)] for key in _COMMON_KEYS}, **OPTIONS}
+    kinds = {key: hints[_FIELDS.get(key, key)] for key in _COMMON_KEYS}
+    for each in ENGINES.values():
+        kinds |= get_type_hints(each.options, include_extras=True)
     return msgspec.defstruct(
-        "WorkloadKeys",
-        [
-            (key, Union[kind] if isinstance(kind, tuple) else kind, msgspec.UNSET)  # noqa: UP007
-            for key, kind in kinds.items()
-        ],
+        "WorkloadKeys", [(key, kind, msgspec.UNSET) for key, kind in kinds.items()]
     )
 
 
@@ -411,14 +411,18 @@ def _engine(values: Mapping[str, Any]) -> Engine:
 def _check_suits(table: Mapping[str, Any], chosen: Engine) -> None:
     """Raise an error for a key that the engine would silently ignore."""
     for key in table:
-        if key in {*ENGINE_KEYS, *OPTIONS} - chosen.keys - chosen.options.keys():
-            takers = [name for name, each in ENGINES.items() if key in {*each.keys, *each.options}]
+        if key in {*ENGINE_KEYS, *OPTIONS} - _accepted_keys(chosen):
+            takers = [name for name, each in ENGINES.items() if key in _accepted_keys(each)]
             raise _DeclarationError(
                 "E_WRONG_KEY",
                 f"the engine {chosen.name} takes no {key}.",
                 f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
                 key,
             )
+
+
+def _accepted_keys(engine: Engine) -> set[str]:
+    return {*engine.keys, *engine.options.__annotations__}
 
 
 def _check_system_texts(values: Mapping[str, Any]) -> None:

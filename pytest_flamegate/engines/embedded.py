@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_flamegate.config.marker import EMBEDDED
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.models.discover import find_model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.engines.base import Kinds
-
 
 SHIPPED_MODEL = Path(__file__).parents[1] / "child" / "embedded" / "model.gguf"
 
@@ -58,12 +51,16 @@ def embedded_workloads(
 _FACTORY = "pytest_flamegate.child.embedded.serving:load_engine"
 
 
+class Options:
+    """There is no further option."""
+
+
 class Embedded:
     """Runs a ternary GGUF of architecture ``bitnet``: the declared one, or the shipped one."""
 
     name = EMBEDDED
     keys = frozenset({"model"})
-    options: Mapping[str, Kinds] = MappingProxyType({})
+    options = Options
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""

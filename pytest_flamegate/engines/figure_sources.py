@@ -1,48 +1,41 @@
-"""The performance lines of llama.cpp's programs, of all the versions that print them.
-
-``llama_print_timings:``, ``llama_perf_context_print:`` and ``common_perf_print:`` say the same
-in the same words.
-"""
+"""The forms in which programs report their own figures, and the selection of those to read."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 import statistics
 import sys
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.engines import figure_pattern_search
-from pytest_flamegate.engines.figures import FIGURES as BASE_FIGURES
-from pytest_flamegate.engines.figures import PHASES, bad_figure, bad_source, figure, told
+from pytest_flamegate.engines.figures import (
+    FIGURES,
+    PHASES,
+    figure_error,
+    make_source_report,
+    parse_figure,
+    source_error,
+)
+from pytest_flamegate.engines.program_receipts import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.figures import Heard, Source, Told
-
-
-_LINE = re.compile(
-    r"\b(?:llama_print_timings|llama_perf_context_print|common_perf_print):\s*"
-    r"(load|prompt eval|eval|total) time\s*=\s*(\S+)\s*ms(.*)"
-)
-_COUNTED = re.compile(r"/\s*(\S+)\s*(?:tokens|runs)")
-_RATE = re.compile(r",\s*(\S+)\s*tokens per second")
+    from pytest_flamegate.engines.figures import ProgramOutput, Source, SourceReport
 
 
 class LlamaCpp:
-    """Load, prompt evaluation, evaluation and total.
+    """The performance lines of llama.cpp's programs: load, prompt evaluation, evaluation, total.
 
-    The first token comes of the prompt's evaluation, so an answer has one token more than
-    ``eval time`` has runs; where the model ended its answer itself, the last of them is the
-    one that ends it, which is not printed.
+    Every version prints the same words after ``llama_print_timings:``,
+    ``llama_perf_context_print:`` or ``common_perf_print:``. The first token comes from the
+    prompt's evaluation, so an answer has one token more than ``eval time`` has runs. If the model
+    ended its answer itself, the last of them is the end token, which is not printed.
     """
 
     name = "llama.cpp"
@@ -53,89 +46,98 @@ class LlamaCpp:
         b"common_perf_print:",
     )
     source = "llama.cpp:perf"
+    _LINE = re.compile(
+        r"\b(?:llama_print_timings|llama_perf_context_print|common_perf_print):\s*"
+        r"(load|prompt eval|eval|total) time\s*=\s*(\S+)\s*ms(.*)"
+    )
+    _COUNT = re.compile(r"/\s*(\S+)\s*(?:tokens|runs)")
+    _RATE = re.compile(r",\s*(\S+)\s*tokens per second")
 
-    def read(self, heard: Heard) -> Told | None:
-        """Return what the last performance lines say."""
+    def read(self, output: ProgramOutput) -> SourceReport | None:
+        """Return the figures of the last performance lines."""
         figures: dict[str, float] = {}
-        for line in heard.lines:
-            if (found := _LINE.search(line)) is not None:
-                figures |= self._figures(found[1], found[2], found[3])
-        return told(self.source, figures, extra_tokens=1) if figures else None
+        for line in output.lines:
+            if (match := self._LINE.search(line)) is not None:
+                figures |= self._figures(match[1], match[2], match[3])
+        return make_source_report(self.source, figures, extra_tokens=1) if figures else None
 
     def _figures(self, phase: str, took_ms: str, rest: str) -> dict[str, float]:
+        def parse(name: str, text: str) -> float:
+            return parse_figure(self.source, name, text)
+
         if phase in ("load", "total"):
-            return {f"{phase}_ms": figure(self.source, f"{phase}_ms", took_ms)}
-        prefill = phase == "prompt eval"
-        names = (
+            return {f"{phase}_ms": parse(f"{phase}_ms", took_ms)}
+        is_prefill = phase == "prompt eval"
+        time_name, count_name, rate_name = (
             ("prefill_ms", "prompt_tokens", "prefill_tokens_per_second")
-            if prefill
-            else ("decode_ms", "tokens", "tokens_per_second")
+            if is_prefill
+            else ("decode_ms", "decode_tokens", "tokens_per_second")
         )
-        figures = {names[0]: figure(self.source, names[0], took_ms)}
-        if (counted := _COUNTED.search(rest)) is not None:
-            runs = figure(self.source, names[1], counted[1])
-            figures |= {names[1]: runs} if prefill else {"tokens": runs + 1, "decode_tokens": runs}
-        if (rate := _RATE.search(rest)) is not None:
-            figures[names[2]] = figure(self.source, names[2], rate[1])
-            self._adds_up(figures, names, 0 if prefill else 1)
+        figures = {time_name: parse(time_name, took_ms)}
+        if (match := self._COUNT.search(rest)) is not None:
+            figures[count_name] = parse(count_name, match[1])
+            if not is_prefill:
+                figures["tokens"] = figures[count_name] + 1
+        if (match := self._RATE.search(rest)) is not None:
+            figures[rate_name] = parse(rate_name, match[1])
+            self._check_rate(figures[rate_name], figures.get(count_name, 0.0), figures[time_name])
         return figures
 
-    def _adds_up(self, figures: dict[str, float], names: tuple[str, str, str], less: int) -> None:
-        """Refuse a line whose rate is not its count by its time."""
-        took_ms, counted = figures[names[0]], figures.get(names[1], 0.0) - less
-        if took_ms < 10.0 or counted <= 0:
+    def _check_rate(self, reported: float, count: float, took_ms: float) -> None:
+        if took_ms < 10.0 or count <= 0:
             return
-        rate = counted * 1e3 / took_ms
-        if abs(figures[names[2]] - rate) > 0.01 * rate + 0.01:
-            raise bad_figure(
+        rate = count * 1e3 / took_ms
+        if abs(reported - rate) > 0.01 * rate + 0.01:
+            raise figure_error(
                 self.source,
-                f"{figures[names[2]]:g} for {names[2]}, where {counted:g} in {took_ms:g} ms "
-                f"are {rate:.2f}",
+                f"{reported:g} tokens per second, and {count:g} tokens in {took_ms:g} ms are "
+                f"{rate:.2f}",
             )
 
 
-LONGEST = 1000
 SEARCH_S = 10.0
-"""What a search may take; an expression that backtracks without end takes years."""
+"""Time limit of a search: an expression that backtracks without end takes years."""
+_MAX_PATTERN = 1000
+_SEARCH = """
+import json, re, sys, warnings
+warnings.simplefilter("ignore")
+groups = {}
+for match in re.finditer(sys.argv[1], sys.argv[2], re.MULTILINE):
+    named = {name: value for name, value in match.groupdict().items() if value is not None}
+    groups = named or groups
+sys.stdout.write(json.dumps(groups))
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The last match in the messages, then in the output; each group is the figure it is named."""
+    """The last match in the messages, else in the output; a group's name is its figure's."""
 
     pattern: str
     name: str = "pattern"
     markers: tuple[bytes, ...] = ()
 
-    def read(self, heard: Heard) -> Told | None:
+    def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the figures of the last match; none for a group that took no part in it."""
-        for text in (heard.stderr, heard.stdout):
-            groups = self._last(text) if text else None
+        for text in (output.stderr, output.stdout):
+            groups = self._find_last(text) if text else None
             if groups:
-                return told(
+                return make_source_report(
                     self.name,
-                    {name: figure(self.name, name, value) for name, value in groups.items()},
+                    {name: parse_figure(self.name, name, each) for name, each in groups.items()},
                 )
         return None
 
-    def _last(self, text: str) -> dict[str, str]:
+    def _find_last(self, text: str) -> dict[str, str]:
         """Search in a process of its own: nothing else can end a search that backtracks."""
         # A child in an environment of its own imports the engines, and has no psutil.
         from pytest_flamegate.core import process
 
-        found = process.run(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                figure_pattern_search.__file__,
-                self.pattern,
-                _printable(text),
-            ],
-            timeout_s=SEARCH_S,
-        )
+        argv = [sys.executable, "-I", "-S", "-c", _SEARCH]
+        # No argument can hold a NUL character.
+        found = process.run([*argv, self.pattern, text.replace("\0", "�")], timeout_s=SEARCH_S)
         if found.timed_out or found.returncode != 0:
-            raise bad_source(
+            raise source_error(
                 self.name,
                 f"cannot be searched with {self.pattern[:80]!r} in {SEARCH_S:g} s",
                 "Write a pattern without a repetition inside a repetition.",
@@ -144,24 +146,24 @@ class Pattern:
         return groups
 
 
-def check(pattern: str, where: str) -> None:
-    """Raise ``UsageError`` ``E_BAD_PATTERN`` for an expression that can yield no figure."""
-    why = _fault(pattern)
-    if why is not None:
+def check_pattern(pattern: str) -> None:
+    """Raise ``UsageError`` ``E_BAD_VALUE`` for an expression that can yield no figure."""
+    problem = _find_pattern_problem(pattern)
+    if problem is not None:
         raise UsageError(
-            "E_BAD_PATTERN",
-            f"{where} has a pattern that {why}.",
+            "E_BAD_VALUE",
+            f"pattern {problem}.",
             "Write a regular expression with a named group for each figure, such as "
             r"pattern = '(?P<tokens_per_second>[\d.]+) tok/s'; "
-            f"the names: {', '.join(BASE_FIGURES)}.",
+            f"the names: {', '.join(FIGURES)}.",
         )
 
 
-def _fault(pattern: str) -> str | None:
-    if len(pattern) > LONGEST:
-        return f"is longer than {LONGEST} characters"
+def _find_pattern_problem(pattern: str) -> str | None:
+    if len(pattern) > _MAX_PATTERN:
+        return f"is longer than {_MAX_PATTERN} characters"
     if "\0" in pattern:
-        return "holds a NUL character"
+        return "contains a NUL character"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -170,192 +172,86 @@ def _fault(pattern: str) -> str | None:
         return f"is no regular expression: {error}"
     if not groups:
         return "has no named group"
-    if unknown := sorted(groups - set(BASE_FIGURES)):
+    if unknown := sorted(groups - set(FIGURES)):
         return f"has a group {unknown[0][:40]!r}, which is no figure"
     return None
 
 
-def _printable(text: str) -> str:
-    """Return ``text`` as an argument can hold it."""
-    return text.replace("\0", "�")
-
-
-MOST_KERNELS = 1000
-_LINE_QUANT_DISPATCH = re.compile(r"\bquant_dispatch\b[:\s]*(.*)")
-_KERNEL = re.compile(r"\bkernel\s*=\s*\"?([\w.:+<>-]{1,128})")
-_BARE = re.compile(r"([\w.:+<>-]{1,128})\s*(?:[x×*]\s*\d|$|\s\w+=)")
-_COUNT = re.compile(r"(?:\bcount\s*=\s*|(?<!\S)[x×*]\s*)([^\s,;]+)")
-_MOST_COUNTED = 10**12
-
-
 class QuantDispatch:
-    """One line a dispatch; ``count=N`` says that a line stands for so many.
+    """Kernels by the number of their dispatches: a line is one, ``count=N`` stands for more.
 
-    The name is what ``kernel=`` gives, else the first word.
+    The name is that of ``kernel=``, else the first word.
     """
 
     name = "quant_dispatch"
     markers = (b"quant_dispatch",)
+    _LINE = re.compile(r"\bquant_dispatch\b[:\s]*(.*)")
+    _KERNEL = re.compile(r"\bkernel\s*=\s*\"?([\w.:+<>-]{1,128})")
+    _BARE_NAME = re.compile(r"([\w.:+<>-]{1,128})\s*(?:[x×*]\s*\d|$|\s\w+=)")
+    _COUNT = re.compile(r"(?:\bcount\s*=\s*|(?<!\S)[x×*]\s*)([^\s,;]+)")
+    _MAX_COUNT = 10**12
+    _MAX_KERNELS = 1000
 
-    def read(self, heard: Heard) -> Told | None:
+    def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return how often each kernel was dispatched."""
         kernels: dict[str, int] = {}
-        for line in heard.lines:
-            if (found := _LINE_QUANT_DISPATCH.search(line)) is None:
+        for line in output.lines:
+            if (match := self._LINE.search(line)) is None:
                 continue
-            named = _KERNEL.search(found[1]) or _BARE.match(found[1])
-            if named is None:
+            name = self._KERNEL.search(match[1]) or self._BARE_NAME.match(match[1])
+            if name is None:
                 continue
-            kernels[named[1]] = kernels.get(named[1], 0) + self._count(found[1])
-            if len(kernels) > MOST_KERNELS:
-                raise bad_source(
+            kernels[name[1]] = kernels.get(name[1], 0) + self._count(match[1])
+            if len(kernels) > self._MAX_KERNELS:
+                raise source_error(
                     self.name,
-                    f"names more than {MOST_KERNELS} kernels",
+                    f"names more than {self._MAX_KERNELS} kernels",
                     "Print the name of the kernel after kernel=, and the tensor's elsewhere.",
                 )
-        return told(self.name, {}, kernels) if kernels else None
+        return make_source_report(self.name, {}, kernels) if kernels else None
 
     def _count(self, line: str) -> int:
-        counted = _COUNT.search(line)
-        if counted is None:
+        count = self._COUNT.search(line)
+        if count is None:
             return 1
-        if not re.fullmatch(r"[0-9]{1,13}", counted[1]) or int(counted[1]) > _MOST_COUNTED:
-            raise bad_figure(self.name, f"{counted[1][:40]!r} for a kernel's count")
-        return int(counted[1])
+        if not re.fullmatch(r"[0-9]{1,13}", count[1]) or int(count[1]) > self._MAX_COUNT:
+            raise figure_error(self.name, f"{count[1][:40]!r} for a kernel's count")
+        return int(count[1])
 
 
-MOST_BYTES = 1 << 20
-VERSION = "1.0.0"
-_MOST_KERNELS = 10_000
-_LONGEST_NAME = 128
-_TODO = "Have the program write a receipt of schema 1.0.0, or leave the option receipt out."
-
-Stamp = tuple[int, int, int]
+_TIMING_LINE = re.compile(r"\btiming:\s*(.*)")
+_PHASE = re.compile(r"\b([a-z]+_us)\s*=\s*([^\s,;]+)")
 
 
-class Receipt:
-    """Tokens, tokens per second and the names of kernels; its other claims are not read."""
-
-    name = "receipt"
-    markers: tuple[bytes, ...] = ()
-
-    def read(self, heard: Heard) -> Told | None:
-        """Return what the file says that was written in this run."""
-        if heard.written is None:
-            return None
-        document = self._document(heard.written)
-        figures = {
-            ours: figure(self.name, ours, self._number(document, theirs))
-            for ours, theirs in (
-                ("tokens", "tokens_generated"),
-                ("tokens_per_second", "tokens_per_second"),
-            )
-            if document.get(theirs) is not None
-        }
-        return told(self.name, figures, self._kernels(document.get("kernels", [])))
-
-    def _document(self, data: bytes) -> dict[str, Any]:
-        if len(data) > MOST_BYTES:
-            raise bad_source(self.name, f"is a file of more than {MOST_BYTES >> 20} MiB", _TODO)
-        try:
-            # NaN and infinity are let through here, to be refused by the name of their figure.
-            document = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
-            raise bad_source(self.name, f"is not JSON: {str(error)[:100]}", _TODO) from None
-        if not isinstance(document, dict):
-            raise bad_source(self.name, "is no JSON object", _TODO)
-        version, path = document.get("schema_version"), document.get("compute_path")
-        if version != VERSION:
-            raise bad_source(self.name, f"has the schema version {str(version)[:40]!r}", _TODO)
-        if path != "real":
-            raise bad_source(self.name, f"has the compute path {str(path)[:40]!r}", _TODO)
-        return document
-
-    def _number(self, document: dict[str, Any], key: str) -> float:
-        value = document[key]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise bad_source(self.name, f"has no number for {key}", _TODO)
-        return value
-
-    def _kernels(self, named: object) -> dict[str, int]:
-        if not isinstance(named, list) or len(named) > _MOST_KERNELS:
-            raise bad_source(self.name, "has no list of kernels, or one without end", _TODO)
-        kernels: dict[str, int] = {}
-        for name in named:
-            if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-                raise bad_source(self.name, f"names a kernel {str(name)[:40]!r}", _TODO)
-            kernels[name] = kernels.get(name, 0) + 1
-        return kernels
-
-
-def stamp(path: Path) -> Stamp | None:
-    """Return what changes when the file is written anew; None where there is none."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def written(path: Path, before: Stamp | None) -> bytes | None:
-    """Return the start of the file if it is not the one of ``before``; None if it is.
-
-    ``ToolError`` ``E_BAD_SOURCE`` where it is no file or may not be read.
-    """
-    now = stamp(path)
-    # A copy of an older file has a later inode and an earlier time: it is no writing.
-    if now is None or now == before or (before is not None and now[1] < before[1]):
-        return None
-    try:
-        # A pipe in its place would keep an opening reader waiting.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise bad_source("receipt", f"is no file: {str(path)!r}", _TODO)
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise bad_source("receipt", f"cannot be read: {error.strerror}", _TODO) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
-
-
-_LINE_TIMING = re.compile(r"\btiming:\s*(.*)")
-_FIGURE = re.compile(r"\b([a-z]+_us)\s*=\s*([^\s,;]+)")
-
-
-def phases_us(lines: Iterable[str]) -> dict[str, list[float]]:
-    """Return all that ``lines`` say of each phase, in microseconds, in the order of ``PHASES``."""
-    said: dict[str, list[float]] = {}
+def read_phases(lines: Iterable[str]) -> dict[str, list[float]]:
+    """Return all figures in ``lines``, in microseconds, by phase in the order of ``PHASES``."""
+    figures: dict[str, list[float]] = {}
     for line in lines:
-        if (found := _LINE_TIMING.search(line)) is None:
+        if (match := _TIMING_LINE.search(line)) is None:
             continue
-        for name, value in _FIGURE.findall(found[1]):
+        for name, value in _PHASE.findall(match[1]):
             if name in PHASES:
-                said.setdefault(name, []).append(figure(Timing.name, name, value))
-    return {name: said[name] for name in PHASES if name in said}
+                figures.setdefault(name, []).append(parse_figure(Timing.name, name, value))
+    return {name: figures[name] for name in PHASES if name in figures}
 
 
 class Timing:
     """Any of the four phases, together on one line or one a line, once for each token.
 
-    The figure of a run is the median of what its lines say.
+    The figure of a run is the median of its lines.
     """
 
     name = "timing"
     markers = (b"timing:",)
 
-    def read(self, heard: Heard) -> Told | None:
+    def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the median of each phase, in microseconds."""
-        said = phases_us(heard.lines)
-        if not said:
+        phases = read_phases(output.lines)
+        if not phases:
             return None
-        medians = {name: statistics.median(values) for name, values in said.items()}
-        spent_ms = sum(map(sum, said.values())) / 1e3
-        return replace(told(self.name, medians), spent_ms=spent_ms)
+        medians = {name: statistics.median(values) for name, values in phases.items()}
+        spent_ms = sum(map(sum, phases.values())) / 1e3
+        return replace(make_source_report(self.name, medians), spent_ms=spent_ms)
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {
@@ -363,112 +259,104 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "llama.cpp": (LlamaCpp(),),
     "receipt": (Receipt(),),
 }
-"""What can be asked for by name in ``figures``, and the sources that are read then."""
-WITHOUT_ASKING = ("timing", "llama.cpp")
-"""Read wherever they are; the others take an option that says where or how."""
-
-_NO_RATE = re.compile(
+"""The values of ``figures``, and the sources that each of them reads."""
+_DEFAULT_SOURCES = ("timing", "llama.cpp")
+"""Read from any program; the others take an option that says where or how."""
+_LLAMA_BENCH = "llama-bench"
+_INFINITE_RATE = re.compile(
     r"(?<![\w.])([-+]?(?:inf(?:inity)?|nan))\s*(?:tokens?|tok|t)\s*(?:per second|/\s*s)", re.I
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
-    """Which sources a run is read with.
+class SourceSelection:
+    """The sources that a run is read with.
 
-    ``named`` are those that were asked for, by an option or by name: one of them that says
-    nothing is a refusal. ``receipt`` is the file that the program writes, relative to the
-    directory it runs in.
+    ``required`` are those that were selected by an option or by name; it is an error if one of
+    them is missing. ``receipt`` is the file that the program writes, relative to the directory it
+    runs in.
     """
 
     sources: tuple[Source, ...] = ()
-    named: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
     receipt: str | None = None
 
     @property
     def markers(self) -> tuple[bytes, ...]:
-        """How lines on standard output begin that are no part of the answer."""
+        """The beginnings of lines on standard output that are no part of the answer."""
         return tuple(marker for source in self.sources for marker in source.markers)
 
-    def hear(self, heard: Heard) -> tuple[Told, ...]:
-        """Return what each source says.
+    def read_all(self, output: ProgramOutput) -> tuple[SourceReport, ...]:
+        """Return the report of each source.
 
-        ``ToolError``: ``E_SOURCE_MISSING`` where one was asked for and says nothing,
-        ``E_BAD_FIGURE`` for a figure that cannot be, ``E_BAD_SOURCE`` for what cannot be read.
+        Raises:
+            ToolError: ``E_SOURCE_MISSING`` if a required one is missing, ``E_BAD_FIGURE`` for an
+                impossible figure, ``E_BAD_SOURCE`` for a report that cannot be read.
         """
-        said = {source.name: source.read(heard) for source in self.sources}
-        for name in sorted(self.named):
-            if said[name] is None:
+        reports = {source.name: source.read(output) for source in self.sources}
+        for name in sorted(self.required):
+            if reports[name] is None:
                 raise ToolError(
                     "E_SOURCE_MISSING",
-                    f"The program was to report on itself ({name}), and did not in this run.",
-                    "Run it by itself to see what it prints or writes; timing lines may have "
-                    "to be turned on (BITNET_TRACE_TIMING=1).",
+                    f"The program was expected to report figures ({name}), and did not in this "
+                    "run.",
+                    "Run it by itself to see its output; timing lines may have to be turned on "
+                    "(BITNET_TRACE_TIMING=1).",
                 )
-        if self.sources and (endless := _NO_RATE.search(f"{heard.stderr}\n{heard.stdout}")):
-            raise bad_figure("its output", f"{endless[0]!r}")
-        return tuple(each for each in said.values() if each is not None)
+        text = f"{output.stderr}\n{output.stdout}"
+        if self.sources and (rate := _INFINITE_RATE.search(text)):
+            raise figure_error("its output", f"{rate[0]!r}")
+        return tuple(each for each in reports.values() if each is not None)
 
 
-SILENT = Hearing()
-
-FIGURES = ("auto", "none", *SOURCES, "pattern")
-LLAMA_BENCH = "llama-bench"
+NO_SOURCES = SourceSelection()
 
 
-def hearing(workload: Workload) -> Hearing:
-    """Return what is read of what the program says of itself."""
+def select_sources(workload: Workload) -> SourceSelection:
+    """Return the sources that the options figures, receipt and pattern select."""
     figures = str(workload.options.get("figures", "auto"))
     if figures == "none":
-        return Hearing()
+        return NO_SOURCES
     receipt, pattern = (workload.options.get(name) for name in ("receipt", "pattern"))
-    chosen = list(WITHOUT_ASKING) if figures == "auto" else [figures]
+    chosen = list(_DEFAULT_SOURCES) if figures == "auto" else [figures]
     if figures == "auto" and receipt is not None:
         chosen.append("receipt")
     sources = [source for name in chosen for source in SOURCES.get(name, ())]
     if pattern is not None and figures in ("auto", "pattern"):
         sources.append(Pattern(str(pattern)))
-    asked = {"receipt": receipt is not None, "pattern": pattern is not None}
-    named = {source.name for source in sources if asked.get(source.name, source.name == figures)}
+    declared = {"receipt": receipt is not None, "pattern": pattern is not None}
+    required = {each.name for each in sources if declared.get(each.name, each.name == figures)}
     file = str(receipt) if receipt is not None and "receipt" in chosen else None
-    return Hearing(tuple(sources), frozenset(named), file)
+    return SourceSelection(tuple(sources), frozenset(required), file)
 
 
-def check_figures(workload: Workload) -> None:
-    """Refuse an unknown source, one without its option, and an option that nobody reads."""
-    where = f"Workload {workload.name!r}"
-    figures = workload.options.get("figures", "auto")
-    if figures == LLAMA_BENCH or Path(workload.command[0]).stem == LLAMA_BENCH:
+def check_sources(workload: Workload) -> None:
+    """Raise ``UsageError`` for an option that is missing or that nothing would read."""
+    options = workload.options
+    if Path(workload.command[0]).stem == _LLAMA_BENCH:
         raise UsageError(
             "E_NO_ANSWER",
-            f"{where} runs llama-bench, which prints figures and no answer: nothing shows that "
+            "the command is llama-bench, which prints figures and no answer: nothing shows that "
             "two runs generated the same.",
             "Gate llama-completion on the same model, and take llama-bench's JSON in with "
             "flamegate import.",
         )
-    if figures not in FIGURES:
-        raise UsageError(
-            "E_UNKNOWN_SOURCE",
-            f"{where} asks for figures from {figures!r}.",
-            f"Use one of: {', '.join(FIGURES)}.",
-        )
+    figures = options.get("figures", "auto")
     for name in ("receipt", "pattern"):
-        given = workload.options.get(name)
-        if (given is None and figures == name) or (
-            given is not None and figures not in ("auto", name)
+        value = options.get(name)
+        if (value is None and figures == name) or (
+            value is not None and figures not in ("auto", name)
         ):
             raise UsageError(
                 "E_BAD_VALUE",
-                f"{where} says figures = {figures!r} and {'no ' if given is None else ''}{name}.",
-                f"Say both {name} and figures = {name!r}, or leave figures out.",
+                f"figures is {figures!r}, and there is {'no' if value is None else 'a'} {name}.",
+                f"Declare both {name} and figures = {name!r}, or remove figures.",
             )
-    if (receipt := workload.options.get("receipt")) is not None and (
-        not receipt or "\0" in str(receipt)
-    ):
+    if options.get("receipt") == "":
         raise UsageError(
             "E_BAD_VALUE",
-            f"{where} has a receipt file without a usable name.",
-            'Say receipt = "ci/inference.json", as of the directory the command runs in.',
+            "receipt is empty.",
+            'Write receipt = "ci/inference.json", relative to the directory the command runs in.',
         )
-    if (pattern := workload.options.get("pattern")) is not None:
-        check(str(pattern), where)
+    if (pattern := options.get("pattern")) is not None:
+        check_pattern(str(pattern))

@@ -1,7 +1,7 @@
-"""What an engine says of itself: figures by its own clocks, kernels by its own count.
+"""Figures and kernels that an engine reports about itself, by its own clocks and counts.
 
-None of it was observed. It is kept beside what was, with the name of who said it, and where
-the two can be compared they have to agree.
+They are stored next to the observed figures, with the name of their source. Wherever the two can
+be compared they have to agree: ``check_agreement``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_LONGEST = 256
-_MOST = 4096
-_MOST_FACTS = 64
+_MAX_NAME = 256
+_MAX_ENTRIES = 4096
+_MAX_FACTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one source said of one run, or of one sequence of it.
+    """The report of one source about one run, or about one sequence of it.
 
-    ``source`` names who said it and how it was read, such as ``llama.cpp:perf``. ``figures``
-    carry their unit in their name: ``tokens``, ``prompt_tokens``, ``decode_tokens`` (counts;
-    the last is of what came in ``decode_ms``, which the first token may not have), ``load_ms``,
-    ``prefill_ms``, ``decode_ms``, ``total_ms``, ``embed_us``, ``forward_us``, ``logits_us``,
-    ``sample_us``, ``tokens_per_second``, ``prefill_tokens_per_second``. ``kernels`` maps the
-    name of a kernel to how often the engine says it ran.
+    Attributes:
+        source: Who reported it and how it was read, such as ``llama.cpp:perf``.
+        figures: By name (see ``FIGURES``), which ends in the unit. ``decode_tokens`` are those
+            that came in ``decode_ms``, without the first token if prefill made it.
+        kernels: How often each kernel ran.
     """
 
     source: Annotated[str, limit(min_length=1)]
@@ -46,37 +45,40 @@ class Report:
     )
 
 
-def read_report(told: object) -> Report:
+def read_report(document: object) -> Report:
     """Return the report that plain data describes: ``source``, ``figures`` and ``kernels``.
 
-    ``ToolError`` ``E_BAD_REPORT`` for another shape, and for what ``report`` refuses.
+    ``ToolError`` ``E_BAD_REPORT`` for another shape, and for the reasons of ``make_report``.
     """
-    if not isinstance(told, Mapping) or not told.keys() <= {"source", "figures", "kernels"}:
-        raise _bad("it is no object of source, figures and kernels")
-    return report(told.get("source"), told.get("figures"), told.get("kernels"))
+    known = {"source", "figures", "kernels"}
+    if not isinstance(document, Mapping) or not document.keys() <= known:
+        raise _report_error("it is no object of source, figures and kernels")
+    return make_report(document.get("source"), document.get("figures"), document.get("kernels"))
 
 
-def report(source: object, figures: object = None, kernels: object = None) -> Report:
-    """Return what ``source`` said; whoever reads an engine's word makes its report here.
+def make_report(source: object, figures: object = None, kernels: object = None) -> Report:
+    """Return a report after checking every value of it: an engine's output is foreign.
 
-    ``ToolError`` ``E_BAD_REPORT`` for a nameless source, a figure that is no finite number from
-    0 up, a count that is no whole one, and for more names or longer ones than any engine has.
+    ``ToolError`` ``E_BAD_REPORT`` for an empty source, a figure that is no finite number from
+    0 up, a count that is no whole number, and for too many or too long names.
     """
     if not _is_name(source):
-        raise _bad(f"its source is {_shown(source)}")
+        raise _report_error(f"its source is {_quote(source)}")
     figures, kernels = figures or {}, kernels or {}
     for part in (figures, kernels):
-        if not isinstance(part, Mapping) or len(part) > _MOST or not all(map(_is_name, part)):
-            raise _bad("its figures and kernels are not values by name")
+        if not isinstance(part, Mapping) or len(part) > _MAX_ENTRIES:
+            raise _report_error("its figures and kernels are not values by name")
+        if not all(map(_is_name, part)):
+            raise _report_error("a figure or kernel has no usable name")
     assert isinstance(figures, Mapping)
     assert isinstance(kernels, Mapping)
     for name, value in figures.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 0 <= value <= 2**63:
-            raise _bad(f"the figure {_shown(name)} is {_shown(value)}")
+            raise _report_error(f"the figure {_quote(name)} is {_quote(value)}")
     for name, value in kernels.items():
         if type(value) is not int or not 0 <= value <= 2**63:
-            raise _bad(f"the kernel {_shown(name)} ran {_shown(value)} times")
+            raise _report_error(f"the kernel {_quote(name)} ran {_quote(value)} times")
     return Report(
         str(source),
         MappingProxyType({name: float(value) for name, value in figures.items()}),
@@ -84,57 +86,59 @@ def report(source: object, figures: object = None, kernels: object = None) -> Re
     )
 
 
-def read_facts(told: object) -> Mapping[str, str]:
-    """Return what an engine says that it is: texts by name. ``ToolError`` ``E_BAD_FACTS``."""
+def read_facts(document: object) -> Mapping[str, str]:
+    """Return an engine's description of itself: texts by name. ``ToolError`` ``E_BAD_REPORT``."""
     if (
-        not isinstance(told, Mapping)
-        or len(told) > _MOST_FACTS
-        or not all(map(_is_name, told))
-        or not all(isinstance(value, str) and len(value) <= _MOST for value in told.values())
+        not isinstance(document, Mapping)
+        or len(document) > _MAX_FACTS
+        or not all(map(_is_name, document))
+        or not all(
+            isinstance(each, str) and len(each) <= _MAX_ENTRIES for each in document.values()
+        )
     ):
         raise ToolError(
-            "E_BAD_FACTS",
-            f"What the engine says that it is cannot be read: {_shown(told)}.",
+            "E_BAD_REPORT",
+            f"The facts of the engine cannot be read: {_quote(document)}.",
             "Have its facts be a mapping of short names to texts, such as the library's version.",
         )
-    return MappingProxyType(dict(told))
+    return MappingProxyType(dict(document))
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and len(value) <= _LONGEST
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= _MAX_NAME
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "not finite"
     return ascii(value)[:80]
 
 
-def _bad(why: str) -> ToolError:
+def _report_error(problem: str) -> ToolError:
     return ToolError(
         "E_BAD_REPORT",
-        f"What the engine reports of itself cannot be read: {why}.",
+        f"The engine's report cannot be read: {problem}.",
         "Have it report a source, figures that are finite numbers from 0 up, and whole counts.",
     )
 
 
-RATES_ALIKE = 0.05
-"""How far two rates that a program reports of one run may lie apart: they are of one run."""
-CLOCKS_ALIKE = 0.25
-"""How far a rate may lie beyond the observed ones: its clock may leave out sampling or printing."""
+MAX_RATE_DIFFERENCE = 0.05
+"""The largest difference of two rates that a program reports of one run, as a share."""
+MAX_CLOCK_DIFFERENCE = 0.25
+"""How far a rate may be above the observed one: its clock may leave out sampling or printing."""
 _TIME_SLACK = 1.01
 _TIME_SLACK_MS = 1.0
-_TOKENS_TO_TELL = 8
-_DECODE_TO_TELL_NS = 50_000_000
-OBSERVER = "the observer"
+_MIN_TOKENS = 8
+_MIN_DECODE_NS = 50_000_000
+_OBSERVER = "the observer"
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the observer clocked of the run.
+    """The observer's own figures of the run.
 
-    ``tokens`` is None where it counts in another unit than the engine. ``decode_ns`` is the
-    time in which ``decode_tokens`` came, None where the decode was not told apart.
+    ``tokens`` is None if it counts in another unit than the engine. ``decode_ns`` is the
+    time in which ``decode_tokens`` came, None if the decode is not known separately.
     """
 
     wall_ns: int
@@ -143,92 +147,79 @@ class Observed:
     decode_tokens: int = 0
 
 
-def check(said: Sequence[Told], seen: Observed) -> None:
-    """Raise ``ToolError`` ``E_SOURCES_DISAGREE`` where two sources cannot both be right."""
-    for one, other in combinations(said, 2):
-        _counts(one, other)
-        _rates(one, other)
-    for each in said:
-        _against(each, seen)
+def check_agreement(reports: Sequence[SourceReport], observed: Observed) -> None:
+    """Raise ``ToolError`` ``E_SOURCES_DISAGREE`` if two sources cannot both be right."""
+    for one, other in combinations(reports, 2):
+        _compare_counts(one, other)
+        _compare_rates(one, other)
+    for each in reports:
+        _compare_observed(each, observed)
 
 
-def _counts(one: Told, other: Told) -> None:
+def _compare_counts(one: SourceReport, other: SourceReport) -> None:
     here, there = (each.report.figures.get("tokens") for each in (one, other))
     if here is None or there is None:
         return
     if abs(here - there) > max(one.extra_tokens, other.extra_tokens):
-        raise _disagree(
+        raise _disagreement(
             one.report.source, f"{here:g} tokens", other.report.source, f"{there:g} tokens"
         )
 
 
-def _rates(one: Told, other: Told) -> None:
-    for name in ("tokens_per_second", "prefill_tokens_per_second"):
+def _compare_rates(one: SourceReport, other: SourceReport) -> None:
+    for name in RATES:
         here, there = (each.report.figures.get(name) for each in (one, other))
         if here is None or there is None:
             continue
-        if abs(here - there) > RATES_ALIKE * max(here, there):
-            raise _disagree(
-                one.report.source,
-                f"{here:g} {_words(name)}",
-                other.report.source,
-                f"{there:g} {_words(name)}",
+        if abs(here - there) > MAX_RATE_DIFFERENCE * max(here, there):
+            words = name.replace("_", " ")
+            raise _disagreement(
+                one.report.source, f"{here:g} {words}", other.report.source, f"{there:g} {words}"
             )
 
 
-def _against(said: Told, seen: Observed) -> None:
-    source, wall_ms = said.report.source, seen.wall_ns / 1e6
-    if said.spent_ms > wall_ms * _TIME_SLACK + _TIME_SLACK_MS:
-        raise _disagree(
-            source, f"{said.spent_ms:.1f} ms", OBSERVER, f"{wall_ms:.1f} ms for the whole run"
-        )
-    tokens = said.report.figures.get("tokens", seen.tokens)
-    # One that counts the end of the answer, and one that cuts its last line end off.
-    if seen.tokens is not None and tokens is not None and abs(tokens - seen.tokens) > 1:
-        raise _disagree(source, f"{tokens:g} tokens", OBSERVER, f"{seen.tokens} tokens")
-    rate = said.report.figures.get("tokens_per_second")
-    if rate is None:
-        return
-    _rate(source, rate, tokens, seen)
+def _compare_observed(reported: SourceReport, observed: Observed) -> None:
+    source, wall_ms = reported.report.source, observed.wall_ns / 1e6
+    if reported.spent_ms > wall_ms * _TIME_SLACK + _TIME_SLACK_MS:
+        run = f"{wall_ms:.1f} ms for the whole run"
+        raise _disagreement(source, f"{reported.spent_ms:.1f} ms", _OBSERVER, run)
+    tokens = reported.report.figures.get("tokens", observed.tokens)
+    # One may count the end of the answer, or leave out its last line end.
+    if observed.tokens is not None and tokens is not None and abs(tokens - observed.tokens) > 1:
+        raise _disagreement(source, f"{tokens:g} tokens", _OBSERVER, f"{observed.tokens} tokens")
+    rate = reported.report.figures.get("tokens_per_second")
+    if rate is not None:
+        _compare_observed_rate(source, rate, tokens, observed)
 
 
-def _rate(source: str, rate: float, tokens: float | None, seen: Observed) -> None:
-    """Refuse a rate that is not between that of the whole run and that of the decode alone."""
-    wall_s = seen.wall_ns / 1e9
+def _compare_observed_rate(
+    source: str, rate: float, tokens: float | None, observed: Observed
+) -> None:
+    """Raise an error for a rate below that of the whole run or above that of the decode alone."""
+    wall_s = observed.wall_ns / 1e9
+    here = f"{rate:g} tokens per second"
     if tokens is not None and tokens > 1 and rate * wall_s * _TIME_SLACK + 1 < tokens - 1:
-        raise _disagree(
-            source,
-            f"{rate:g} tokens per second",
-            OBSERVER,
-            f"{tokens:g} tokens in {wall_s:.3f} s with start and load",
-        )
+        run = f"{tokens:g} tokens in {wall_s:.3f} s with start and load"
+        raise _disagreement(source, here, _OBSERVER, run)
     if (
-        seen.tokens is None
-        or seen.decode_ns is None
-        or seen.decode_ns < _DECODE_TO_TELL_NS
-        or seen.decode_tokens < _TOKENS_TO_TELL
+        observed.tokens is None
+        or observed.decode_ns is None
+        or observed.decode_ns < _MIN_DECODE_NS
+        or observed.decode_tokens < _MIN_TOKENS
     ):
         return
-    fastest = seen.decode_tokens * 1e9 / seen.decode_ns
-    if rate > fastest * (1.0 + CLOCKS_ALIKE):
-        raise _disagree(
-            source,
-            f"{rate:g} tokens per second",
-            OBSERVER,
-            f"{fastest:.4g} tokens per second of decode",
-        )
+    fastest = observed.decode_tokens * 1e9 / observed.decode_ns
+    if rate > fastest * (1.0 + MAX_CLOCK_DIFFERENCE):
+        decode = f"{fastest:.4g} tokens per second of decode"
+        raise _disagreement(source, here, _OBSERVER, decode)
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _disagree(one: str, here: str, other: str, there: str) -> ToolError:
+def _disagreement(one: str, here: str, other: str, there: str) -> ToolError:
     return ToolError(
         "E_SOURCES_DISAGREE",
-        f"{one} says {here}, and {other} says {there}.",
-        "They are of one run: find out which is wrong. Choose one source with figures = "
-        '"timing", "llama.cpp", "receipt" or "pattern", or say "none".',
+        f"{one} reports {here}, and {other} {there}.",
+        "Both are of one run: find out which is wrong. Choose one source with figures = "
+        '"timing", "llama.cpp", "receipt" or "pattern", or write "none".',
     )
 
 
@@ -240,27 +231,29 @@ FIGURES = (*COUNTS, "load_ms", "prefill_ms", "decode_ms", "total_ms", *PHASES, *
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What one run of a program left to be read.
+class ProgramOutput:
+    """The output of one run of a program that reports are read from.
 
-    ``lines`` are those that are no part of its answer: its messages, and the lines of its
-    standard output that a source knows. ``stdout`` and ``stderr`` are the last of what it
-    wrote, as text. ``written`` is the content of the receipt file that it wrote in this run,
-    None where it wrote none.
+    Attributes:
+        lines: Lines that are no part of the answer: the messages, and the lines of standard
+            output that begin with a source's marker.
+        stdout: The end of standard output.
+        stderr: The end of standard error.
+        receipt: The content of the receipt file that was written in this run, else None.
     """
 
     lines: tuple[str, ...] = ()
     stdout: str = ""
     stderr: str = ""
-    written: bytes | None = None
+    receipt: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one source said of one run, as far as it can be held against others.
+class SourceReport:
+    """The report of one source, with values to compare it with others.
 
-    ``spent_ms`` is the time that all it timed took together. ``extra_tokens`` is how many
-    tokens it may count that an answer does not show: the one that ends it.
+    ``spent_ms`` is the sum of all times in it. ``extra_tokens`` is the number of tokens that it
+    may count and the answer does not show: the one that ends it.
     """
 
     report: Report
@@ -273,61 +266,61 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``figures`` asks for it by."""
+        """The name that selects it in ``figures``."""
 
     @property
     def markers(self) -> tuple[bytes, ...]:
-        """How its lines on standard output begin: those are no part of the answer."""
+        """The beginnings of its lines on standard output, which are no part of the answer."""
 
-    def read(self, heard: Heard) -> Told | None:
-        """Return what is said; None where nothing is. ``ToolError`` for what cannot be."""
+    def read(self, output: ProgramOutput) -> SourceReport | None:
+        """Return the report, None if there is none. ``ToolError`` for one that is impossible."""
 
 
-def told(
+def make_source_report(
     source: str,
     figures: Mapping[str, float],
     kernels: Mapping[str, int] | None = None,
     extra_tokens: int = 0,
-) -> Told:
-    """Return ``figures`` as they were said, with the time that they add up to."""
+) -> SourceReport:
+    """Return ``figures`` with the time that they add up to."""
     spent_ms = max(
         figures.get("load_ms", 0.0),
         figures.get("total_ms", 0.0),
         figures.get("prefill_ms", 0.0) + figures.get("decode_ms", 0.0),
         sum(figures.get(phase, 0.0) for phase in PHASES) / 1e3,
     )
-    return Told(report(source, figures, kernels), spent_ms, extra_tokens)
+    return SourceReport(make_report(source, figures, kernels), spent_ms, extra_tokens)
 
 
-def figure(source: str, name: str, said: str | float) -> float:
-    """Return what was said of the figure ``name``.
+def parse_figure(source: str, name: str, text: str | float) -> float:
+    """Return the value of the figure ``name``.
 
-    ``ToolError`` ``E_BAD_FIGURE`` for what is no number, not finite or negative, for a rate
-    or a number of generated tokens that is zero, and for a count that is no whole number.
+    ``ToolError`` ``E_BAD_FIGURE`` if it is no number, not finite or negative, if a rate or the
+    number of generated tokens is zero, and if a count is no whole number.
     """
     try:
-        value = float(said)
+        value = float(text)
     except (ValueError, OverflowError):
-        raise bad_figure(source, f"{str(said)[:40]!r} for {name}, which is no number") from None
+        raise figure_error(source, f"{str(text)[:40]!r} for {name}, which is no number") from None
     if not math.isfinite(value):
-        raise bad_figure(source, f"{value} for {name}")
+        raise figure_error(source, f"{value} for {name}")
     if value < 0.0 or (value == 0.0 and (name in RATES or name == "tokens")):
-        raise bad_figure(source, f"{value:g} for {name}")
+        raise figure_error(source, f"{value:g} for {name}")
     if name in COUNTS and value != int(value):
-        raise bad_figure(source, f"{value:g} for {name}, which is a count")
+        raise figure_error(source, f"{value:g} for {name}, which is a count")
     return value
 
 
-def bad_figure(source: str, what: str) -> ToolError:
-    """Return the refusal of a figure that cannot be."""
+def figure_error(source: str, reported: str) -> ToolError:
+    """Return the error of an impossible figure."""
     return ToolError(
         "E_BAD_FIGURE",
-        f"The program reports ({source}) {what}.",
-        "One token alone has no rate: ask for two or more. Repair what the program prints, or "
-        'say figures = "none" and what it says of itself is not read.',
+        f"The program reports ({source}) {reported}.",
+        "One token alone has no rate: ask for two or more. Correct the program's output, or write "
+        'figures = "none" to ignore its figures.',
     )
 
 
-def bad_source(source: str, what: str, remedy: str) -> ToolError:
-    """Return the refusal of a report that cannot be read."""
-    return ToolError("E_BAD_SOURCE", f"What the program reports ({source}) {what}.", remedy)
+def source_error(source: str, problem: str, remedy: str) -> ToolError:
+    """Return the error of a report that cannot be read."""
+    return ToolError("E_BAD_SOURCE", f"The program's own report ({source}) {problem}.", remedy)

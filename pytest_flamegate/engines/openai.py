@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's protocol: one that is started for the run, or one that runs."""
+"""Any server with OpenAI's HTTP API: one that is started for the run, or one that runs already."""
 
 from __future__ import annotations
 
@@ -6,31 +6,41 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pytest_flamegate.config.toml import format_value
+from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Kinds
 
 
 PLACEHOLDERS = ("model", "tokenizer", "seed", "threads", "host", "port")
-APIS = ("completions", "chat")
-FRAMES = ("native", "python")
-_OURS = frozenset({"max_tokens", "messages", "model", "n", "prompt", "stream", "stream_options"})
-"""Fields of a request on which the measurement rests."""
-_LATER = frozenset({"host", "port"})
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PATH = re.compile(r"/[!-~]*")
+_RESERVED_FIELDS = frozenset(
+    {"max_tokens", "messages", "model", "n", "prompt", "stream", "stream_options"}
+)
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+
+
+class Options:
+    """Either ``serve``, the command line of a server, or ``url``.
+
+    ``frames`` overrides which frames the profile shows; ``request`` holds further fields of each
+    request; ``health`` is the path that answers 200 when the server is ready; ``api_key_env`` is
+    the name of an environment variable, never a key.
+    """
+
+    serve: Annotated[tuple[str, ...], limit(min_length=1)]
+    url: str
+    api: Literal["completions", "chat"]
+    served_model: str
+    request: dict[str, Any]
+    health: Annotated[str, limit(pattern=r"^/[!-~]*$")]
+    api_key_env: Annotated[str, limit(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    frames: Literal["native", "python"]
 
 
 class OpenAI:
@@ -38,18 +48,7 @@ class OpenAI:
 
     name = "openai"
     keys = frozenset({"model", "tokenizer"})
-    options: Mapping[str, Kinds] = MappingProxyType(
-        {
-            "serve": (list,),
-            "url": (str,),
-            "api": (str,),
-            "served_model": (str,),
-            "request": (dict,),
-            "health": (str,),
-            "api_key_env": (str,),
-            "frames": (str,),
-        }
-    )
+    options = Options
 
     def sees_python(self, workload: Workload) -> bool:
         """Return what ``frames`` says, else whether a Python interpreter runs the server."""
@@ -59,104 +58,85 @@ class OpenAI:
             return _is_python(argv[0], workload.directory)
         from pytest_flamegate.core import listeners
 
-        return bool(
-            _PYTHON.fullmatch(listeners.find_server_program(str(workload.options.get("url", ""))))
-        )
+        program = listeners.find_server_program(str(workload.options.get("url", "")))
+        return bool(_PYTHON.fullmatch(program))
 
     def validate(self, workload: Workload) -> None:
-        """Refuse neither or both of serve and url, and values that no server could take."""
+        """Raise ``UsageError`` unless there is one usable server and the request is ours.
+
+        Its codes: ``E_NO_SERVER``, ``E_UNKNOWN_PLACEHOLDER``, ``E_BAD_VALUE``.
+        """
         options = workload.options
         if ("serve" in options) == ("url" in options):
             which = "both serve and url" if "serve" in options else "neither serve nor url"
             raise UsageError(
                 "E_NO_SERVER",
-                f"Workload {workload.name!r} has the engine openai and {which}.",
-                'Say serve = ["llama-server", "-m", "{model}", "--port", "{port}"] to have one '
+                f"the engine openai needs either serve or url, and has {which}.",
+                'Write serve = ["llama-server", "-m", "{model}", "--port", "{port}"] to have one '
                 'started, or url = "http://127.0.0.1:8080" for one that runs.',
             )
         if "serve" in options:
-            _check_serve(workload)
+            _check_serve(_serve(workload))
         else:
-            _check_url(workload)
-        for key, known in (("api", APIS), ("frames", FRAMES)):
-            if key in options and options[key] not in known:
-                raise _bad(workload, key, f"Use one of: {', '.join(known)}.")
-        _check_request(workload)
-        if not _PATH.fullmatch(str(options.get("health", "/"))):
-            raise _bad(workload, "health", "It is a path on the server, such as /health.")
-        if not _VARIABLE.fullmatch(str(options.get("api_key_env", "KEY"))):
-            raise _bad(workload, "api_key_env", "It is the name of a variable, never a key itself.")
+            _check_url(str(options["url"]))
+        fields: Any = options.get("request", {})
+        if reserved := sorted(_RESERVED_FIELDS & fields.keys()):
+            raise UsageError(
+                "E_BAD_VALUE",
+                f"request sets {reserved[0]!r}, which the measurement sets itself.",
+                "Remove it: prompt and max_tokens are keys of the workload, the model is "
+                "served_model, and one answer is streamed.",
+            )
 
     def model(self, workload: Workload) -> Path | None:
-        """Return the model file: declared, or discovered where serve uses {model}."""
-        return base.model_of(workload, _serve(workload))
+        """Return the model file: declared, or discovered if serve contains {model}."""
+        return base.find_model_of(workload, _serve(workload))
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
-        """Fill in all placeholders but those of the address, which is not known yet."""
-        options = workload.options
-        values = base.common(workload, _serve(workload), model)
-        values |= {name: f"{{{name}}}" for name in _LATER}
+        """Fill in all placeholders except those of the address, which is not known yet."""
+        options: Any = workload.options
+        values = base.placeholder_values(workload, _serve(workload), model)
+        values |= {"host": "{host}", "port": "{port}"}
         return Endpoint(
-            argv=base.filled(_serve(workload), values),
-            url=cast("str | None", options.get("url")),
+            argv=base.fill_placeholders(_serve(workload), values),
+            url=options.get("url"),
             chat=options.get("api") == "chat",
-            served_model=cast("str | None", options.get("served_model")),
-            request=cast("Mapping[str, Any]", options.get("request", MappingProxyType({}))),
-            health=cast("str | None", options.get("health")),
-            key_variable=cast("str | None", options.get("api_key_env")),
+            served_model=options.get("served_model"),
+            request=options.get("request", {}),
+            health=options.get("health"),
+            key_variable=options.get("api_key_env"),
         )
 
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
-        """Return None: the server tells, once it has been asked."""
+        """Return None: the server reports it in its answers."""
         return None
 
 
 def _serve(workload: Workload) -> tuple[str, ...]:
-    return cast("tuple[str, ...]", workload.options.get("serve", ()))
+    argv: Any = workload.options.get("serve", ())
+    return tuple(argv)
 
 
-def _check_serve(workload: Workload) -> None:
-    argv = _serve(workload)
-    if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
-        raise _bad(workload, "serve", "It is a list of strings: a program and its arguments.")
-    base.check(workload, argv, PLACEHOLDERS, "serve")
-    if "port" not in base.used(argv):
+def _check_serve(argv: tuple[str, ...]) -> None:
+    base.check_placeholders(argv, PLACEHOLDERS, "serve")
+    if "port" not in base.find_placeholders(argv):
         raise UsageError(
-            "E_NO_PORT",
-            f"Workload {workload.name!r} starts a server and does not tell it its port.",
-            'Give it one in serve: "--port", "{port}". A free one is found for each run.',
+            "E_NO_SERVER",
+            "serve starts a server without its port.",
+            'Pass it on in serve: "--port", "{port}". A free one is found for each run.',
         )
 
 
-def _check_url(workload: Workload) -> None:
-    # Whoever measures no server loads nothing of the network.
-    # NESTED
-
+def _check_url(url: str) -> None:
     try:
-        Origin.of(str(workload.options["url"]))
+        Origin.of(url)
     except ValueError as error:
         raise UsageError(
-            "E_BAD_URL",
-            f"Workload {workload.name!r} has no usable url: {error}.",
-            "Write http://HOST:PORT or https://HOST:PORT, with a path if need be, and no user, "
-            "password or query; api_key_env names the variable that holds a key.",
-        ) from None
-
-
-def _check_request(workload: Workload) -> None:
-    fields = cast("Mapping[str, Any]", workload.options.get("request", {}))
-    if taken := sorted(_OURS & fields.keys()):
-        raise UsageError(
             "E_BAD_VALUE",
-            f"Workload {workload.name!r} sets {taken[0]!r} in request.",
-            "What is measured rests on it: prompt and max_tokens are keys of the workload, the "
-            "model is served_model, and one answer is streamed.",
-        )
-
-
-def _bad(workload: Workload, key: str, remedy: str) -> UsageError:
-    shown = format_value(workload.options.get(key))
-    return UsageError("E_BAD_VALUE", f"Workload {workload.name!r}: {key} is {shown}.", remedy)
+            f"url cannot be used: {error}.",
+            "Write http://HOST:PORT or https://HOST:PORT, with a path if necessary, and without "
+            "user, password or query; api_key_env names the variable that holds a key.",
+        ) from None
 
 
 def _is_python(program: str, directory: Path) -> bool:
@@ -177,7 +157,7 @@ def _is_python(program: str, directory: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a server is: scheme, host and port, and the path that all of its own begin with."""
+    """The address of a server: scheme, host, port, and the path that all its own begin with."""
 
     scheme: str
     host: str
@@ -186,7 +166,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Origin:
-        """Read ``http://host:port/path``; ``ValueError`` says what is wrong with another."""
+        """Read ``http://host:port/path``; ``ValueError`` names the problem of another."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             raise ValueError("it begins with neither http:// nor https://")
@@ -195,13 +175,13 @@ class Origin:
         if parts.port == 0:
             raise ValueError("it names port 0, which no server has")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("it holds a user or a password")
+            raise ValueError("it contains a user or a password")
         if parts.query or parts.fragment:
-            raise ValueError("it holds a query or a fragment")
+            raise ValueError("it contains a query or a fragment")
         if not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("it holds a character that no URL has")
+            raise ValueError("it contains a character that no URL has")
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        # Every path asked for begins with /v1 by itself.
+        # Every path that is requested begins with /v1 by itself.
         path = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.scheme, parts.hostname, port, path)
 

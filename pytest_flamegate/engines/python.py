@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.models.discover import find_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Kinds
 
-
-if TYPE_CHECKING:
-    Generate = Callable[[str, int], Iterable[Any]]
 
 TRACERS = ("torch", "target")
-"""Who writes down which kernels run: torch.profiler around the target, or the target itself."""
+"""Who writes the trace of the kernels: torch.profiler around the target, or the target itself."""
 KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
-"""Names the directory for the traces, in the one run that is traced."""
-FACTORY = "pytest_flamegate.child.python:load_engine"
+"""The environment variable with the directory for the traces, in the one run that is traced."""
+_FACTORY = "pytest_flamegate.child.python:load_engine"
+
+
+class Options(TypedDict, total=False):
+    """``kernel_trace``: one of ``TRACERS``."""
+
+    kernel_trace: Literal["torch", "target"]
 
 
 class Python:
@@ -32,29 +32,22 @@ class Python:
 
     name = "python"
     keys = frozenset({"target", "model"})
-    options: Mapping[str, Kinds] = MappingProxyType({"kernel_trace": (str,)})
+    options = Options
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""
         return True
 
     def validate(self, workload: Workload) -> None:
-        """Refuse a missing or misspelt target."""
+        """Raise ``UsageError`` ``E_NO_TARGET`` for a missing or misspelt target."""
         module, separator, function = (workload.target or "").partition(":")
         if not (module and separator and function):
             raise UsageError(
                 "E_NO_TARGET",
-                f"Workload {workload.name!r} has the engine python and no usable target "
-                f"({workload.target!r}).",
-                'Say target = "module:function"; it is called with prompt and max_tokens '
+                f"the engine python needs a target module:function, and target is "
+                f"{workload.target!r}.",
+                'Write target = "module:function"; it is called with prompt and max_tokens '
                 "and yields tokens.",
-            )
-        traced = workload.options.get("kernel_trace", TRACERS[0])
-        if traced not in TRACERS:
-            raise UsageError(
-                "E_BAD_VALUE",
-                f"Workload {workload.name!r} has the kernel_trace {traced!a}.",
-                f"Use one of: {', '.join(TRACERS)}.",
             )
 
     def model(self, workload: Workload) -> Path | None:
@@ -67,7 +60,7 @@ class Python:
         """Serve the target in a child process."""
         directory = str(workload.directory.resolve())
         load: dict[str, Any] = {
-            "factory": FACTORY,
+            "factory": _FACTORY,
             "target": workload.target,
             "directory": directory,
         }

@@ -1,4 +1,4 @@
-"""What an engine hands on as its tokens: what can be taken for one, and what is refused."""
+"""Tokens of an engine: their plain values, their digest, and counting them in a text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def token_digest(tokens: Iterable[str]) -> str:
     """Return the SHA-256 of the tokens, each as UTF-8 with its length in bytes before it.
 
-    The length (as in a netstring: ``2:52,``) keeps apart what a separator would not: a
-    token of text may hold any character. Raises ``ToolError`` ``E_NO_TOKENS`` for none.
+    The length (as in a netstring: ``2:52,``) separates tokens that contain any separator. Raises
+    ``ToolError`` ``E_NO_TOKENS`` if there are no tokens.
     """
     coded = [token.encode("utf-8", "backslashreplace") for token in tokens]
     if not coded:
@@ -42,9 +42,9 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def generated(tokens: Sequence[str], token_source: str) -> str:
-    """Return the text that ``tokens`` are; those that are bytes stand there as their values.
+    """Return the text of ``tokens``; empty for the rounds of a benchmark.
 
-    Rounds of a benchmark are no text.
+    Tokens that are bytes are given by their values.
     """
     if token_source == "called:round":
         return ""
@@ -57,11 +57,11 @@ def generated(tokens: Sequence[str], token_source: str) -> str:
 
 @dataclass(slots=True)
 class Sameness:
-    """Holds every sequence against the first one.
+    """Compares every sequence with the first one.
 
     ``first`` and ``last`` are the tokens of the first and of the latest sequence;
-    ``differs_at`` is the index of the first token in which any differed, None where none
-    did, and ``differs_to`` what that one had there, None where it had ended.
+    ``differs_at`` is the index of the first token in which any differed, None if all are equal,
+    and ``differs_to`` the token of that sequence, None if it had ended.
     """
 
     first: tuple[str, ...] | None = None
@@ -80,7 +80,7 @@ class Sameness:
 
 
 MOST_BYTES = 16 << 20
-"""What is longer is no answer."""
+"""The largest output that is taken for an answer."""
 INSTALL = "pip install 'pytest-flamegate[tokenizer]'"
 
 At = TypeVar("At")
@@ -89,42 +89,41 @@ At = TypeVar("At")
 class Tokenized(Generic[At]):
     """Tokens of a Hugging Face ``tokenizer.json``, of the whole output when that has ended.
 
-    Where one token ends and the next begins is known only of the whole text; each token has
-    the time at which its first byte was seen. Line ends at the very end of the output are the
-    program's, not the answer's. What the tokenizer skips belongs to the token after it, so
-    that the tokens together are the text.
+    The limits of tokens are known only for the whole text; each token has the time of its first
+    byte. Line ends at the very end of the output belong to the program, not to the answer. Text
+    that the tokenizer skips belongs to the token after it, so the tokens together are the text.
     """
 
     def __init__(self, path: Path) -> None:
         self._tokenizer = load(path)
         self._path = path
-        self._held = bytearray()
+        self._data = bytearray()
         self._ends: list[int] = []
         self._times: list[At] = []
 
     @property
     def begun(self) -> bool:
-        """Whether anything but white space was seen."""
-        return bool(self._held.strip())
+        """Whether anything except white space came."""
+        return bool(self._data.strip())
 
     @property
     def overflows(self) -> bool:
-        """Whether the output has grown past all bounds."""
-        return len(self._held) > MOST_BYTES
+        """Whether the output is longer than ``MOST_BYTES``."""
+        return len(self._data) > MOST_BYTES
 
     def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
-        """Hold ``data``, seen ``at``; return nothing."""
+        """Store ``data`` that came ``at``; no token is known yet."""
         if data:
-            self._held += data
-            self._ends.append(len(self._held))
+            self._data += data
+            self._ends.append(len(self._data))
             self._times.append(at)
         return []
 
     def finish(self) -> list[tuple[str, At]]:
-        """Return all tokens. ``ToolError`` ``E_BAD_TOKENIZER`` where it cannot read the text."""
+        """Return all tokens. ``ToolError`` ``E_BAD_TOKENIZER`` if it cannot read the text."""
         return [
             (text, self._times[bisect_right(self._ends, begins)])
-            for text, begins in cut(self._tokenizer, bytes(self._held).rstrip(b"\r\n"), self._path)
+            for text, begins in cut(self._tokenizer, bytes(self._data).rstrip(b"\r\n"), self._path)
         ]
 
 
@@ -145,13 +144,13 @@ def cut(tokenizer: Any, data: bytes, path: Path) -> list[tuple[str, int]]:
     try:
         encoded = tokenizer.encode(text, add_special_tokens=False)
     except Exception as error:  # the library raises no other
-        raise _broken(path, error) from None
+        raise _tokenizer_error(path, error) from None
     found: list[tuple[str, int]] = []
     written = 0
     pairs = list(zip(encoded.offsets, encoded.tokens, strict=True))
     for (start, end), group in groupby(pairs, key=lambda pair: pair[0]):
         names = [name for _, name in group]
-        for begins in _begins(names, starts[start], starts[end]):
+        for begins in _first_bytes(names, starts[start], starts[end]):
             found.append((text[written : max(end, written)], begins))
             written = max(end, written)
     if found and written < len(text):
@@ -159,8 +158,8 @@ def cut(tokenizer: Any, data: bytes, path: Path) -> list[tuple[str, int]]:
     return found
 
 
-def _begins(names: Sequence[str], start: int, end: int) -> list[int]:
-    """Return where each of the tokens begins that share the bytes from ``start`` to ``end``.
+def _first_bytes(names: Sequence[str], start: int, end: int) -> list[int]:
+    """Return the first byte of each token that shares the bytes from ``start`` to ``end``.
 
     A byte-level token has one character for each byte, one of a byte fallback is ``<0x0A>``.
     """
@@ -175,8 +174,8 @@ def _begins(names: Sequence[str], start: int, end: int) -> list[int]:
 def load(path: Path) -> Any:
     """Return the tokenizer that the file describes.
 
-    ``UsageError`` ``E_NO_TOKENIZER`` where there is no such file; ``ToolError``
-    ``E_NO_TOKENIZERS`` without the library, ``E_BAD_TOKENIZER`` where it cannot read the file.
+    ``UsageError`` ``E_NO_TOKENIZER`` if there is no such file; ``ToolError``
+    ``E_NO_LIBRARY`` without the library tokenizers, ``E_BAD_TOKENIZER`` if the file is unusable.
     """
     try:
         known = path.stat()
@@ -193,26 +192,26 @@ def load(path: Path) -> Any:
 
 @lru_cache(maxsize=4)
 def _load(path: Path, *_state: int) -> Any:
-    """Read the file once for as long as it stays as it is: a large one takes a second."""
+    """Read the file again only if it has changed: a large one takes a second."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise ToolError(
-            "E_NO_TOKENIZERS",
-            "Tokens are counted with the library tokenizers, which is not installed.",
+            "E_NO_LIBRARY",
+            "Counting tokens needs the library tokenizers, which is not installed.",
             f"Install it with {INSTALL}, or count by another token_unit.",
         ) from None
     try:
         tokenizer = Tokenizer.from_file(str(path))
-        # A file may say that texts are cut or padded to a length; an answer is as long as it is.
+        # A file may cut or pad texts to a length.
         tokenizer.no_truncation()
         tokenizer.no_padding()
     except Exception as error:  # the library raises no other
-        raise _broken(path, error) from None
+        raise _tokenizer_error(path, error) from None
     return tokenizer
 
 
-def _broken(path: Path, error: Exception) -> ToolError:
+def _tokenizer_error(path: Path, error: Exception) -> ToolError:
     return ToolError(
         "E_BAD_TOKENIZER",
         f"The tokenizer {str(path)!r} cannot be used: {str(error)[:200]}.",
@@ -221,10 +220,10 @@ def _broken(path: Path, error: Exception) -> ToolError:
 
 
 def tokens_of(returned: Any) -> Iterable[Any]:
-    """Return ``returned``, what a call of the engine gave, where its items can be tokens.
+    """Return ``returned``, the result of a call of the engine, if its items can be tokens.
 
     Raises ``ToolError`` ``E_NOT_TOKENS`` for a whole text, whose letters are no tokens, for
-    what is awaited, and for what holds no items.
+    an awaitable, and for an object without items.
     """
     if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
         return returned  # type: ignore[no-any-return]
@@ -232,24 +231,26 @@ def tokens_of(returned: Any) -> Iterable[Any]:
         remedy = "Run the event loop inside of the function, and yield each token from there."
     else:
         remedy = "Have it yield each token as soon as it is made: its id, or its text."
-    raise _refused("E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.", remedy)
+    raise _token_error(
+        "E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.", remedy
+    )
 
 
 def plain_token(token: Any) -> int | str | bytes:
-    """Return the id or the text that ``token`` is; numbers of numpy and torch become integers.
+    """Return the id or the text of ``token``; numbers of numpy and torch become integers.
 
-    Raises ``ToolError`` ``E_BAD_TOKEN`` for what has neither: its text could be another one
-    in each process, as an address is.
+    Raises ``ToolError`` ``E_BAD_TOKEN`` for any other object: its text could differ between
+    processes, as an address does.
     """
     if isinstance(token, (int, str, bytes)) and not isinstance(token, bool):
         return token
-    # An array of one id has an item, where it is of one dimension and has no index.
+    # An array of one id has an item, but no index if it has a dimension.
     item = getattr(token, "item", None)
     try:
         number = item() if callable(item) else token
         return index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
-        raise _refused(
+        raise _token_error(
             "E_BAD_TOKEN",
             f"The engine yielded {_kind(token)} for a token.",
             "Yield each token as its id (int) or its text (str), one at a time.",
@@ -260,8 +261,5 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__!a}"
 
 
-def _refused(code: str, what: str, remedy: str) -> ToolError:
-    # Imported late: a process that is measured loads no more than it needs.
-    from pytest_flamegate.core.errors import ToolError
-
-    return ToolError(code, what, remedy)
+def _token_error(code: str, problem: str, remedy: str) -> ToolError:
+    return ToolError(code, problem, remedy)

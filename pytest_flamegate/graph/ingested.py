@@ -23,8 +23,8 @@ from pytest_flamegate.bricks.record import (
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.core.json import Limits, decode_json
 from pytest_flamegate.core.text import decode_name, escape_name
-from pytest_flamegate.engines.figure_sources import QuantDispatch, phases_us
-from pytest_flamegate.engines.figures import Heard
+from pytest_flamegate.engines.figure_sources import QuantDispatch, read_phases
+from pytest_flamegate.engines.figures import ProgramOutput
 from pytest_flamegate.profile.formats.traces import TraceError
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def read_lines(data: bytes) -> IngestedTrace:
         ToolError: ``E_BAD_FIGURE`` or ``E_BAD_SOURCE`` for an invalid line.
         ReceiptError: ``E_TRACE`` for a line or a figure that is too large.
     """
-    phases = phases_us(_iter_lines(_TIMING, data))
-    dispatched = QuantDispatch().read(Heard(lines=tuple(_iter_lines(_DISPATCH, data))))
+    phases = read_phases(_iter_lines(_TIMING, data))
+    dispatched = QuantDispatch().read(ProgramOutput(lines=tuple(_iter_lines(_DISPATCH, data))))
     if not phases and dispatched is None:
         raise no_bricks_error("The text")
     for name, values_us in phases.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import clocks, listeners, process, process_tree
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.figures import report
+from pytest_flamegate.engines.figures import make_report
 from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe import http
 from pytest_flamegate.observe.engine_process import (
@@ -299,7 +299,7 @@ class EndpointProcess:
 
     def reports(self) -> tuple[Report, ...]:
         """Return what the server said of its measured sequences so far, one for each block."""
-        asked = [report(f"openai:asked without {name}") for name in self._without]
+        asked = [make_report(f"openai:asked without {name}") for name in self._without]
         return (*self._reports, *asked)
 
     def counters(self) -> clocks.ProcessCounters:

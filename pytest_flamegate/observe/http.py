@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.process_output import wait_readable
-from pytest_flamegate.engines.figures import report
+from pytest_flamegate.engines.figures import make_report
 from pytest_flamegate.observe.engine_process import timeout_error
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Completion:
             if (value := read_number(self.usage, theirs)) is not None
         }
         told = (("llama.cpp:timings", timings), ("openai:usage", usage))
-        return tuple(report(source, figures) for source, figures in told if figures)
+        return tuple(make_report(source, figures) for source, figures in told if figures)
 
 
 def parse_object(data: str | bytes) -> Mapping[str, Any] | None:

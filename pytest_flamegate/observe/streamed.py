@@ -16,8 +16,8 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_output import wait_readable
-from pytest_flamegate.engines import base, figure_sources, figures
-from pytest_flamegate.engines.figures import Heard
+from pytest_flamegate.engines import base, figures, program_receipts
+from pytest_flamegate.engines.figures import ProgramOutput
 from pytest_flamegate.engines.tokens import Tokenized
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.engine_process import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.engines.base import Streamed
-    from pytest_flamegate.engines.figures import Report, Told
+    from pytest_flamegate.engines.figures import Report, SourceReport
 
 
 def apply_engine_count(found: ProgramRun, workload: Workload) -> ProgramRun:
@@ -223,7 +223,7 @@ class AnswerReader(Generic[At]):
     """Tokens of an answer, without the lines in which the program speaks of itself."""
 
     def __init__(self, plan: Streamed) -> None:
-        self._own: OwnLineFilter[At] = OwnLineFilter(plan.hearing.markers)
+        self._own: OwnLineFilter[At] = OwnLineFilter(plan.sources.markers)
         self._tokens: TokenSplitter[At] | Tokenized[At] = (
             TokenSplitter(plan.token_unit) if plan.tokenizer is None else Tokenized(plan.tokenizer)
         )
@@ -326,8 +326,8 @@ def run_program(
     ``began(pid)`` is called as soon as it runs. ``ToolError`` for what ``refusals`` names, and
     for what the program says of itself where that is missing, wrong or contradicted.
     """
-    paper = None if plan.hearing.receipt is None else workload.directory / plan.hearing.receipt
-    before = None if paper is None else figure_sources.stamp(paper)
+    paper = None if plan.sources.receipt is None else workload.directory / plan.sources.receipt
+    before = None if paper is None else program_receipts.read_file_state(paper)
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
     try:
@@ -378,12 +378,12 @@ def run_program(
         wall_ns=ended_ns - began_ns,
         own_lines=bool(stream.cutter.own_lines),
     )
-    said = plan.hearing.hear(
-        Heard(
+    said = plan.sources.read_all(
+        ProgramOutput(
             lines=tuple(_text(stream.cutter.own_lines + b"\n" + stderr).splitlines()),
             stdout=_text(stream.cutter.tail),
             stderr=_text(stderr[-TAIL_BYTES:]),
-            written=None if paper is None else figure_sources.written(paper, before),
+            receipt=None if paper is None else program_receipts.read_new_file(paper, before),
         )
     )
     _agrees(said, found, plan)
@@ -488,9 +488,9 @@ class _Stream:
             raise output_flood_error(self._workload)
 
 
-def _agrees(said: Sequence[Told], found: ProgramRun, plan: Streamed) -> None:
+def _agrees(said: Sequence[SourceReport], found: ProgramRun, plan: Streamed) -> None:
     """Hold what the program says of itself against what was clocked."""
-    figures.check(
+    figures.check_agreement(
         said,
         figures.Observed(
             found.wall_ns,

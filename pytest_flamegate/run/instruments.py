@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Choosy, Served
-from pytest_flamegate.engines.figures import report
+from pytest_flamegate.engines.base import ChecksProfiler, Served
+from pytest_flamegate.engines.figures import make_report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
@@ -79,7 +79,7 @@ class Instruments:
         """
         found = self.choose_profiler(workload, project, comparing=comparing)
         runs = engine(workload.engine)
-        if found is not None and isinstance(runs, Choosy):
+        if found is not None and isinstance(runs, ChecksProfiler):
             runs.check_profiler(workload, found.name)
         return found
 
@@ -220,7 +220,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
             "If FLAMEGATE_KERNEL_TRACE names a directory, have the target write a trace of "
             "torch.profiler or onnxruntime there; or leave kernel_trace out.",
         )
-    return tuple(report(source, kernels=counts) for source, counts in found.items())
+    return tuple(make_report(source, kernels=counts) for source, counts in found.items())
 
 
 def _kernels(data: bytes) -> tuple[KernelCounts, ...]:

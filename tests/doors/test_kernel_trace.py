@@ -76,7 +76,7 @@ def test_a_target_that_writes_no_trace_is_refused(tmp_path: Path) -> None:
 def test_torch_that_is_not_there_is_refused(tmp_path: Path) -> None:
     # As an environment without torch answers, whether this one has it or not.
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
-    with pytest.raises(ToolError, match=r"E_NO_TORCH.*no torch here.*kernel_trace"):
+    with pytest.raises(ToolError, match=r"E_NO_LIBRARY.*no torch here.*kernel_trace"):
         trace_kernels(watched(tmp_path, by="torch"))
 
 

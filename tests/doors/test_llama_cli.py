@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.measures
 
 
-SCRIPT = Path(__file__).parents[1] / "workload" / "llama_cli.py"
+SCRIPT = Path(__file__).parents[1] / "engines" / "llama_cli.py"
 SAYS = (
     r"made (?P<tokens>\d+) tokens, (?P<decode_ms>[\d.]+) ms decode, (?P<prompt_tokens>\d+) tokens"
 )

@@ -15,7 +15,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process_tree
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe.http import find_free_port
-from tests.workload.endpoints import observer, running, workload
+from tests.engines.endpoints import observer, running, workload
 
 pytestmark = pytest.mark.measures
 
@@ -130,7 +130,7 @@ def nothing_is_left() -> Iterator[None]:
     mine = {
         pid
         for pid in process_tree.find_descendants(os.getpid())
-        if b"tests.workload.servers" in command(pid)
+        if b"tests.engines.servers" in command(pid)
     }
     assert not mine
 

@@ -19,6 +19,7 @@ from pytest_flamegate.observe.served import ServedProcess, settle_workload
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 pytestmark = pytest.mark.measures
 
 
@@ -155,13 +156,6 @@ def test_a_round_is_so_many_calls() -> None:
     assert list(kernel_rounds(calls.append, (1,), {}, 5, 3)) == [0, 1, 2]
     assert len(calls) == 15
     assert calibrated(calls.append, (1,), {})[0] > 1
-
-
-@pytest.mark.parametrize(("key", "value"), [("calls", 0), ("elements", -1), ("flops", 0)])
-def test_figures_that_are_none_are_refused(tmp_path: Path, key: str, value: int) -> None:
-    with pytest.raises(UsageError) as raised:
-        engine("benchmark").validate(workload(tmp_path, "test_never", **{key: value}))
-    assert raised.value.code == "E_BAD_VALUE"
 
 
 def test_a_target_is_a_node_id(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A small server that speaks OpenAI's protocol, and can misbehave in each way there is.
 
-``python -m tests.workload.servers PORT [WAY]`` answers with the tokens ``t0 t1 …`` and computes a
+``python -m tests.engines.servers PORT [WAY]`` answers with the tokens ``t0 t1 …`` and computes a
 little for each. It ends by itself after a while, whatever becomes of the test.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -14,8 +15,9 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.command import with_max_tokens
+from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.profile.profilers.instructions import count_instructions
-from tests.workload.endpoints import SERVER, observer, running, workload
+from tests.engines.endpoints import observer, running, workload
 
 pytestmark = pytest.mark.measures
 
@@ -137,33 +139,33 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    ("declared", "code"),
     [
-        ({}, "E_NO_SERVER"),
-        ({"serve": SERVER, "url": "http://127.0.0.1:1"}, "E_NO_SERVER"),
-        ({"serve": ("llama-server",)}, "E_NO_PORT"),
-        ({"serve": ()}, "E_BAD_VALUE"),
-        ({"serve": ("a", 1)}, "E_BAD_VALUE"),
-        ({"serve": ("a", "{port}", "{prompt}")}, "E_UNKNOWN_PLACEHOLDER"),
-        ({"url": "127.0.0.1:8080"}, "E_BAD_URL"),
-        ({"url": "http://me:secret@127.0.0.1"}, "E_BAD_URL"),
-        ({"url": "http://127.0.0.1:99999"}, "E_BAD_URL"),
-        ({"url": "http://127.0.0.1:0"}, "E_BAD_URL"),
-        ({"url": "http://127.0.0.1/ x\r\nHost: y"}, "E_BAD_URL"),
-        ({"serve": SERVER, "api": "responses"}, "E_BAD_VALUE"),
-        ({"serve": SERVER, "frames": "all"}, "E_BAD_VALUE"),
-        ({"serve": SERVER, "health": "health"}, "E_BAD_VALUE"),
-        ({"serve": SERVER, "health": "/he\r\nalth"}, "E_BAD_VALUE"),
-        ({"serve": SERVER, "api_key_env": "sk-123"}, "E_BAD_VALUE"),
-        ({"serve": SERVER, "request": MappingProxyType({"stream": False})}, "E_BAD_VALUE"),
+        ("", "E_NO_SERVER"),
+        ("serve = ['a', '{port}']\nurl = 'http://127.0.0.1:1'", "E_NO_SERVER"),
+        ("serve = ['llama-server']", "E_NO_SERVER"),
+        ("serve = []", "E_BAD_VALUE"),
+        ("serve = ['a', 1]", "E_BAD_VALUE"),
+        ('serve = ["a", "{port}\\u0000"]', "E_BAD_VALUE"),
+        ("serve = ['a', '{port}', '{prompt}']", "E_UNKNOWN_PLACEHOLDER"),
+        ("url = '127.0.0.1:8080'", "E_BAD_VALUE"),
+        ("url = 'http://me:secret@127.0.0.1'", "E_BAD_VALUE"),
+        ("url = 'http://127.0.0.1:99999'", "E_BAD_VALUE"),
+        ("url = 'http://127.0.0.1:0'", "E_BAD_VALUE"),
+        ('url = "http://127.0.0.1/ x\\r\\nHost: y"', "E_BAD_VALUE"),
+        ("serve = ['{port}']\napi = 'responses'", "E_BAD_VALUE"),
+        ("serve = ['{port}']\nframes = 'all'", "E_BAD_VALUE"),
+        ("serve = ['{port}']\nhealth = 'health'", "E_BAD_VALUE"),
+        ('serve = ["{port}"]\nhealth = "/he\\r\\nalth"', "E_BAD_VALUE"),
+        ("serve = ['{port}']\napi_key_env = 'sk-123'", "E_BAD_VALUE"),
+        ("serve = ['{port}']\nrequest = { stream = false }", "E_BAD_VALUE"),
     ],
 )
-def test_a_declaration_that_makes_no_sense_is_refused(
-    options: dict[str, object], code: str
-) -> None:
-    declared = replace(workload(), options=MappingProxyType(options))
+def test_invalid_declarations(tmp_path: Path, declared: str, code: str) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_text(f"[workloads.w]\nengine = 'openai'\nprompt = 'p'\nmax_tokens = 4\n{declared}\n")
     with pytest.raises(UsageError) as caught:
-        engine("openai").validate(declared)
+        read_file(path)
     assert caught.value.code == code
 
 

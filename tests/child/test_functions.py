@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.child.inject import find, label
+from pytest_flamegate.child.functions import find_function, format_function
 from pytest_flamegate.core.errors import UsageError
-from tests.workload.modules import module
+from tests.child.modules import module
 
 SOURCE = """
 import functools
@@ -82,14 +82,14 @@ def test_found_by_the_name_in_a_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, found: str
 ) -> None:
     toy = module(tmp_path, monkeypatch, SOURCE)
-    assert {label(each) for each in find(frame, [toy])} == {found}
+    assert {format_function(each) for each in find_function(frame, [toy])} == {found}
 
 
 @pytest.mark.parametrize(("frame", "count"), [("inner", 3), ("width", 2), ("softmax", 1)])
 def test_every_object_of_a_function_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, count: int
 ) -> None:
-    assert len(find(frame, [module(tmp_path, monkeypatch, SOURCE)])) == count
+    assert len(find_function(frame, [module(tmp_path, monkeypatch, SOURCE)])) == count
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_several_functions_are_all_named(
 ) -> None:
     toy = module(tmp_path, monkeypatch, SOURCE)
     with pytest.raises(UsageError) as caught:
-        find(frame, [toy])
+        find_function(frame, [toy])
     assert caught.value.code == "E_AMBIGUOUS_FRAME"
     for word in words:
         assert word in caught.value.problem
-        assert find(word, [toy])
+        assert find_function(word, [toy])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_unknown_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: str, near: str | None
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        find(frame, [module(tmp_path, monkeypatch, SOURCE)])
+        find_function(frame, [module(tmp_path, monkeypatch, SOURCE)])
     assert caught.value.code == "E_UNKNOWN_FRAME"
     assert repr(frame) in caught.value.problem
     assert "module:qualname" in caught.value.remedy
@@ -142,7 +142,7 @@ def test_an_unknown_function(
 
 def test_what_cannot_be_slowed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="C functions"):
-        find("sqrt", [module(tmp_path, monkeypatch, "from math import sqrt")])
+        find_function("sqrt", [module(tmp_path, monkeypatch, "from math import sqrt")])
 
 
 def test_a_module_that_is_named_is_imported(
@@ -150,13 +150,13 @@ def test_a_module_that_is_named_is_imported(
 ) -> None:
     (tmp_path / "imported_late.py").write_text("def softmax(x): return x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    (found,) = find("imported_late:softmax", [])
-    assert label(found) == "imported_late:softmax"
+    (found,) = find_function("imported_late:softmax", [])
+    assert format_function(found) == "imported_late:softmax"
     assert found.__globals__["softmax"] is found
 
 
 def test_a_function_of_the_standard_library_by_its_module() -> None:
-    assert find("json:dumps", []) == (json.dumps,)
+    assert find_function("json:dumps", []) == (json.dumps,)
 
 
 def test_the_project_goes_before_installed_packages(
@@ -165,12 +165,12 @@ def test_the_project_goes_before_installed_packages(
     source = "def softmax(x): return x\ndef only_there(x): return x\n"
     library = module(tmp_path / "lib/site-packages", monkeypatch, source, "library")
     project = module(tmp_path, monkeypatch, "def softmax(x): return x\n", "project")
-    assert find("softmax", [library, project]) == (project.softmax,)
-    assert find("only_there", [library, project]) == (library.only_there,)
-    assert find("library:softmax", [project]) == (library.softmax,)
+    assert find_function("softmax", [library, project]) == (project.softmax,)
+    assert find_function("only_there", [library, project]) == (library.only_there,)
+    assert find_function("library:softmax", [project]) == (library.softmax,)
 
 
 def test_modules_that_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(tmp_path, monkeypatch, SOURCE)
     with pytest.raises(UsageError, match="E_UNKNOWN_FRAME"):
-        find("softmax", [])
+        find_function("softmax", [])

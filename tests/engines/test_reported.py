@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.figures import Report, read_facts, read_report
-from pytest_flamegate.engines.figures import told as told_by
+from pytest_flamegate.engines.figures import make_source_report as told_by
 
 
 def test_a_report_is_read() -> None:
@@ -98,4 +98,4 @@ def test_what_an_engine_says_that_it_is_are_texts() -> None:
 def test_other_facts_are_refused_by_code(told: object) -> None:
     with pytest.raises(ToolError) as error:
         read_facts(told)
-    assert error.value.code == "E_BAD_FACTS"
+    assert error.value.code == "E_BAD_REPORT"

@@ -14,7 +14,7 @@ from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.observe.observer import Observer
 
 REPOSITORY = Path(__file__).parents[2]
-SERVER = (sys.executable, "-m", "tests.workload.servers", "{port}")
+SERVER = (sys.executable, "-m", "tests.engines.servers", "{port}")
 
 
 def workload(way: str = "", **options: object) -> Workload:

@@ -14,18 +14,18 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 
-pytestmark = pytest.mark.measures
-
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())
-HEAVY = {"torch", "transformers", "onnxruntime_genai", "ctranslate2", "vllm", "numpy"}
+HEAVY = {"torch", "transformers", "onnxruntime_genai", "ctranslate2", "vllm", "llama_cpp", "numpy"}
 MODELS = {
     "transformers": "FLAMEGATE_TEST_HF_MODEL",
     "onnxruntime-genai": "FLAMEGATE_TEST_ONNX_MODEL",
     "ctranslate2": "FLAMEGATE_TEST_CT2_MODEL",
     "vllm": "FLAMEGATE_TEST_HF_MODEL",
+    "llama-cpp-python": "FLAMEGATE_TEST_MODEL",
 }
-"""Names the folder with the model that the recipe reads, where there is one."""
+"""Names the variable with the path of the model that the recipe reads."""
+MODULES = {"llama-cpp-python": "llama_cpp"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,12 +51,14 @@ def test_a_target_is_found_without_its_library(name: str, monkeypatch: pytest.Mo
     assert callable(target)
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_yields_the_same_tokens_in_two_processes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(
-        name.replace("-", "_"), reason=f"{name} is not here: python tools/try_recipe.py {name} DIR"
+        MODULES.get(name, name.replace("-", "_")),
+        reason=f"{name} is not here: python tools/try_recipe.py {name} DIR",
     )
     if MODELS[name] not in os.environ:
         pytest.skip(f"{MODELS[name]} names no model")

@@ -3,13 +3,18 @@ from __future__ import annotations
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.figures import Observed, Told, check, told
+from pytest_flamegate.engines.figures import (
+    Observed,
+    SourceReport,
+    check_agreement,
+    make_source_report,
+)
 
 SECOND = 1_000_000_000
 
 
-def said(source: str = "a", extra: int = 0, **figures: float) -> Told:
-    return told(source, figures, extra_tokens=extra)
+def said(source: str = "a", extra: int = 0, **figures: float) -> SourceReport:
+    return make_source_report(source, figures, extra_tokens=extra)
 
 
 ALIKE = [
@@ -56,16 +61,16 @@ APART = [
 
 
 @pytest.mark.parametrize(("sources", "seen"), ALIKE, ids=range(len(ALIKE)))
-def test_what_can_both_be_right_passes(sources: list[Told], seen: Observed) -> None:
-    check(sources, seen)
+def test_what_can_both_be_right_passes(sources: list[SourceReport], seen: Observed) -> None:
+    check_agreement(sources, seen)
 
 
 @pytest.mark.parametrize(("sources", "seen", "here", "there"), APART, ids=range(len(APART)))
 def test_what_cannot_both_be_right_is_refused(
-    sources: list[Told], seen: Observed, here: str, there: str
+    sources: list[SourceReport], seen: Observed, here: str, there: str
 ) -> None:
     with pytest.raises(ToolError) as refused:
-        check(sources, seen)
+        check_agreement(sources, seen)
     assert refused.value.code == "E_SOURCES_DISAGREE"
     assert here in refused.value.problem
     assert there in refused.value.problem

@@ -21,6 +21,7 @@ from pytest_flamegate.observe.served import ServedProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 pytestmark = pytest.mark.measures
 
 
@@ -79,7 +80,7 @@ def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -
 def test_facts_that_are_no_texts_are_refused() -> None:
     with pytest.raises(ToolError) as refused:
         start(Boasting({"version": 3}))
-    assert refused.value.code == "E_BAD_FACTS"
+    assert refused.value.code == "E_BAD_REPORT"
 
 
 def test_a_record_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

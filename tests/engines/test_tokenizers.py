@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Streamed
-from pytest_flamegate.engines.figure_sources import Hearing, Timing
+from pytest_flamegate.engines.figure_sources import SourceSelection, Timing
 from pytest_flamegate.engines.tokens import Tokenized, load
 from pytest_flamegate.observe import streamed
 from pytest_flamegate.observe.streamed import TAIL_BYTES, AnswerReader, OwnLineFilter
@@ -124,7 +124,7 @@ def test_without_the_library_the_command_to_install_it_is_told(
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(FlamegateError) as refused:
         load(tmp_path / "tokenizer.json")
-    assert refused.value.code == "E_NO_TOKENIZERS"
+    assert refused.value.code == "E_NO_LIBRARY"
     assert "pip install 'pytest-flamegate[tokenizer]'" in refused.value.remedy
 
 
@@ -161,7 +161,9 @@ def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_tokens_are_cut_from_what_is_left() -> None:
-    cutter: AnswerReader[int] = AnswerReader(Streamed(("x",), "word", hearing=Hearing((Timing(),))))
+    cutter: AnswerReader[int] = AnswerReader(
+        Streamed(("x",), "word", sources=SourceSelection((Timing(),)))
+    )
     found = cutter.feed(b"timing: embed_us=1\n", 0)
     assert not cutter.begun
     found += cutter.feed(b"one two\n", 1)

@@ -1,0 +1,304 @@
+"""The engine llama-cpp: its declaration, the library's answers, and xllamacpp for real."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from pytest_flamegate.child.embedded.transformer import Transformer
+from pytest_flamegate.child.llama_cpp import Server, read_library_facts
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.engines import engine, llama_cpp
+from pytest_flamegate.engines.base import ChecksProfiler, Served
+from pytest_flamegate.engines.declare import read_file
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.observe.observer import Observer
+from tests.child.fake_llama import TALKS
+from tests.tools import require
+
+
+def declare(prompt: str = "2+2=", max_tokens: int = 4, **given: Any) -> Workload:
+    env = MappingProxyType(given.pop("env", {}))
+    model = str(given.pop("model", SHIPPED_MODEL))
+    return Workload(
+        "w",
+        "llama-cpp",
+        prompt,
+        max_tokens,
+        "test",
+        model=model,
+        env=env,
+        options=MappingProxyType(given),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("library = 'llama-cpp-python'", "recipe of the engine python"),
+        ("context = 0", "context"),
+        ("batch = -1", "batch"),
+        ("gpu_layers = -1", "gpu_layers"),
+        ("gpu_layers = 2147483648", "gpu_layers"),
+    ],
+)
+def test_invalid_options(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "flamegate.toml"
+    path.write_text(f"[workloads.w]\nengine = 'llama-cpp'\nprompt = 'p'\nmax_tokens = 4\n{line}\n")
+    with pytest.raises(UsageError, match=f"E_BAD_VALUE.*{words}"):
+        read_file(path)
+
+
+@pytest.fixture
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace())
+
+
+@pytest.mark.usefixtures("_installed")
+def test_options_reach_the_plan() -> None:
+    plan = engine("llama-cpp").plan(declare(context=64, batch=8, gpu_layers=2), SHIPPED_MODEL)
+    assert isinstance(plan, Served)
+    assert plan.token_unit == "text"
+    assert {"context": 64, "batch": 8, "gpu_layers": 2}.items() <= plan.load.items()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context"), [("", 256), ("x" * 237, 512), ("é" * 200, 512), ("x" * 10**6, 8192)]
+)
+def test_default_context_holds_prompt_and_answer_up_to_a_limit(prompt: str, context: int) -> None:
+    assert llama_cpp.context_for(declare(prompt)) == context
+
+
+def test_missing_library_is_reported_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ToolError, match=r"E_NO_LIBRARY.*pip install xllamacpp"):
+        engine("llama-cpp").plan(declare(), SHIPPED_MODEL)
+
+
+def test_only_native_profilers_see_it() -> None:
+    chosen = engine("llama-cpp")
+    assert isinstance(chosen, ChecksProfiler)
+    chosen.check_profiler(declare(), "perf")
+    with pytest.raises(ToolError, match=r"E_PROFILER_BLIND.*--flamegate-profiler=perf"):
+        chosen.check_profiler(declare(), "py-spy")
+
+
+class FakeServer:
+    """Answers as the library does: it calls back, and swallows exceptions of the callback."""
+
+    def __init__(self, *chunks: Any) -> None:
+        self.chunks = chunks
+        self.request: dict[str, Any] = {}
+
+    def handle_completions(self, request: dict[str, Any], callback: Any) -> None:
+        self.request = request
+        for chunk in self.chunks:
+            if callback(chunk):
+                return
+
+
+def chunk(text: str, count: int, finish: str | None = None, prompt: int = 5) -> dict[str, Any]:
+    timings = {"prompt_n": prompt, "prompt_ms": 2.0, "predicted_n": count, "predicted_ms": 8.0}
+    return {"choices": [{"text": text, "finish_reason": finish}], "timings": timings}
+
+
+def generate(*chunks: Any) -> tuple[list[str], Server, FakeServer]:
+    fake = FakeServer(*chunks)
+    server = Server(fake, 42, {})
+    tokens: list[str] = []
+    server.stream("2+2=", 4, tokens.append)
+    return tokens, server, fake
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tokens"),
+    [
+        (
+            [chunk("a", 1), chunk("b", 2), chunk("c", 3), chunk("d", 4), chunk("", 4, "length")],
+            "a b c d",
+        ),
+        # The token that ends the sequence has a chunk of its own, or none.
+        ([chunk("a", 1), chunk("", 2), chunk("", 2, "stop")], "a"),
+        ([chunk("a", 1), chunk("", 2, "stop")], "a"),
+        # Half a character has no chunk: the next one counts both tokens.
+        ([chunk("a", 1), chunk("é", 3), chunk("b", 4), chunk("", 4, "length")], "a  é b"),
+        # A token without text has an empty chunk, and counts.
+        ([chunk("", 1), chunk("b", 2), chunk("", 3, "stop")], " b"),
+        # Half a character at the very end.
+        ([chunk("a", 1), chunk("", 4, "length")], "a   "),
+        ([chunk("a", 1), chunk("", 3, "stop")], "a "),
+    ],
+)
+def test_every_token_counts_except_the_end(chunks: list[Any], tokens: str) -> None:
+    assert generate(*chunks)[0] == tokens.split(" ")
+
+
+def test_request_is_greedy_and_without_a_cache() -> None:
+    _, server, fake = generate(chunk("a", 1), chunk("", 2, "stop"))
+    wanted = {"temperature": 0, "cache_prompt": False, "n_predict": 4, "seed": 42}
+    assert wanted.items() <= fake.request.items()
+    figures = {"tokens": 1, "prompt_tokens": 5, "prefill_ms": 2.0, "decode_ms": 8.0}
+    figures["decode_tokens"] = 0
+    assert server.reports() == [{"source": "llama.cpp:timings", "figures": figures, "kernels": {}}]
+    assert server.reports() == []
+
+
+def test_report_of_a_block_is_its_median_sequence() -> None:
+    server = Server(None, 42, {})
+    server._figures = [{"decode_ms": each} for each in (9.0, 1.0, 3.0, 2.0)]
+    assert [each["figures"]["decode_ms"] for each in server.reports()] == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "code"),
+    [
+        ([chunk("a", 1), chunk("b", 1)], "E_SOURCES_DISAGREE"),
+        ([chunk("a", 1), chunk("b", 2), chunk("", 1, "length")], "E_SOURCES_DISAGREE"),
+        ([chunk("a", 1), chunk("", 3, "length")], "E_CONTEXT_FULL"),
+        ([chunk("", 0, "length", prompt=0)], "E_BAD_PROMPT"),
+        ([chunk("a", 1)], "E_ENGINE_RAISED"),
+        ([], "E_ENGINE_RAISED"),
+        ([{"error": {"message": "no slot."}}], "E_ENGINE_RAISED"),
+        (
+            [{"error": {"type": "exceed_context_size_error", "n_prompt_tokens": 9, "n_ctx": 8}}],
+            "E_CONTEXT_FULL",
+        ),
+    ],
+)
+def test_answers_that_cannot_be_counted(chunks: list[Any], code: str) -> None:
+    with pytest.raises(FlamegateError) as caught:
+        generate(*chunks)
+    assert caught.value.code == code
+
+
+def test_a_closed_pipe_ends_the_sequence() -> None:
+    def closed(_: str) -> None:
+        raise BrokenPipeError
+
+    server = Server(FakeServer(chunk("a", 1), chunk("b", 2), chunk("", 2, "length")), 42, {})
+    with pytest.raises(BrokenPipeError):
+        server.stream("2+2=", 2, closed)
+
+
+def test_facts_are_the_librarys_own_words() -> None:
+    build = {"build_number": 7, "commit": "abc", "compiler": "GNU 10", "build_target": "Linux"}
+    library: Any = SimpleNamespace(
+        __version__="2026.1",
+        BUILD_INFO=build,
+        get_system_info=lambda: "CPU : AVX2 = 1 | \n FMA = 1 | ",
+    )
+    assert read_library_facts(library) == {
+        "library": "xllamacpp 2026.1",
+        "build": "llama.cpp 7 (abc), GNU 10, Linux",
+        "system": "CPU : AVX2 = 1 | FMA = 1",
+    }
+
+
+def watch(declared: Workload) -> Observer:
+    chosen = engine("llama-cpp")
+    return Observer(declared, chosen.plan(declared, chosen.model(declared)))
+
+
+def observe(declared: Workload) -> Observation:
+    watching = watch(declared)
+    for _ in range(2):
+        with watching.serve() as served:
+            block = served.block(2)
+            watching.keep("timed", served, [block], served.counters())
+    return watching.observation()
+
+
+def error_of(declared: Workload) -> FlamegateError:
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    with pytest.raises(FlamegateError) as caught:
+        observe(declared)
+    assert {each.pid for each in psutil.Process().children(recursive=True)} <= before
+    return caught.value
+
+
+@pytest.fixture(scope="module")
+def _xllamacpp() -> None:
+    require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("_xllamacpp")
+def test_tokens_and_figures_are_those_of_the_embedded_engine(model: Transformer) -> None:
+    for _, prompt, max_tokens in WORKLOADS:
+        max_tokens = min(max_tokens, 48)
+        found = observe(declare(prompt, max_tokens))
+        assert [ord(each) for each in found.tokens] == list(model.generate(prompt, max_tokens))
+        assert found.differs_at is None
+        assert found.engine["library"].startswith("xllamacpp")
+        for run in found.runs:
+            (report,) = run.reported
+            assert report.figures["tokens"] == run.tokens_per_sequence == max_tokens
+            assert report.figures["prompt_tokens"] == len(prompt) + 1
+            elapsed_ns = sum(sum(each) for each in run.blocks[0].sequences_ns)
+            assert 0 <= report.figures["decode_ms"] * 1e6 < elapsed_ns
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("_xllamacpp")
+def test_prompt_longer_than_the_context() -> None:
+    assert error_of(declare("x" * 500, 8, context=256)).code == "E_CONTEXT_FULL"
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("_xllamacpp")
+@pytest.mark.parametrize("kind", ["cut", "unknown architecture"])
+def test_broken_models_are_named_with_the_librarys_reason(kind: str, tmp_path: Path) -> None:
+    data = SHIPPED_MODEL.read_bytes()
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(
+        data[: len(data) // 2] if kind == "cut" else data.replace(b"bitnet", b"bitnex")
+    )
+    error = error_of(declare(model=path))
+    assert error.code == "E_MODEL_UNSUPPORTED"
+    assert "broken.gguf" in error.problem
+    assert kind == "cut" or "unknown model architecture: 'bitnex'" in error.problem
+
+
+BROKEN = {
+    "raise OSError('libllama.so: cannot open')": ("E_LIBRARY_BROKEN", "cannot open"),
+    "import no_such_module_at_all": ("E_LIBRARY_BROKEN", "no_such_module_at_all"),
+    "class Server: pass\nBUILD_INFO = {}": ("E_LIBRARY_BROKEN", "CommonParams"),
+    "import os, sys; print('ggml: boom', file=sys.stderr, flush=True); os.abort()": (
+        "E_ENGINE_DIED",
+        "ggml: boom",
+    ),
+    TALKS.replace("DIES", "import ctypes; ctypes.string_at(0)"): ("E_ENGINE_DIED", "signal 11"),
+}
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("source", BROKEN, ids=range(len(BROKEN)))
+def test_failing_libraries(source: str, tmp_path: Path) -> None:
+    (tmp_path / "xllamacpp.py").write_text(source)
+    code, words = BROKEN[source]
+    error = error_of(declare(env={"PYTHONPATH": str(tmp_path)}))
+    assert (error.code, words in error.problem) == (code, True), error.problem
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("_installed")
+def test_library_may_print_and_must_not_change(tmp_path: Path) -> None:
+    fake = tmp_path / "xllamacpp.py"
+    text = TALKS.replace("DIES", "pass")
+    fake.write_text(text)
+    env = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    watching = watch(declare(max_tokens=2, env=env))
+    with watching.serve() as served:
+        served.block(1)
+        assert served.facts["build"] == "llama.cpp 1 (c), C, T"
+    fake.write_text(text.replace('__version__ = "1"', '__version__ = "1.1"'))
+    with pytest.raises(FlamegateError, match="E_ENGINE_CHANGED"), watching.serve():
+        pass
