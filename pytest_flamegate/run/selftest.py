@@ -1,4 +1,4 @@
-"""What a case is: something done, what has to happen, and what did."""
+"""The bench of the self test: it measures each comparison that the cases need once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
-from pytest_flamegate.run.prepare import Prepared, PreparedSide, Role, prepare_side
+from pytest_flamegate.run.prepare import INJECTABLE, Prepared, PreparedSide, Role, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.seal import compose, seal
@@ -33,66 +33,61 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.seal import SealedSide
 
-
 Need = Literal["injection", "other", "profile"]
 
+SLOWED, OTHER = "ternary_gemv", "attention"
+"""The embedded engine's two hottest functions."""
+BUDGET_S = 30.0
+"""Seconds for one comparison by default."""
+MORE = 2.0
+"""How much more time a comparison gets that noise left undecided."""
+WHOLE = 1.0
+"""How much longer the whole takes by the work that is injected into the other function.
 
-_MOST = 0.5
+In the embedded engine it comes to a third of this: a call repeated finds its data in the cache.
+"""
+MAX_EXTRA_PCT = 2000.0
 
 
-def means(given: str, shown: str) -> bool:
-    """Whether ``given`` (``f``, ``C.f``, ``module.f``, ``module:f``) is what a profile calls so."""
+def is_same_function(given: str, shown: str) -> bool:
+    """Whether a profile shows ``given`` (``f``, ``C.f``, ``module.f``, ``module:f``) as this."""
     dotted = f".{given.replace(':', '.')}"
     return dotted.endswith(f".{shown}") or f".{shown}".endswith(dotted)
 
 
-def share_of(given: str, sealed: SealedSide | None) -> float | None:
-    """Return the part of the time, 0 to 1, in that function and all it calls; None if unseen."""
+def find_share(given: str, sealed: SealedSide | None) -> float | None:
+    """Return the part of the time, 0 to 1, in a function and its callees; None if unseen."""
     if sealed is None or sealed.side.profile is None:
         return None
-    stacks = sealed.side.profile.stacks
+    profile = sealed.side.profile
     within = sum(
         samples
-        for stack, samples in stacks.items()
-        if any(means(given, frame.name) for frame in stack)
+        for stack, samples in profile.stacks.items()
+        if any(is_same_function(given, frame.name) for frame in stack)
     )
-    return within / sealed.side.profile.samples if within else None
+    return within / profile.samples if within else None
 
 
-def below(given: str, shown: str, sealed: SealedSide | None) -> bool:
-    """Whether most samples of the function ``shown`` were taken in calls by the one ``given``.
+def is_called_by(given: str, shown: str, sealed: SealedSide | None) -> bool:
+    """Whether most samples of the function ``shown`` were taken in calls by ``given``.
 
-    A profiler that sees native code shows the extra work where it was done: there.
+    A profiler that sees native code shows the extra work there.
     """
     if sealed is None or sealed.side.profile is None:
         return False
     stacks = sealed.side.profile.stacks
     own = {stack: n for stack, n in stacks.items() if stack[-1].name == shown}
-    called = sum(n for stack, n in own.items() if any(means(given, f.name) for f in stack))
-    return called > _MOST * sum(own.values())
-
-
-SLOWED, OTHER = "ternary_gemv", "attention"
-"""The embedded engine's two hottest functions."""
-INJECTABLE = frozenset({"embedded", "python"})
-BUDGET_S = 30.0
-"""How long one comparison may take where nobody says."""
-MORE = 2.0
-"""How much more time a comparison gets that noise left undecided."""
-WHOLE = 1.0
-"""How much longer the whole is to take by the other function, whatever part of it that is.
-
-In the embedded engine it comes to a third of this: a call repeated finds its data in the cache.
-"""
-MOST_EXTRA_PCT = 2000.0
+    called = sum(
+        n for stack, n in own.items() if any(is_same_function(given, f.name) for f in stack)
+    )
+    return called > sum(own.values()) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be tried: ``slowed`` gets more work; ``other`` is made faster instead.
+    """The plan: ``slowed`` gets more work, ``other`` is made faster instead.
 
-    ``slowed`` is None where no work can be injected, ``other`` where no second function is
-    known.
+    ``slowed`` is None if no work can be injected, ``other`` if no second function is known.
     """
 
     workload: Workload
@@ -102,7 +97,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two sides that were really measured; both None where too little was seen of them."""
+    """Two sides as they were measured; both None if there were too few samples."""
 
     verdict: Verdict
     base: SealedSide | None = None
@@ -112,10 +107,11 @@ class Compared:
 def ask(
     workload: Workload, extra: str, frame: str | None = None, other: str | None = None
 ) -> Asked:
-    """Return what is to be tried with ``workload``; ``extra`` is written ``25%``.
+    """Return the plan for ``workload``; ``extra`` is written ``25%``.
 
-    ``UsageError``: ``E_BAD_INJECTION`` where it is no percentage above 0, or nothing says
-    which function to slow; ``E_SAME_FRAME`` where the other one is the same.
+    Raises:
+        UsageError: ``E_BAD_INJECTION`` for a bad percentage, or if no function to slow is named;
+            ``E_SAME_FRAME`` if both functions are the same.
     """
     if workload.engine == "embedded":
         frame = frame or SLOWED
@@ -127,7 +123,7 @@ def ask(
     if frame is None:
         raise UsageError(
             "E_BAD_INJECTION",
-            f"Nothing says which function of {workload.name!r} to slow.",
+            f"No function of {workload.name!r} to slow is named.",
             "Say --frame NAME: a function that takes much of its time, as a profile shows it.",
         )
     if other == frame:
@@ -141,9 +137,9 @@ def ask(
 
 @dataclass
 class Bench:
-    """Measures what the cases need, each once, and keeps it to itself.
+    """Measures the comparisons of the cases, each once; nothing of it is published.
 
-    ``directory`` is a temporary one; ``profiler`` is None where ``unprofiled`` says why.
+    ``directory`` is a temporary one. ``profiler`` is None if ``unprofiled`` says why.
     """
 
     asked: Asked
@@ -172,18 +168,20 @@ class Bench:
     @cached_property
     def other(self) -> Injection | None:
         """The work that makes the other function slower at the base: enough to be seen."""
-        if self.asked.other is None or self.asked.slowed is None:
+        slowed = self.asked.slowed
+        if self.asked.other is None or slowed is None:
             return None
-        share = share_of(self.asked.other, self.slowed.base)
-        extra_pct = 100.0 * WHOLE / share if share else 4.0 * self.asked.slowed.extra_pct
-        extra_pct = min(max(extra_pct, self.asked.slowed.extra_pct), MOST_EXTRA_PCT)
+        share = find_share(self.asked.other, self.slowed.base)
+        extra_pct = 100.0 * WHOLE / share if share else 4.0 * slowed.extra_pct
+        extra_pct = min(max(extra_pct, slowed.extra_pct), MAX_EXTRA_PCT)
         return Injection(self.asked.other, float(round(extra_pct)))
 
     @property
     def pair(self) -> tuple[SealedSide, SealedSide]:
         """Two sides, honestly measured, to be spoiled.
 
-        ``UndecidedError`` ``E_NOTHING_MEASURED`` where too little was seen for that.
+        Raises:
+            UndecidedError: ``E_NOTHING_MEASURED`` if there were too few samples.
         """
         found = self.slowed if self.asked.slowed else self.same
         if found.base is None or found.head is None:
@@ -199,7 +197,7 @@ class Bench:
         return RunStore(ArtifactStore(self.directory / name), machine_id(self.machine))
 
     def lacking(self, need: Need) -> str | None:
-        """Return why ``need`` is not there; None where it is."""
+        """Return why ``need`` is not there; None if it is."""
         if need == "profile":
             return None if self.profiler else self.unprofiled
         if self.asked.slowed is None:
@@ -213,15 +211,14 @@ class Bench:
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What the words of a case may name."""
+        """The values of the names in the words of a case."""
         slowed = self.asked.slowed
         other = self.other if "slowed" in vars(self) else None
+        another = f"{other.frame} (base: +{other.extra_pct:g} %)" if other else "another function"
         return {
             "frame": slowed.frame if slowed else "a function",
             "extra": f"+{slowed.extra_pct:g} %" if slowed else "more work",
-            "another": f"{other.frame} (base: +{other.extra_pct:g} %)"
-            if other
-            else "another function",
+            "another": another,
         }
 
     def side(self, role: Role, injection: Injection | None) -> PreparedSide:
@@ -230,15 +227,14 @@ class Bench:
         return prepare_side(workload, self.machine, self.profiler, role=role)
 
     def warm_up(self) -> None:
-        """Start the workload with each injection once: a misspelt name is reported at once."""
+        """Start the workload with each injection once: a misspelt name is reported first."""
         slowed = self.asked.slowed
         if slowed is None:
             return
-        tried = [slowed]
-        if self.asked.other is not None:
-            tried.append(Injection(self.asked.other, slowed.extra_pct))
-        for injection in tried:
-            SideProcesses(self.side("head", injection), Budget(1.0)).observer.warm_up()
+        frames = [slowed.frame, *filter(None, [self.asked.other])]
+        for frame in frames:
+            side = self.side("head", Injection(frame, slowed.extra_pct))
+            SideProcesses(side, Budget(1.0)).observer.warm_up()
 
     def _compared(
         self,
@@ -281,10 +277,10 @@ def open_bench(
     progress: Progress,
     profiler: Callable[[Workload], Profiler | None],
 ) -> Iterator[Bench]:
-    """Hold the machine and a temporary directory, build the workload, and try whether it starts.
+    """Hold the machine and a temporary directory, build the workload and start it once.
 
-    ``profiler`` chooses one. Where the machine has none that can be used, what needs none is
-    tried; one that was asked for by name has to be there.
+    ``profiler`` chooses one. Without one that works, the cases that need none are tried; one
+    that is named must work.
     """
     with (
         machine_lock(progress.announce),
@@ -292,14 +288,13 @@ def open_bench(
     ):
         engine(asked.workload.engine).validate(asked.workload)
         build_workload(asked.workload)
-        unprofiled = "Profiling is off, so nothing says where time went."
-        chosen = None
+        unprofiled, chosen = "Profiling is off, so no profile says where time went.", None
         try:
             chosen = profiler(asked.workload)
         except ToolError as error:
             if settings.profiler != "auto":
                 raise
             unprofiled = str(error)
-        made = Bench(asked, settings, progress, Path(name), chosen, unprofiled)
-        made.warm_up()
-        yield made
+        bench = Bench(asked, settings, progress, Path(name), chosen, unprofiled)
+        bench.warm_up()
+        yield bench

@@ -32,7 +32,7 @@ def test_everything_is_as_expected(
     assert (document["workload"], document["frame"]) == ("embedded::passage", "ternary_gemv")
     assert (document["profiler"], document["other"]) == ("py-spy", "attention")
     assert {case["result"] for case in document["cases"]} == {"ok"}
-    assert len(document["cases"]) == 17
+    assert len(document["cases"]) == 16
     assert not project.artifacts.exists()
     assert not list(own_tmp.glob("flamegate-*"))
     assert world.started

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.run.selftest import below, means, share_of
+from pytest_flamegate.run.selftest import find_share, is_called_by, is_same_function
 
 
 def sealed(**stacks: int) -> Any:
@@ -36,21 +36,21 @@ def sealed(**stacks: int) -> Any:
     ],
 )
 def test_the_name_that_was_given(given: str, shown: str, same: bool) -> None:
-    assert means(given, shown) is same
+    assert is_same_function(given, shown) is same
 
 
 def test_a_share_is_of_all_that_a_function_calls() -> None:
     profile = sealed(main__heavy__dot=60, main__heavy=20, main__light=15, main=5)
-    assert share_of("heavy", profile) == 0.8
-    assert share_of("toy:light", profile) == 0.15
-    assert share_of("nothing", profile) is None
-    assert share_of("heavy", None) is None
+    assert find_share("heavy", profile) == 0.8
+    assert find_share("toy:light", profile) == 0.15
+    assert find_share("nothing", profile) is None
+    assert find_share("heavy", None) is None
 
 
 def test_what_it_calls_stands_for_it_where_most_of_that_is_its_own() -> None:
     profile = sealed(main__heavy__dot=60, main__light__dot=20, main__heavy__copy=1, main__copy=9)
-    assert below("heavy", "dot", profile)
-    assert not below("light", "dot", profile)
-    assert not below("heavy", "copy", profile)
-    assert not below("heavy", "absent", profile)
-    assert not below("heavy", "dot", None)
+    assert is_called_by("heavy", "dot", profile)
+    assert not is_called_by("light", "dot", profile)
+    assert not is_called_by("heavy", "copy", profile)
+    assert not is_called_by("heavy", "absent", profile)
+    assert not is_called_by("heavy", "dot", None)

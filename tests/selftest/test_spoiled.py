@@ -10,7 +10,6 @@ import pytest
 
 from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, Verdict, judge
 from pytest_flamegate.run import selftest_cases
-from pytest_flamegate.run.processes import SideProcesses
 from pytest_flamegate.run.selftest import Compared
 from pytest_flamegate.run.selftest_cases import CASES, Case, try_all
 from tests.selftest.bench import bench, honest, verdict
@@ -49,10 +48,6 @@ def test_the_pair_is_honest(tmp_path: Path) -> None:
     assert not codes & {code for each in SPOILED for code in each.expected.split(", ")}
 
 
-def test_every_way_is_tried() -> None:
-    assert len(SPOILED) == 12
-
-
 @of_each
 def test_the_gate_closes(case: Case, tmp_path: Path) -> None:
     (row,) = try_all(honest(tmp_path), [case])
@@ -68,7 +63,6 @@ def test_a_gate_that_does_not_close_is_found_out(
     assert made.pair
     for name, broken in zip(JUDGES, (gullible, believing), strict=True):
         monkeypatch.setattr(selftest_cases, name, broken)
-    monkeypatch.setattr(SideProcesses, "pooled_profile", gullible)
     (row,) = try_all(made, [case])
     assert row.result == "differs", row
 
@@ -92,8 +86,7 @@ def test_a_gate_that_closes_for_another_reason_is_found_out(
 def test_too_little_to_spoil_is_no_success(case: Case, tmp_path: Path) -> None:
     nothing = Compared(crying_wolf())
     (row,) = try_all(bench(tmp_path, slowed=nothing), [case])
-    # A profiler that saw nothing is tried without a measurement.
-    assert row.result == ("ok" if case.name == "no samples" else "undecided"), row
+    assert row.result == "undecided", row
 
 
 def test_a_refusal_of_the_honest_receipt_shows_nothing(
