@@ -83,6 +83,27 @@ def bound_to_cpu(cpu: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextlib.contextmanager
+def _heeded_interrupts() -> Iterator[None]:
+    """Let a child that is started meanwhile end on SIGINT.
+
+    A shell lets the jobs in its background ignore it, and whatever is ignored is inherited: a
+    profiler that is ended by SIGINT would then only end when its waiting time is over.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    except ValueError:  # only the main thread may set it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
     """Return ``env`` with a filler, so that it takes whole pages together with ``argv``."""
     rest = {name: value for name, value in env.items() if name != FILLER}
@@ -272,7 +293,7 @@ def start(
     before = find_children()
     acquire_subreaper()
     try:
-        with bound_to_cpu(cpu):
+        with bound_to_cpu(cpu), _heeded_interrupts():
             process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,

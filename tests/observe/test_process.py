@@ -158,3 +158,22 @@ def test_interrupt_reaches_the_process() -> None:
     child.interrupt()
     assert child.wait(20) not in (0, None)
     child.end()
+
+
+def test_a_child_ends_on_sigint_although_this_process_ignores_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = process.start(
+            [sys.executable, "-S", "-c", "import time; print(1, flush=True); time.sleep(60)"]
+        )
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    deadline_s = time.monotonic() + 60
+    while not child.stdout_bytes():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    child.interrupt()
+    # Python turns it into an exception, whose traceback ends it.
+    assert child.wait(30) in (1, -signal.SIGINT)
+    child.end()
