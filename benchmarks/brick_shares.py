@@ -65,7 +65,7 @@ def _bricked(seconds: float) -> Sequence[BrickTotals]:
     """Return the totals of one fresh process whose bricks were clocked."""
     workload = next(each for each in embedded_workloads(Path()) if each.name == "passage")
     kind = engine(workload.engine)
-    _, found, _ = Observer(workload, kind.plan(workload, kind.model(workload))).bricked(seconds)
+    _, found, _ = Observer(workload, kind.plan(workload, kind.model(workload))).run_bricks(seconds)
     return found.totals
 
 

@@ -87,11 +87,11 @@ def observed(workload: Workload, cpu: int) -> list[Rates]:
     chosen.validate(workload)
     observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
     if not isinstance(observer.plan, Lasting):
-        return rates(observer.answer(RunPlace(cpu=cpu)))
+        return rates(observer.run_program(RunPlace(cpu=cpu)))
     with observer.serve(RunPlace(cpu=cpu)) as process:
         process.warm_up(TOKENS)
         blocks = [process.block(1) for _ in range(SEQUENCES)]
-        return rates(observer.keep("timed", process, blocks, process.counters()))
+        return rates(observer.record("timed", process, blocks, process.counters()))
 
 
 def llama_bench(program: str, model: Path, cpu: int) -> list[Rates]:

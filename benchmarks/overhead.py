@@ -97,11 +97,11 @@ def in_a_process(profiler: Profiler, rng: random.Random) -> list[Cost]:
 def spent(served: ServedProcess, profiler: Profiler | None) -> Interval:
     """Return what some sequences took, with ``profiler`` attached if there is one."""
     if profiler is None:
-        return sum_intervals([served.untold_block(1).interval for _ in range(SEQUENCES)])
+        return sum_intervals([served.profile_block(1).interval for _ in range(SEQUENCES)])
     with tempfile.TemporaryDirectory() as name:
         recording = profiler.attach(served.pid, Path(name))
         try:
-            return sum_intervals([served.untold_block(1).interval for _ in range(SEQUENCES)])
+            return sum_intervals([served.profile_block(1).interval for _ in range(SEQUENCES)])
         finally:
             recording.stop()
             recording.close()

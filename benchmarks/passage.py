@@ -56,7 +56,7 @@ def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:
             try:
                 until = time.monotonic() + seconds
                 while time.monotonic() < until:
-                    served.untold_block(1)
+                    served.profile_block(1)
                 raw = recording.stop()
             finally:
                 recording.close()

@@ -229,7 +229,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/schema.py": "a schema out of this package",
         "profile/formats/traces.py": "strict by its own hooks: constants, figures",
         "child/serve.py": _ARGUMENT,
-        "observe/http.py": "what a server streams; every figure is looked at by itself",
+        "observe/completions.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",
         "observe/engine_process.py": "a refusal that this package's own child told over its pipe",
         "observe/served.py": "what an engine reports, from this package's own child; every value "

@@ -28,13 +28,13 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Try everything for real; 0 where at least one profiler works."""
-    from pytest_flamegate.observe.machine import read_identity as identity
+    from pytest_flamegate.observe.machine import read_identity
     from pytest_flamegate.profile.profilers.base import Setup
     from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
     from pytest_flamegate.profile.profilers.choose import make_profilers
     from pytest_flamegate.profile.profilers.errors import describe_permissions
 
-    machine = identity()
+    machine = read_identity()
     common.print_text(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
@@ -172,10 +172,10 @@ def _clocks() -> list[tuple[str, bool, str]]:
 
 
 def _gpu() -> tuple[str, bool, str]:
-    from pytest_flamegate.observe.gpu_watch import DeviceWatch as Watch
+    from pytest_flamegate.observe.gpu_watch import DeviceWatch
 
-    seen = Watch().seen([])
-    missing = next(seen.missing(), None)
+    seen = DeviceWatch().observe([])
+    missing = next(seen.find_missing(), None)
     if not seen.nodes and seen.kernel_driver is None:
         return "gpu", False, "no NVIDIA device: receipts say cpu"
     if missing is not None:

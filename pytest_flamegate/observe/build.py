@@ -1,4 +1,4 @@
-"""Build what a workload runs, before it runs."""
+"""Build a workload, and identify the program that it runs, before it is measured."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
-from pytest_flamegate.engines.base import Served
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import NeedsFacts, Served
 from pytest_flamegate.observe.environment import make_environment
 from pytest_flamegate.observe.redact import redact_environment
+from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,41 +36,47 @@ _CHANGES_CODE = re.compile(
     r"RUSTUP_TOOLCHAIN|CMAKE_[A-Z0-9_]{1,64}|"
     r"CARGO_(?:BUILD|ENCODED|INCREMENTAL|PROFILE|TARGET)(?:_[A-Z0-9_]{1,64})?"
 )
-"""Names that change what a build makes. No other variable of its environment is recorded."""
+"""Variables that change the code that a build makes. No others of its environment are recorded."""
 _SHELL = re.compile(r"&&|\|\|?|;|[<>]{1,2}|&")
+_SHEBANG_BYTES = 256
+_Stamp = tuple[int, int, int, int, int]
+
+
+def settle_workload(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
+    """Return ``workload`` as it is measured; some engines need a process to find out how.
+
+    ``known`` is the recipe of the run that it is compared with, None if there is none. Raises
+    ``FlamegateError`` if that process fails, such as by a test that fails.
+    """
+    chosen = engine(workload.engine)
+    if not isinstance(chosen, NeedsFacts) or not chosen.needs_facts(workload):
+        return workload
+    plan = chosen.plan(workload, None)
+    assert isinstance(plan, Served)
+    env = make_environment(workload)
+    with ServedProcess(plan, workload, env, lambda _: None) as served:
+        return chosen.complete(workload, served.facts, known)
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What was done to make a program.
+    """The command that built a program.
 
-    ``ran`` is False where ``FLAMEGATE_SKIP_BUILD=1`` skipped it: then what was found there was
-    measured. ``environment`` is what the build got of the variables that change code, without
-    secrets; empty where it did not run.
+    ``ran`` is False if ``FLAMEGATE_SKIP_BUILD=1`` skipped it; then the existing file was measured.
+    ``environment`` holds the variables that change code, without secrets; empty if it did not run.
     """
 
     argv: tuple[str, ...]
     ran: bool
     environment: Mapping[str, str]
 
-    def moved(self, seen: Path, told: Path) -> Build:
-        """Return it with the paths below ``seen`` as below ``told``: a checkout's as its own."""
-        old, new = str(seen), str(told)
-        return replace(
-            self,
-            argv=tuple(word.replace(old, new) for word in self.argv),
-            environment=MappingProxyType(
-                {name: value.replace(old, new) for name, value in self.environment.items()}
-            ),
-        )
-
 
 def build_workload(workload: Workload, *, always: bool = False) -> Build | None:
-    """Run the workload's ``build``, unless ``FLAMEGATE_SKIP_BUILD=1``; None where it has none.
+    """Run the workload's ``build``; None if it has none.
 
-    ``always`` builds all the same: a fresh checkout holds nothing that was built before.
-    ``ToolError`` ``E_BUILD_FAILED`` carries the last lines the build wrote,
-    ``E_CANNOT_START`` says that its program is missing.
+    ``FLAMEGATE_SKIP_BUILD=1`` skips it, unless ``always``: a fresh checkout has no products yet.
+    Raises ``ToolError`` ``E_BUILD_FAILED`` with the last lines of the output, ``E_CANNOT_START``
+    if its program is missing.
     """
     argv = workload.build
     if not argv:
@@ -80,41 +88,37 @@ def build_workload(workload: Workload, *, always: bool = False) -> Build | None:
         result = process.run(argv, timeout_s=_TIMEOUT_S, env=env, cwd=workload.directory)
     except ToolError as error:
         hint = explain_no_shell(argv) if error.code == "E_CANNOT_START" else ""
-        what = f"The build of workload {workload.name!r}: {error.problem}"
-        raise ToolError(error.code, what, hint or error.remedy) from None
+        problem = f"The build of workload {workload.name!r}: {error.problem}"
+        raise ToolError(error.code, problem, hint or error.remedy) from None
     if result.returncode != 0:
         output = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
-        told = [line.strip() for line in output if line.strip()][-_LAST_LINES:]
-        last = " | ".join(told) or "none"
+        lines = [line.strip() for line in output if line.strip()][-_LAST_LINES:]
         ended = "timed out" if result.timed_out else f"ended with status {result.returncode}"
         raise ToolError(
             "E_BUILD_FAILED",
-            f"The build of workload {workload.name!r} {ended}. Its last lines: {last}",
+            f"The build of workload {workload.name!r} {ended}. Its last lines: "
+            f"{' | '.join(lines) or 'none'}",
             explain_no_shell(argv) or f"Run it by hand: {' '.join(argv)}",
         )
     changing = {name: value for name, value in env.items() if _CHANGES_CODE.fullmatch(name)}
-    told_environment = MappingProxyType(dict(sorted(redact_environment(changing).items())))
-    return Build(argv, ran=True, environment=told_environment)
+    recorded = MappingProxyType(dict(sorted(redact_environment(changing).items())))
+    return Build(argv, ran=True, environment=recorded)
 
 
 def explain_no_shell(argv: Sequence[str]) -> str:
-    """Return what to do where ``argv`` was written for a shell; empty where it was not."""
-    joined = len(argv) == 1 and re.search(r"\s", argv[0])
-    if not joined and not any(_SHELL.fullmatch(word) for word in argv):
+    """Return the remedy for an ``argv`` written for a shell; empty if it was not."""
+    is_one_line = len(argv) == 1 and re.search(r"\s", argv[0])
+    if not is_one_line and not any(_SHELL.fullmatch(word) for word in argv):
         return ""
     return (
         "No shell reads it: give the program and each of its arguments as a word of the list, "
-        'or say ["sh", "-c", "…"].'
+        'or write ["sh", "-c", "…"].'
     )
-
-
-_SHEBANG_BYTES = 256
-_Stamp = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """One executable file: its path inside the project, else its bare name, and its content."""
+    """One executable file: its path inside the project, else its bare name, and its digest."""
 
     path: NonEmpty
     sha256: Sha256
@@ -123,11 +127,10 @@ class ProgramFile:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program that was measured, every link followed.
+    """The program that was measured, with all links followed; its libraries are not part of it.
 
-    ``inside`` says that it lies in the project. ``interpreter`` is what runs it where it is a
-    script; ``build`` is what was done to make it, None where the workload declares none.
-    Libraries that it loads are no part of it.
+    ``inside`` says whether it lies in the project. ``interpreter`` runs it if it is a script.
+    ``build`` is None if the workload declares none.
     """
 
     path: NonEmpty
@@ -140,44 +143,53 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class InspectedProgram:
-    """A program as it was before it was measured, and what tells whether it is the same still."""
+    """A program before it was measured, with the stamps that show whether it is unchanged."""
 
     program: Program
     files: tuple[tuple[Path, str, _Stamp], ...]
 
     @property
     def path(self) -> Path:
-        """Where the program lies."""
+        """The path of the program."""
         return self.files[0][0]
 
-    def told(self, seen: Path, told: Path) -> InspectedProgram:
-        """Return it with the paths of its build below ``seen`` told as below ``told``."""
-        made = self.program.build and self.program.build.moved(seen, told)
-        return replace(self, program=replace(self.program, build=made))
+    def with_build_paths(self, checkout: Path, project: Path) -> InspectedProgram:
+        """Return it with the paths of its build below ``checkout`` named as below ``project``."""
+        build = self.program.build
+        if build is None:
+            return self
+        old, new = str(checkout), str(project)
+        environment = {name: value.replace(old, new) for name, value in build.environment.items()}
+        moved = replace(
+            build,
+            argv=tuple(word.replace(old, new) for word in build.argv),
+            environment=MappingProxyType(environment),
+        )
+        return replace(self, program=replace(self.program, build=moved))
 
     def require_unchanged(self) -> None:
-        """Raise ``ToolError`` ``E_PROGRAM_CHANGED`` where other bytes stand there by now."""
+        """Raise ``ToolError`` ``E_PROGRAM_CHANGED`` if a file has other content now."""
         for path, sha256, stamp in self.files:
             try:
-                if _stamp(path) == stamp or _sha256(path) == sha256:
+                if _stamp(path) == stamp or _digest(path) == sha256:
                     continue
-                what = "holds other bytes than when measuring began"
+                problem = "has other content than when measuring began"
             except OSError as error:
-                what = f"cannot be read any more ({error.strerror})"
+                problem = f"cannot be read any more ({error.strerror})"
             raise ToolError(
                 "E_PROGRAM_CHANGED",
-                f"The program {path} {what}: its runs are of two programs.",
-                "Measure again when nothing builds into that place; two sides need a place each "
+                f"The program {path} {problem}, so its runs are of two programs.",
+                "Measure again when no build writes to that place; two sides need a place each "
                 "(CARGO_TARGET_DIR may name one for both).",
             )
 
 
 def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> InspectedProgram | None:
-    """Find and digest the program that ``plan`` starts; None where it is Python or unknown.
+    """Find and digest the program that ``plan`` starts; None if it is Python or not found.
 
-    It is looked for as its process will be started: by the ``PATH`` that this gets, from the
-    workload's directory. ``ToolError`` ``E_CANNOT_START`` where a build was to make it and it
-    is not there; elsewhere starting it tells more.
+    It is searched for as its process will be: by that process's ``PATH``, from the workload's
+    directory. Raises ``ToolError`` ``E_CANNOT_START`` if a build should have made it and it is
+    missing.
     """
     argv = () if isinstance(plan, Served) else plan.argv
     if not argv:
@@ -186,24 +198,31 @@ def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> Insp
     path = find_executable(argv[0], env, workload.directory)
     if path is None:
         if built is not None or explain_no_shell(argv):
-            raise _missing(argv, built)
+            raise _missing_program_error(argv, built)
         return None
     project = real_path(workload.directory)
-    found = [path]
-    if (name := _interpreter(path)) is not None:
-        runs_it = find_executable(name, env, workload.directory)
-        found += [runs_it] if runs_it is not None else []
+    paths = [path]
+    if (name := _read_interpreter(path)) is not None:
+        interpreter = find_executable(name, env, workload.directory)
+        paths += [interpreter] if interpreter is not None else []
     try:
-        files = tuple((each, _sha256(each), _stamp(each)) for each in found)
+        files = tuple((each, _digest(each), _stamp(each)) for each in paths)
     except OSError:
         return None  # it may be executed and not read
-    told = [ProgramFile(_told(each, project), sha256, stamp[2]) for each, sha256, stamp in files]
+    own, *others = (
+        ProgramFile(
+            each.relative_to(project).as_posix() if each.is_relative_to(project) else each.name,
+            sha256,
+            stamp[2],
+        )
+        for each, sha256, stamp in files
+    )
     program = Program(
-        path=told[0].path,
-        sha256=told[0].sha256,
-        size_bytes=told[0].size_bytes,
+        path=own.path,
+        sha256=own.sha256,
+        size_bytes=own.size_bytes,
         inside=path.is_relative_to(project),
-        interpreter=told[1] if len(told) > 1 else None,
+        interpreter=others[0] if others else None,
         build=built,
     )
     return InspectedProgram(program, files)
@@ -219,8 +238,8 @@ def find_executable(name: str, env: Mapping[str, str], directory: Path) -> Path 
     return None
 
 
-def _interpreter(path: Path) -> str | None:
-    """Return what a script's first line names; for ``env`` what that starts."""
+def _read_interpreter(path: Path) -> str | None:
+    """Return the program on a script's first line; after ``env`` the one that it starts."""
     try:
         with path.open("rb") as file:
             line, _, _ = file.read(_SHEBANG_BYTES).partition(b"\n")
@@ -232,29 +251,25 @@ def _interpreter(path: Path) -> str | None:
     return words[0] if words else None
 
 
-def _told(path: Path, project: Path) -> str:
-    return path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
-
-
-def _sha256(path: Path) -> str:
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _stamp(path: Path) -> _Stamp:
-    seen = path.stat()
-    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _missing(argv: Sequence[str], built: Build | None) -> ToolError:
-    what, remedy = f"Cannot start {argv[0]!r}: no such program.", explain_no_shell(argv)
+def _missing_program_error(argv: Sequence[str], built: Build | None) -> ToolError:
+    problem, remedy = f"Cannot start {argv[0]!r}: no such program.", explain_no_shell(argv)
     if built is not None and built.ran:
-        what = f"The build ran, and {argv[0]!r} is not there."
-        remedy = (
-            remedy
-            or "In command, name what the build makes (CARGO_TARGET_DIR may lead it elsewhere)."
+        problem = f"The build ran, and {argv[0]!r} does not exist."
+        remedy = remedy or (
+            "Name the program that the build makes in command (CARGO_TARGET_DIR may put it "
+            "elsewhere)."
         )
     elif built is not None:
-        what = f"{argv[0]!r} is not there, and {SKIP}=1 skipped the build that makes it."
+        problem = f"{argv[0]!r} does not exist, and {SKIP}=1 skipped the build that makes it."
         remedy = f"Unset {SKIP}, or build by hand first: {' '.join(built.argv)}"
-    return ToolError("E_CANNOT_START", what, remedy)
+    return ToolError("E_CANNOT_START", problem, remedy)

@@ -1,4 +1,4 @@
-"""A process that loads once and then generates on command, whatever it is commanded through."""
+"""The interface of a process that loads once and then generates on command, and its errors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Window(Protocol[T_co]):
-    """Something that watches a process for a while: a profiler that is attached."""
+    """A profiler attached to a process."""
 
     def stop(self) -> T_co:
-        """End the watch and return what it saw."""
+        """Detach and return the samples."""
 
     def close(self) -> None:
-        """End the watch; what it saw is abandoned."""
+        """Detach and discard the samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Where a timed run has its place: in which pair, and bound to which core."""
+    """The pair that a timed run belongs to, and the core that it is bound to."""
 
     pair: int | None = None
     cpu: int | None = None
@@ -48,9 +48,9 @@ ALONE = RunPlace()
 
 
 class EngineProcess(Protocol):
-    """What the observer asks of such a process: a child of its own, or a server.
+    """A child process or a server that generates sequences on command.
 
-    ``load_ns`` is None where it ran before. ``facts`` is what the engine says that it is.
+    ``load_ns`` is None if it ran before. ``facts`` is the identity that the engine reports.
     """
 
     started_at: str
@@ -60,7 +60,7 @@ class EngineProcess(Protocol):
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """What has to be known so far of how it was observed, by code."""
+        """Remarks on how it was observed so far, by code."""
 
     @property
     def pid(self) -> int:
@@ -70,13 +70,13 @@ class EngineProcess(Protocol):
         """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
 
     def block(self, sequences: int) -> Block:
-        """Generate ``sequences`` whole sequences; return what they took."""
+        """Generate ``sequences`` whole sequences and return their times."""
 
-    def untold_block(self, sequences: int) -> Block:
-        """Do the same under a profiler: the times of tokens may mean nothing."""
+    def profile_block(self, sequences: int) -> Block:
+        """Like ``block`` under a profiler: the times of single tokens may mean nothing."""
 
     def reports(self) -> tuple[Report, ...]:
-        """Return what the engine said of its measured sequences so far."""
+        """Return the engine's own figures for its measured sequences so far."""
 
     def counters(self) -> ProcessCounters:
         """Read the process's counters."""
@@ -87,9 +87,9 @@ class EngineProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTime:
-    """How long a fresh process takes: ``start_s`` until it is ready, ``sequence_s`` a sequence.
+    """The time that a fresh process takes: ``start_s`` until ready, ``sequence_s`` per sequence.
 
-    ``repeats`` is False for a program, which ends after one sequence; its start is part of it.
+    ``repeats`` is False for a program: it ends after one sequence, which includes its start.
     """
 
     start_s: float
@@ -97,10 +97,7 @@ class ProcessTime:
     repeats: bool
 
     def process_s(self, seconds: float) -> float:
-        """Return how long a process takes that is to generate for ``seconds``.
-
-        At least one whole sequence is generated, after two of at most 32 tokens to warm up.
-        """
+        """Return the time of a process that generates for ``seconds``, at least one sequence."""
         if not self.repeats:
             return self.sequence_s
         return self.start_s + max(seconds, self.sequence_s)
@@ -112,7 +109,7 @@ def warm_up_for_block(process: EngineProcess, workload: Workload, block_s: float
 
 
 def measure_sequence_s(process: EngineProcess, workload: Workload) -> float:
-    """Warm the process up; return how long a whole sequence takes, by one of 32 tokens."""
+    """Warm the process up; estimate the time of a whole sequence from one of 32 tokens."""
     process.warm_up(WARM_TOKENS)
     began = time.monotonic()
     process.warm_up(WARM_TOKENS)
@@ -121,17 +118,17 @@ def measure_sequence_s(process: EngineProcess, workload: Workload) -> float:
 
 
 def check_token_count(workload: Workload, count: int) -> None:
-    """Refuse a sequence of no tokens, or of more than were asked for."""
+    """Raise ``E_NO_TOKENS`` for an empty sequence, ``E_TOO_MANY_TOKENS`` above ``max_tokens``."""
     if count == 0:
         raise ToolError(
             "E_NO_TOKENS",
             f"The engine of {workload.name!r} generated nothing.",
-            "Run it by itself with the same prompt; an engine that prints nothing proves nothing.",
+            "Run it by hand with the same prompt and see why it prints nothing.",
         )
     if count > workload.max_tokens:
         raise ToolError(
             "E_TOO_MANY_TOKENS",
-            f"The engine of {workload.name!r} generated {count} tokens or more where "
+            f"The engine of {workload.name!r} generated at least {count} tokens, and "
             f"{workload.max_tokens} were asked for.",
             "Check that max_tokens reaches the engine, and that token_unit counts what the engine "
             'calls a token: "word", "tokenizer", or "engine" for its own count.',
@@ -139,13 +136,13 @@ def check_token_count(workload: Workload, count: int) -> None:
 
 
 def check_output_size(workload: Workload, child: process.Child) -> None:
-    """Refuse a process that floods its output."""
+    """Raise ``E_OUTPUT_FLOOD`` if a process writes without end."""
     if child.output_bytes() > OUTPUT_LIMIT_BYTES:
         raise output_flood_error(workload)
 
 
 def output_flood_error(workload: Workload) -> ToolError:
-    """Return the refusal of output that has no end."""
+    """Build the error for output that has no end."""
     return ToolError(
         "E_OUTPUT_FLOOD",
         f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB of "
@@ -155,7 +152,7 @@ def output_flood_error(workload: Workload) -> ToolError:
 
 
 def timeout_error(workload: Workload) -> ToolError:
-    """Return the refusal of a run that took too long."""
+    """Build the error for a run that took too long."""
     return ToolError(
         "E_TIMEOUT",
         f"A process of {workload.name!r} did not finish within {workload.timeout_s:g} s.",
@@ -164,29 +161,56 @@ def timeout_error(workload: Workload) -> ToolError:
 
 
 def engine_died_error(workload: Workload, status: int | None, stderr: str) -> ToolError:
-    """Return the refusal of a process that ended before its work."""
+    """Build the error for a process that ended early; ``status`` None if it still runs."""
     ended = "closed its pipe" if status is None else f"ended with status {status}"
     if status is not None and status < 0:
         ended = f"was killed by signal {-status}"
-    said = f" Its last words: {stderr.splitlines()[-1]}" if stderr else ""
+    last_line = f" Its last line: {stderr.splitlines()[-1]}" if stderr else ""
     return ToolError(
         "E_ENGINE_DIED",
-        f"The engine of {workload.name!r} {ended} before it was done.{said}",
-        "Run it by itself with the same prompt to see why.",
+        f"The engine of {workload.name!r} {ended} before it was done.{last_line}",
+        "Run it by hand with the same prompt to see why.",
     )
 
 
 def engine_changed_error(workload: Workload) -> ToolError:
-    """Return the refusal of an engine that is another one than a process before."""
+    """Build the error for an engine whose identity differs from that of an earlier process."""
     return ToolError(
         "E_ENGINE_CHANGED",
         f"The engine of {workload.name!r} was replaced while it was measured.",
-        "Leave the environment alone while it is measured, and run it again.",
+        "Leave its environment alone during a run, and run again.",
+    )
+
+
+NO_BRICKS_CODES = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})
+"""Errors that do not fail a run whose bricks are only shown, not gated."""
+
+
+def no_bricks_error(workload: str) -> ToolError:
+    """Build the error for an engine without marks; it shows how to mark one."""
+    return ToolError(
+        "E_NO_BRICKS",
+        f"The engine of {workload!r} marked no brick, so there are none to show or to gate.",
+        "Mark it in five lines: (1) from pytest_flamegate.bricks import brick; "
+        "(2) around each norm: with brick('RmsNorm', layer=i): x = norm(x); "
+        "(3) around attention: with brick('AttentionScore', layer=i): x = attention(x); "
+        "(4) around each product: with brick('DownProjection', layer=i): x = down(x); "
+        "(5) around the output: with brick('LmHead', elements=n): logits = head(x).",
+    )
+
+
+def bricks_not_served_error(workload: str, engine: str) -> ToolError:
+    """Build the error for bricks of an engine that runs in no process of this package."""
+    return ToolError(
+        "E_BRICKS_NOT_SERVED",
+        f"The engine {engine!r} of {workload!r} runs in a program of its own, and bricks are "
+        "clocked only in the processes of the engines embedded and python.",
+        "Remove the bricks of this workload.",
     )
 
 
 def read_child_error(text: str) -> FlamegateError:
-    """Return the refusal that a process itself told in ``text``, as JSON."""
+    """Rebuild the error that a child process reported as JSON."""
     failure: dict[str, Any] = json.loads(text)
     kind = UsageError if failure["usage"] else ToolError
     return kind(failure["code"], failure["what"], failure["remedy"])

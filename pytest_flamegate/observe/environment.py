@@ -1,4 +1,4 @@
-"""The knobs that make inference repeatable, in one table."""
+"""The environment variables that make inference repeatable, in one table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ALL = _PROGRAMS | _PYTHONS
 
 
 @dataclass(frozen=True, slots=True)
-class EngineVariable:
-    """One variable of the environment: its value, for which engines, why, and since when.
+class Variable:
+    """One variable: its value, the reason for it, the moment it is read, and its engines.
 
-    In ``value`` the workload's ``{threads}`` and ``{seed}`` are filled in. ``since`` says what
-    it has to be set before; all are, for a process gets them when it starts.
+    ``value`` may hold the workload's ``{threads}`` and ``{seed}``. ``since`` is the moment before
+    which the variable must be set; a process has it from its start.
     """
 
     name: str
@@ -41,51 +41,47 @@ _LOADED = "the library is loaded"
 _POOL = "the first parallel loop"
 _STARTED = "the program starts"
 VARIABLES = (
-    EngineVariable("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
-    EngineVariable("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
-    EngineVariable(
-        "OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED
-    ),
-    EngineVariable("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
-    EngineVariable("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
-    EngineVariable(
-        "MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"
-    ),
-    EngineVariable("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
-    EngineVariable("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
-    EngineVariable("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
-    EngineVariable(
+    Variable("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
+    Variable("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
+    Variable("OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED),
+    Variable("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
+    Variable("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
+    Variable("MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"),
+    Variable("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
+    Variable("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
+    Variable("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
+    Variable(
         "CUBLAS_WORKSPACE_CONFIG",
         ":4096:8",
         "cuBLAS adds in one order",
         "any CUDA context is made",
         _ALL - {"embedded"},
     ),
-    EngineVariable(
+    Variable(
         "TOKENIZERS_PARALLELISM",
         "false",
         "no threads of Hugging Face tokenizers",
         "the first text is split",
         _PROGRAMS | {"python"},
     ),
-    EngineVariable(
+    Variable(
         "RAYON_NUM_THREADS", "{threads}", "threads of Rust's rayon", _POOL, _ALL - {"embedded"}
     ),
-    EngineVariable(
+    Variable(
         "VLLM_ENABLE_V1_MULTIPROCESSING",
         "0",
         "vLLM schedules in one order, in one process",
         "vllm is imported",
         frozenset({"python"}),
     ),
-    EngineVariable(
+    Variable(
         "LLAMA_ARG_THREADS", "{threads}", "threads of llama.cpp's programs", _STARTED, _PROGRAMS
     ),
-    EngineVariable("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
-    EngineVariable("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
-    EngineVariable("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
+    Variable("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
+    Variable("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
+    Variable("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
 )
-"""Every knob that is turned without being asked for; a workload's own ``env`` wins over it."""
+"""All variables that are set by default; a workload's own ``env`` overrides them."""
 
 _RECORDED = re.compile(
     r"(?:BITNET|BLAS|BLIS|CUBLAS|CUDA|FLAMEGATE|GGML|GOMP|KMP|LLAMA|MALLOC|MKL|NUMEXPR|OMP|"
@@ -93,37 +89,36 @@ _RECORDED = re.compile(
     r"GLIBC_TUNABLES|GOTO_NUM_THREADS|PYTHONHASHSEED|PYTHONMALLOC|RUST_BACKTRACE|RUST_LOG|"
     r"RUSTFLAGS|TOKENIZERS_PARALLELISM"
 )
-"""Names that are recorded where a process has them, asked for or not: each may change its speed."""
-_OURS = frozenset({"FLAMEGATE_ENGINE", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"})
-"""What this package says in these names it says itself; the marker of a process tree is no news."""
+"""Names that are recorded whenever a process has them: each may change its speed."""
+_OWN = frozenset({"FLAMEGATE_ENGINE", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"})
+"""Variables that this package sets itself; they are not recorded."""
 
 
 def requested_variables(workload: Workload) -> Mapping[str, str]:
-    """Return the knobs this workload runs with, as they are recorded: without its secrets."""
-    return MappingProxyType(dict(sorted(redact_environment(_knobs(workload)).items())))
+    """Return the variables that this workload runs with, for the record: secrets are removed."""
+    return MappingProxyType(dict(sorted(redact_environment(_fill(workload)).items())))
 
 
 def make_environment(workload: Workload) -> dict[str, str]:
-    """Return the whole environment of the child: this process's own, and the knobs."""
-    return {**os.environ, **_knobs(workload)}
+    """Return the whole environment of a child: that of this process and the variables."""
+    return {**os.environ, **_fill(workload)}
 
 
-def _knobs(workload: Workload) -> dict[str, str]:
-    """Return the knobs themselves; the workload's own ``env`` wins."""
-    knobs = {
-        knob.name: knob.value.format(threads=workload.threads, seed=workload.seed)
-        for knob in VARIABLES
-        if workload.engine in knob.engines
+def _fill(workload: Workload) -> dict[str, str]:
+    values = {
+        variable.name: variable.value.format(threads=workload.threads, seed=workload.seed)
+        for variable in VARIABLES
+        if workload.engine in variable.engines
     }
-    knobs.update(workload.env)
-    return knobs
+    values.update(workload.env)
+    return values
 
 
 def read_variables(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what ``pid`` really got of ``names`` (Linux; elsewhere nothing is known).
+    """Return the values of ``names`` in process ``pid``, and of others that change its speed.
 
-    Of all the others only those are kept that are known to change how fast it runs, and of a
-    secret no more than its name. The whole environment is never recorded.
+    Values of secrets are removed, and all other variables left out. Empty if the environment
+    cannot be read, as outside Linux.
     """
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -132,6 +127,6 @@ def read_variables(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     found = {}
     for entry in entries:
         name, _, value = entry.decode("utf-8", "replace").partition("=")
-        if name in names or (_RECORDED.fullmatch(name) and name not in _OURS):
+        if name in names or (_RECORDED.fullmatch(name) and name not in _OWN):
             found[name] = value
     return MappingProxyType(dict(sorted(redact_environment(found).items())))

@@ -1,17 +1,12 @@
-"""What the kernel itself shows of NVIDIA devices: nodes with its own numbers, and its driver."""
+"""Inspect NVIDIA devices during the runs of a workload: who holds one, and who computes."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import stat
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
@@ -19,9 +14,11 @@ from pytest_flamegate.core import clocks
 from pytest_flamegate.observe.gpu import (
     DeviceNode,
     DeviceUse,
-    GpuDevice,
+    NvidiaDriver,
+    Nvml,
     ObservedDevices,
     RunDevices,
+    import_nvml,
 )
 
 if TYPE_CHECKING:
@@ -30,198 +27,14 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.observation import Run
 
 
-_CONTROL = "nvidiactl"
-_NODE = re.compile(r"nvidia[0-9]{1,4}")
-_DRIVERS = frozenset({"nvidia", "nvidia-frontend", _CONTROL})
-"""What the driver calls itself in ``/proc/devices``, over the years."""
-_VERSION = re.compile(r"\bKernel Module(?: for \S+)?\s+([0-9]+(?:\.[0-9]+)+)")
-_FIRST_NAMESPACE = "pid:[4026531836]"
-"""The kernel's own constant: outside of it, process ids are not those that NVML tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class NvidiaDriver:
-    """Where the kernel is asked, and how a file is looked at."""
-
-    dev: Path = Path("/dev")
-    proc: Path = Path("/proc")
-    look: Callable[[Path], os.stat_result] = os.lstat
-
-    def nodes(self) -> tuple[DeviceNode, ...]:
-        """Return the device nodes that are the driver's, one for each minor number."""
-        try:
-            names = sorted(each.name for each in self.dev.iterdir() if _NODE.fullmatch(each.name))
-        except OSError:
-            return ()
-        majors = self._majors() if names else frozenset()
-        found: dict[int, DeviceNode] = {}
-        for name in names:
-            minor = self._minor(name, majors)
-            if minor is not None:
-                found.setdefault(minor, DeviceNode(f"/dev/{name}", minor))
-        return tuple(found.values())
-
-    def control(self) -> bool:
-        """Whether the control node is there."""
-        return self._minor(_CONTROL, self._majors()) is not None
-
-    def driver(self) -> str | None:
-        """Return the version of the driver that is loaded, None where none is."""
-        found = _VERSION.search(self._text("driver/nvidia/version"))
-        return found[1] if found is not None else None
-
-    def pids_are_nvmls(self) -> bool:
-        """Whether process ids here are those of the machine, as NVML tells them."""
-        try:
-            return str((self.proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE
-        except OSError:
-            return False
-
-    def _minor(self, name: str, majors: frozenset[int]) -> int | None:
-        # A plain file or a link of that name is not a device, whoever made it.
-        try:
-            found = self.look(self.dev / name)
-        except OSError:
-            return None
-        if not stat.S_ISCHR(found.st_mode) or os.major(found.st_rdev) not in majors:
-            return None
-        return os.minor(found.st_rdev)
-
-    def _majors(self) -> frozenset[int]:
-        rows = (line.split() for line in self._text("devices").splitlines())
-        return frozenset(
-            int(row[0]) for row in rows if len(row) == 2 and row[1] in _DRIVERS and row[0].isdigit()
-        )
-
-    def _text(self, name: str) -> str:
-        try:
-            return (self.proc / name).read_text("utf-8", "replace")[:65536]
-        except OSError:
-            return ""
-
-
-T = TypeVar("T")
-_LONGEST = 200
-_MOST_TROUBLES = 16
-_MAX_BYTES = 2**63 - 1
-
-
-def import_nvml() -> Any:
-    """Import NVML's package, of the extra ``gpu``; ImportError without it."""
-    return import_module("pynvml")
+INTERVAL_S = 0.2
+"""Between two inspections of a program; each takes some milliseconds of one of our cores."""
+_JOIN_S = 5.0
 
 
 @dataclass(slots=True)
-class Nvml:
-    """One conversation with NVML. What it does not tell is None, with the reason in ``troubles``.
-
-    A device's processes are told by the machine's own process ids.
-    """
-
-    importing: Callable[[], Any] = import_nvml
-    driver: str | None = None
-    version: str | None = None
-    devices: tuple[GpuDevice, ...] = ()
-    troubles: list[str] = field(default_factory=list)
-    _module: Any = None
-    _handles: dict[str, Any] = field(default_factory=dict)
-    _last_us: dict[str, int] = field(default_factory=dict)
-
-    def open(self, driver: str | None) -> None:
-        """Begin, and read the versions; the devices only of a library of the kernel's ``driver``.
-
-        A library of another driver is either broken or not NVIDIA's.
-        """
-        self._module = self._try("import", self.importing)
-        if self._module is None or self._try("nvmlInit", self._init) is None:
-            return
-        self.driver = self._try("nvmlSystemGetDriverVersion", lambda: self._word("DriverVersion"))
-        self.version = self._try("nvmlSystemGetNVMLVersion", lambda: self._word("NVMLVersion"))
-        if self.driver is None or self.driver != driver:
-            return
-        count = self._try("nvmlDeviceGetCount", lambda: int(self._module.nvmlDeviceGetCount()))
-        seen = [self._try("nvmlDevice", partial(self._device, at)) for at in range(count or 0)]
-        self.devices = tuple(each for each in seen if each is not None)
-
-    def processes(self, uuid: str) -> dict[int, int | None] | None:
-        """Return the compute processes on a device, each with the bytes it holds."""
-
-        def ask() -> dict[int, int | None]:
-            told = self._module.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
-            return {int(each.pid): _bytes(each.usedGpuMemory) for each in told}
-
-        return self._try("nvmlDeviceGetComputeRunningProcesses", ask)
-
-    def busy(self, uuid: str) -> set[int] | None:
-        """Return the processes that computed since the last time this was asked."""
-
-        def ask() -> set[int]:
-            since_us = self._last_us.get(uuid, 0)
-            try:
-                told = self._module.nvmlDeviceGetProcessUtilization(self._handles[uuid], since_us)
-            except self._module.NVMLError_NotFound:
-                return set()  # no sample since then
-            new = [each for each in told if int(each.timeStamp) > since_us]
-            self._last_us[uuid] = max((int(each.timeStamp) for each in new), default=since_us)
-            return {int(each.pid) for each in new if int(each.smUtil) > 0}
-
-        return self._try("nvmlDeviceGetProcessUtilization", ask)
-
-    def busy_pct(self, uuid: str) -> int | None:
-        """Return the share of the last sample period in which the device computed, in percent."""
-
-        def ask() -> int:
-            return int(self._module.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu)
-
-        return self._try("nvmlDeviceGetUtilizationRates", ask)
-
-    def _init(self) -> bool:
-        self._module.nvmlInit()
-        return True
-
-    def _word(self, what: str) -> str:
-        return _text(getattr(self._module, f"nvmlSystemGet{what}")())
-
-    def _device(self, at: int) -> GpuDevice:
-        handle = self._module.nvmlDeviceGetHandleByIndex(at)
-        uuid = _text(self._module.nvmlDeviceGetUUID(handle))
-        self._handles[uuid] = handle
-        return GpuDevice(
-            uuid=uuid,
-            name=_text(self._module.nvmlDeviceGetName(handle)),
-            minor=int(self._module.nvmlDeviceGetMinorNumber(handle)),
-            memory_bytes=int(self._module.nvmlDeviceGetMemoryInfo(handle).total),
-        )
-
-    def _try(self, what: str, ask: Callable[[], T]) -> T | None:
-        # Whatever a library raises, and be it not NVIDIA's: the run goes on without it.
-        try:
-            return ask()
-        except Exception as error:
-            trouble = f"{what}: {type(error).__name__[:80]}"
-            if trouble not in self.troubles and len(self.troubles) < _MOST_TROUBLES:
-                self.troubles.append(trouble)
-            return None
-
-
-def _text(value: object) -> str:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return "".join(letter for letter in text if letter.isprintable())[:_LONGEST]
-
-
-def _bytes(value: object) -> int | None:
-    """Return a size; NVML tells none as None, or as the largest number there is."""
-    return value if isinstance(value, int) and 0 <= value < _MAX_BYTES else None
-
-
-EVERY_S = 0.2
-"""Between two looks beside a program: some milliseconds of a core of the observer's each."""
-_ENOUGH_S = 5.0
-
-
-@dataclass(slots=True)
-class _On:
-    """One run on one device so far."""
+class _Use:
+    """One run's use of one device so far; ``pids`` are processes that only NVML can see."""
 
     seen_by: Literal["pid", "change"] = "pid"
     present: int = 0
@@ -229,82 +42,103 @@ class _On:
     memory_bytes: int | None = None
     pids: set[int] = field(default_factory=set)
 
+    def add(
+        self, own: set[int], tree: set[int], held: Mapping[int, int | None], *, busy: bool | None
+    ) -> None:
+        self.present += 1
+        if not own <= tree:
+            self.seen_by = "change"
+            self.pids |= own - tree
+        if busy is not None:
+            self.busy = (self.busy or 0) + busy
+        sizes = [size for pid in own if (size := held[pid]) is not None]
+        if sizes:
+            self.memory_bytes = max(self.memory_bytes or 0, sum(sizes))
+
 
 @dataclass(slots=True)
-class _Watched:
-    """One run so far."""
-
+class _WatchedRun:
     pid: int
     started_ticks: int | None
     looks: int = 0
-    on: dict[str, _On] = field(default_factory=dict)
+    uses: dict[str, _Use] = field(default_factory=dict)
 
     @property
-    def name(self) -> tuple[int, int | None]:
-        return self.pid, self.started_ticks
-
-    @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return clocks.read_start_ticks(self.pid) == self.started_ticks
+
+    def freeze(self, still_there: set[int]) -> RunDevices:
+        """Return the facts of a run that is over: a process still on a device was not its own."""
+        return RunDevices(
+            self.pid,
+            self.started_ticks,
+            self.looks,
+            tuple(
+                DeviceUse(uuid, use.seen_by, use.present, use.busy, use.memory_bytes)
+                for uuid, use in sorted(self.uses.items())
+                if not use.pids & still_there
+            ),
+        )
 
 
 class DeviceWatch:
-    """Looks at the devices for one workload; ``seen`` tells what was seen so far."""
+    """Inspects the devices during the runs of one workload."""
 
     def __init__(
-        self, kernel: NvidiaDriver | None = None, importing: Callable[[], Any] = import_nvml
+        self, driver: NvidiaDriver | None = None, importing: Callable[[], Any] = import_nvml
     ) -> None:
-        self._kernel = kernel if kernel is not None else NvidiaDriver()
+        self._driver = driver if driver is not None else NvidiaDriver()
         self._importing = importing
-        self._runs: list[_Watched] = []
-        self._open: list[_Watched] = []
-        self._owners: dict[int, _Watched | None] = {}
-        """In a container: whose a process is that NVML tells of, by who ran when it came."""
+        self._runs: list[_WatchedRun] = []
+        self._open: list[_WatchedRun] = []
+        self._owners: dict[int, _WatchedRun | None] = {}
+        """In a container: the run that each process of NVML's belongs to, by when it came."""
 
-    def before(self) -> None:
-        """Note who is on the devices before a process starts: none of them is of its run."""
-        if self._there:
-            self._open = [run for run in self._open if run.lives]
-            for processes in self._processes().values():
+    def note_present(self) -> None:
+        """Note the processes on the devices before a run starts: none of them is the run's."""
+        if self._has_device:
+            self._open = [run for run in self._open if run.is_alive]
+            for processes in self._read_processes().values():
                 for pid in processes:
                     self._owners.setdefault(pid, None)
 
     def begin(self, pid: int) -> None:
-        """Begin to look at the run of ``pid``, which has loaded."""
-        if self._there:
-            run = _Watched(pid, clocks.read_start_ticks(pid))
+        """Begin to inspect the run of ``pid``, which has loaded."""
+        if self._has_device:
+            run = _WatchedRun(pid, clocks.read_start_ticks(pid))
             self._open.append(run)
-            self._look(run)
+            self._inspect(run)
 
-    def look(self, pid: int) -> None:
-        """Look at what the run of ``pid`` does on the devices."""
+    def inspect(self, pid: int) -> None:
+        """Inspect the run of ``pid`` once."""
         for run in self._open:
             if run.pid == pid:
-                self._look(run)
+                self._inspect(run)
 
     def end(self, pid: int) -> None:
-        """Look once more and keep what was seen of the run of ``pid``, which still lives."""
-        self.look(pid)
-        self._keep(pid)
+        """Inspect the run of ``pid``, which is still alive, once more and store its facts."""
+        self.inspect(pid)
+        self._store(pid)
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Callable[[int], None] | None]:
-        """Look at a program while it runs: call what is yielded with its process id.
+    def watch_program(self) -> Iterator[Callable[[int], None] | None]:
+        """Inspect a program while it runs: call the yielded function with its process id.
 
-        Looks come from a thread of this process, so that reading tokens is not held up.
+        A thread of this process inspects, so that reading tokens is not delayed. Yields None if
+        there is no device.
         """
-        if not self._there:
+        if not self._has_device:
             yield None
             return
-        self.before()
+        self.note_present()
         over, threads = threading.Event(), list[threading.Thread]()
 
         def began(pid: int) -> None:
             def watch() -> None:
                 self.begin(pid)
-                while not over.wait(EVERY_S):
-                    self.look(pid)
-                self._keep(pid)
+                while not over.wait(INTERVAL_S):
+                    self.inspect(pid)
+                self._store(pid)
 
             threads.append(threading.Thread(target=watch, name="flamegate-devices", daemon=True))
             threads[0].start()
@@ -315,17 +149,15 @@ class DeviceWatch:
             over.set()
             for thread in threads:
                 # A wedged device may hold a call for ever; the run does not wait for it.
-                thread.join(_ENOUGH_S)
+                thread.join(_JOIN_S)
 
-    def seen(self, runs: Iterable[Run]) -> ObservedDevices:
-        """Return what was seen of the devices, and of those of ``runs`` that were looked at."""
-        facts = ObservedDevices(
-            nodes=self._nodes, control=self._control, kernel_driver=self._kernel.driver()
-        )
-        if not self._there:
+    def observe(self, runs: Iterable[Run]) -> ObservedDevices:
+        """Return the facts about the devices, and about those of ``runs`` that were inspected."""
+        facts = ObservedDevices(self._nodes, self._has_control, self._driver.version())
+        if not self._has_device:
             return facts
         wanted = {(run.pid, run.started_ticks) for run in runs}
-        still = {pid for processes in self._processes().values() for pid in processes}
+        still_there = {pid for processes in self._read_processes().values() for pid in processes}
         return ObservedDevices(
             nodes=facts.nodes,
             control=facts.control,
@@ -333,111 +165,82 @@ class DeviceWatch:
             nvml_driver=self._nvml.driver,
             nvml=self._nvml.version,
             devices=self._nvml.devices,
-            runs=tuple(_frozen(run, still) for run in self._runs if run.name in wanted),
+            runs=tuple(
+                run.freeze(still_there)
+                for run in self._runs
+                if (run.pid, run.started_ticks) in wanted
+            ),
             troubles=tuple(self._nvml.troubles),
         )
 
     @cached_property
-    def _nodes(self) -> tuple[Any, ...]:
-        return self._kernel.nodes()
+    def _nodes(self) -> tuple[DeviceNode, ...]:
+        return self._driver.nodes()
 
     @cached_property
-    def _control(self) -> bool:
-        return bool(self._nodes) and self._kernel.control()
+    def _has_control(self) -> bool:
+        return bool(self._nodes) and self._driver.has_control()
 
     @cached_property
-    def _there(self) -> bool:
-        return self._control and self._kernel.driver() is not None
+    def _has_device(self) -> bool:
+        return self._has_control and self._driver.version() is not None
 
     @cached_property
     def _nvml(self) -> Nvml:
-        opened = Nvml(self._importing)
-        opened.open(self._kernel.driver())
-        return opened
+        nvml = Nvml(self._importing)
+        nvml.open(self._driver.version())
+        return nvml
 
     @cached_property
-    def _names_pids(self) -> bool:
-        return self._kernel.pids_are_nvmls()
+    def _shares_pids(self) -> bool:
+        return self._driver.shares_pids()
 
-    def _processes(self) -> dict[str, Mapping[int, int | None]]:
-        told = {each.uuid: self._nvml.processes(each.uuid) for each in self._nvml.devices}
-        return {uuid: processes for uuid, processes in told.items() if processes is not None}
+    def _read_processes(self) -> dict[str, Mapping[int, int | None]]:
+        found = {each.uuid: self._nvml.processes(each.uuid) for each in self._nvml.devices}
+        return {uuid: processes for uuid, processes in found.items() if processes is not None}
 
-    def _keep(self, pid: int) -> None:
+    def _store(self, pid: int) -> None:
         for run in [run for run in self._open if run.pid == pid]:
             self._open.remove(run)
             self._runs.append(run)
 
-    def _look(self, run: _Watched) -> None:
-        told = self._processes()
-        if not told:
+    def _inspect(self, run: _WatchedRun) -> None:
+        devices = self._read_processes()
+        if not devices:
             return
         run.looks += 1
-        tree = _tree(run.pid)
-        for uuid, processes in told.items():
+        tree = _find_tree(run.pid)
+        for uuid, processes in devices.items():
             own = {pid for pid in processes if self._owns(run, pid, tree)}
-            busy = self._busy(uuid, own, set(processes))
+            busy = self._is_busy(uuid, own, set(processes))
             if busy and run.looks == 1:
-                busy = False  # what was computed until then was the load
+                busy = False  # all work until the first inspection was the load
             if own:
-                _count(run.on.setdefault(uuid, _On()), own, tree, processes, busy=busy)
+                run.uses.setdefault(uuid, _Use()).add(own, tree, processes, busy=busy)
 
-    def _owns(self, run: _Watched, pid: int, tree: set[int]) -> bool:
-        if self._names_pids:
+    def _owns(self, run: _WatchedRun, pid: int, tree: set[int]) -> bool:
+        if self._shares_pids:
             return pid in tree
-        # A process of the machine may bear the number of one in here by chance: what was
-        # there before the run is not the run's. What comes while two runs are open is
-        # nobody's, but for the one that has only just begun.
+        # In a container a process of the machine may have the number of one in here by chance:
+        # one that was there before the run is not the run's. One that comes while two runs are
+        # open belongs to neither, unless one of them has only just begun.
         if pid not in self._owners:
-            alone = self._open == [run] or run.looks == 1
-            self._owners[pid] = run if alone else None
+            is_alone = self._open == [run] or run.looks == 1
+            self._owners[pid] = run if is_alone else None
         return self._owners[pid] is run
 
-    def _busy(self, uuid: str, own: set[int], all_: set[int]) -> bool | None:
-        """Whether the run computed; None where neither process nor device tells."""
+    def _is_busy(self, uuid: str, own: set[int], all_: set[int]) -> bool | None:
+        """Return whether the run computed; None if neither process nor device reports it."""
         by_process, pct = self._nvml.busy(uuid), self._nvml.busy_pct(uuid)
         if by_process is not None and own & by_process:
             return True
-        # What a device does is the run's doing only where nobody else is on it.
+        # The device's work is the run's only if no other process is on it.
         if pct is not None and own == all_:
             return pct > 0
         return None if by_process is None else False
 
 
-def _count(
-    on: _On,
-    own: set[int],
-    tree: set[int],
-    processes: Mapping[int, int | None],
-    *,
-    busy: bool | None,
-) -> None:
-    on.present += 1
-    if not own <= tree:
-        on.seen_by = "change"
-        on.pids |= own - tree
-    if busy is not None:
-        on.busy = (on.busy or 0) + busy
-    held = [size for pid in own if (size := processes[pid]) is not None]
-    if held:
-        on.memory_bytes = max(on.memory_bytes or 0, sum(held))
-
-
-def _frozen(run: _Watched, still: set[int]) -> RunDevices:
-    """Return what was seen of a run that is over; who is still on a device was not of it."""
-    return RunDevices(
-        run.pid,
-        run.started_ticks,
-        run.looks,
-        tuple(
-            DeviceUse(uuid, on.seen_by, on.present, on.busy, on.memory_bytes)
-            for uuid, on in sorted(run.on.items())
-            if not on.pids & still
-        ),
-    )
-
-
-def _tree(pid: int) -> set[int]:
+def _find_tree(pid: int) -> set[int]:
     try:
         below = psutil.Process(pid).children(recursive=True)
     except psutil.Error:

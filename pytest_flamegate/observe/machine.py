@@ -1,4 +1,4 @@
-"""What machine this is: everything that must be equal before two numbers are compared."""
+"""The identity of this machine: everything that must be equal before two rates are compared."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def read_identity() -> Mapping[str, str]:
-    """Return this machine's identity as names and strings; what is unknown is left out."""
+    """Return this machine's properties by name; unknown ones are left out."""
     model, flags = _cpu()
     found = {
         "arch": platform.machine(),
-        "blas": _blas(),
-        "cgroup_cpu": _line(_CGROUP_QUOTA),
-        "cpu_cores": str(_usable_cores()),
+        "blas": _read_blas(),
+        "cgroup_cpu": _read_line(_CGROUP_QUOTA),
+        "cpu_cores": str(_count_cores()),
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest() if flags else "",
         "cpu_model": model,
-        "huge_pages": _chosen(_line(_HUGE_PAGES)),
+        # "always [madvise] never": the brackets mark the setting.
+        "huge_pages": _read_line(_HUGE_PAGES).partition("[")[2].partition("]")[0],
         "kernel": platform.release(),
         "memory_gib": str(round(psutil.virtual_memory().total / 2**30)),
         "os": platform.system().lower(),
@@ -54,7 +55,7 @@ def find_instruction_set() -> str:
     return "scalar"
 
 
-def _usable_cores() -> int:
+def _count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -76,7 +77,7 @@ def _cpu() -> tuple[str, str]:
     return model or platform.machine(), flags
 
 
-def _blas() -> str:
+def _read_blas() -> str:
     import numpy as np
 
     try:
@@ -86,13 +87,8 @@ def _blas() -> str:
         return ""
 
 
-def _line(path: Path) -> str:
+def _read_line(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _chosen(options: str) -> str:
-    """Return the bracketed word of ``always [madvise] never``."""
-    return options.partition("[")[2].partition("]")[0]

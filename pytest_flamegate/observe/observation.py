@@ -1,7 +1,7 @@
-"""What was seen: runs of a workload as the observer clocked them.
+"""The types of a measurement: processes of a workload as the observer clocked them.
 
-Every time is in nanoseconds of the observer's own monotonic clock. Nothing in here was
-reported by the engine, except the tokens themselves and what stands under ``reported``.
+Times are nanoseconds of the observer's monotonic clock. Only the tokens and ``reported`` come
+from the engine; all other fields were observed from outside.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ ClockScope = Literal["sequence", "process"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some sequences run back to back, and the reference kernel that ran around them.
+    """Sequences that were generated back to back, and the reference kernel that ran around them.
 
-    ``sequences_ns`` holds one tuple a sequence: the time from request to first
-    token, then the gap before each further token. ``reference`` is the cost of
-    one fixed piece of work in the same process, None for a program and in profiled
-    runs. ``decode`` is the part of ``interval`` between the first token and the last:
-    for a program, whose ``interval`` holds its start and load as well. It is None where
-    it was not told apart, as in a program of one token or of output in one piece.
-    ``decode_tokens`` is how many tokens came after the look at which ``decode`` begins; where
-    it is None, in older evidence, all but the first of each sequence are taken to have.
+    Attributes:
+        interval: Wall and CPU time of the whole block.
+        sequences_ns: One tuple for each sequence: the time to its first token, then the gap
+            before each further token.
+        reference: The cost of one fixed piece of work in the same process. None for a program
+            and in profiled runs.
+        decode: The part of ``interval`` between the first and the last token of a program. None
+            for served engines, and if the output came in too few pieces to separate it.
+        decode_tokens: The tokens observed after ``decode`` began. None in older evidence: all but
+            the first token of each sequence.
     """
 
     interval: Interval
@@ -47,20 +49,20 @@ class Block:
 
     @property
     def judged(self) -> Interval:
-        """The interval that figures per token are made of: decode where it is known."""
+        """The interval behind figures per token: ``decode`` if it is known."""
         return self.interval if self.decode is None else self.decode
 
     @property
     def judged_tokens(self) -> int:
-        """Tokens that ``judged`` covers: what the first look saw is no part of the decode."""
+        """The tokens generated during ``judged``."""
         if self.decode is None:
             return self.tokens
         if self.decode_tokens is not None:
             return self.decode_tokens
         return self.tokens - len(self.sequences_ns)
 
-    def undivided(self) -> Block:
-        """Return the block with no decode told apart."""
+    def without_decode(self) -> Block:
+        """Return the block with its decode not separated."""
         return replace(self, decode=None, decode_tokens=None)
 
 
@@ -68,15 +70,16 @@ class Block:
 class Run:
     """One process from start to end.
 
-    ``started_ticks`` is the kernel's start time of the process in clock ticks since
-    boot: with ``pid`` it names the process for as long as the machine is up.
-    ``load_ns`` is the time from start to ready, imports included; None for a program,
-    which does not tell when it has loaded: its first token waits for start, load and
-    prefill together. ``peak_rss_bytes`` is the peak of a served process before the
-    reference kernel allocates its matrices, of a program up to its first token.
-    ``pair`` is the number, from 0, of the pair it ran in beside a process of the other
-    side; ``cpu`` the one core that it was bound to. ``reported`` is what the engine said of
-    itself, one entry for each source and sequence that said something.
+    Attributes:
+        started_ticks: The process's start in clock ticks since boot. With ``pid`` it identifies
+            the process until the machine reboots.
+        load_ns: From start to ready, imports included. None for a program, which does not report
+            when it has loaded: the time to its first token includes start and load.
+        peak_rss_bytes: The peak before the reference kernel allocates its matrices; of a program
+            up to its first token.
+        pair: The number of its pair, from 0; None outside a comparison in pairs.
+        cpu: The core that the process was bound to.
+        reported: Figures that the engine reports about itself, by source and sequence.
     """
 
     role: Role
@@ -105,15 +108,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All runs of one workload, and what they ran on.
+    """All runs of one workload.
 
-    ``tokens`` is the output of the first sequence, each token as text (a byte-level
-    token as its byte value); ``differs_at`` is the index of the first token in which
-    a later sequence differed, None where all were equal, and ``differs_to`` what that one
-    had there, None where it had ended. ``clock_scope`` says what an interval covers:
-    ``sequence`` (prefill and decode only) or ``process`` (a program with its start and load;
-    its decode apart in ``Block.decode``). ``engine`` is what the engine says that it is, the
-    same in each of its processes.
+    Attributes:
+        tokens: The output of the first sequence as text; a byte-level token as its byte value.
+        differs_at: Index of the first token in which a later sequence differed; None if all
+            sequences were equal.
+        differs_to: The later sequence's token at ``differs_at``; None if it had ended.
+        clock_scope: ``sequence`` if intervals cover prefill and decode; ``process`` if they
+            include start and load of a program (its decode is ``Block.decode``).
+        engine: The identity that the engine reports, equal in all of its processes.
     """
 
     nonce: str
@@ -136,12 +140,12 @@ class Observation:
 
     @property
     def profiled(self) -> tuple[Run, ...]:
-        """The runs that were sampled; they never supply tokens per second."""
+        """The sampled runs; they never supply tokens per second."""
         return tuple(run for run in self.runs if run.role == "profiled")
 
 
 def uses_running_server(recipe: Mapping[str, object]) -> bool:
-    """Whether the recipe asks a server that was not started for each run."""
+    """Return whether the recipe measures one server for all runs, not one process for each."""
     url = recipe.get("url")
-    named = isinstance(url, str) and bool(url.strip())
-    return recipe.get("engine") == "openai" and named and not recipe.get("serve")
+    has_url = isinstance(url, str) and bool(url.strip())
+    return recipe.get("engine") == "openai" and has_url and not recipe.get("serve")

@@ -1,8 +1,8 @@
 """Two sides of one workload, measured in pairs: a fresh process of each, taking turns.
 
-The machine's speed wanders within milliseconds (another tenant's cache misses) and
-within minutes. What ran on the same core a few milliseconds earlier or later was
-hindered alike, so only the ratio of two neighbours says anything of a few percent.
+The machine's speed drifts within milliseconds (another tenant's cache misses) and within minutes.
+Work on the same core a few milliseconds apart is slowed alike, so only the ratio of two
+neighbours can show a few percent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 TURN_S = 0.005
-"""How long one side runs before it is the other's turn, where a sequence can be paused."""
+"""The length of a turn, if a sequence can be paused."""
 PAIR_S = 0.5
-"""How long each side is measured in a pair at least."""
+"""The least time each side is measured in a pair."""
 MIN_TURNS, MAX_TURNS = 4, 64
 
 
@@ -36,8 +36,8 @@ MIN_TURNS, MAX_TURNS = 4, 64
 class PairObserver:
     """Runs pairs and gives each run to the observer of its side.
 
-    Which side starts, which takes the next turn and on which core they run is drawn anew
-    each time. Both are bound to that one core where the workload asks for one thread.
+    Who starts, who takes the next turn and the core are drawn at random each time. Both sides
+    are bound to that core if the workload uses one thread.
     """
 
     base: Observer
@@ -46,7 +46,7 @@ class PairObserver:
     pairs: int = 0
 
     def pair(self) -> None:
-        """Measure one pair. Where a process fails the whole comparison does."""
+        """Measure one pair; if a process fails, so does the comparison."""
         bound = self.base.workload.threads == self.head.workload.threads == 1
         place = RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
         sides = self._drawn()
@@ -71,7 +71,7 @@ class PairObserver:
                 self._by_blocks(turns)
             counted = [served.counters() for _, served in running]
             for turn, counters in zip(turns, counted, strict=True):
-                turn.side.keep("timed", turn.served, turn.blocks, counters, place)
+                turn.side.record("timed", turn.served, turn.blocks, counters, place)
 
     def _by_parts(self, turns: list[_Turns]) -> None:
         tokens = max(turn.part_tokens for turn in turns)
@@ -96,12 +96,12 @@ class PairObserver:
             done += 1
 
     def _programs(self, sides: list[Observer], place: RunPlace) -> None:
-        """Run each side's program in turns: each run is a fresh process of its own."""
+        """Run each side's program in turns, in a fresh process each time."""
         end_s = time.monotonic() + 2 * PAIR_S
         done = 0
         while not done or (done < MAX_TURNS and time.monotonic() < end_s):
             for side in self.rng.sample(sides, len(sides)):
-                side.answer(place)
+                side.run_program(place)
             done += 1
 
 
@@ -129,7 +129,7 @@ class _Turns:
 
     def begin(self) -> None:
         assert isinstance(self.served, ServedProcess)
-        self._open = self.served.parted()
+        self._open = self.served.begin_sequence()
 
     def part(self, tokens: int) -> None:
         assert self._open is not None
@@ -141,4 +141,4 @@ class _Turns:
 
     def block(self, sequences: int) -> None:
         self.blocks.append(self.served.block(sequences))
-        self.side.devices.look(self.served.pid)
+        self.side.devices.inspect(self.served.pid)

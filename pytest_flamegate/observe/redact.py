@@ -1,7 +1,7 @@
-"""What secrets look like: the forms that tokens have, and the names that are given to them.
+"""Remove secrets from text: published forms of tokens, and values of names that sound secret.
 
-A form is searched for only where its mark stands in the text, so that text without any
-costs a few scans for plain substrings.
+A form is searched for only if one of its plain marks is in the text, so that text without secrets
+costs a few scans for substrings.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 
-_LONGEST_TAIL = 4096
+_MAX_TAIL = 4096
 
 
 class SecretForm(NamedTuple):
-    """A token's form: plain ``marks``, one of which stands in every text that holds it.
+    """A token's form: plain ``marks``, one of which is in every text that holds such a token.
 
-    What the group ``secret`` matches is taken out, all of the match where there is none.
+    The group ``secret`` of the match is removed; without such a group, the whole match.
     """
 
     marks: tuple[str, ...]
@@ -55,7 +55,7 @@ FORMS = (
     _form(
         "-----BEGIN",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        rf"(?:(?!-----)[\s\S]){{0,{16 * _LONGEST_TAIL}}}(?:-----END [A-Z0-9 ]{{1,60}}-----)?",
+        rf"(?:(?!-----)[\s\S]){{0,{16 * _MAX_TAIL}}}(?:-----END [A-Z0-9 ]{{1,60}}-----)?",
     ),
     _form(
         "uthorization UTHORIZATION",
@@ -65,7 +65,7 @@ FORMS = (
     _form("earer EARER", r"(?i:\bbearer)\s{1,4}(?P<secret>(?=[^\s\"']*\d)[\w.~+/=-]{16,4096})"),
     _form("://", r"://[^\s/:@\"'<>]{0,256}:(?P<secret>[^\s/@\"'<>]{1,1024})@"),
 )
-"""Published forms. Each is precise enough to be taken for a secret wherever it stands."""
+"""Published forms. Each is precise enough to be a secret anywhere in a text."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ANYWHERE = frozenset({
@@ -74,42 +74,42 @@ _ANYWHERE = frozenset({
     "COOKIE",
 })  # fmt: skip
 _LAST = frozenset({"TOKEN", "KEY", "PAT", "PSK"})
-_TELLS_WHERE = frozenset({
+_NO_SECRETS = frozenset({
     "FILE", "PATH", "DIR", "DIRECTORY", "SOCK", "SOCKET", "URL", "URI", "HOST", "PORT", "TYPE",
     "METHOD", "COUNT", "LIMIT", "SIZE", "LENGTH", "COMMAND", "TIMEOUT", "ENABLED", "DISABLED",
     "MODE",
 })  # fmt: skip
-"""A name that ends so tells where a secret is or how many there are: SSH_AUTH_SOCK."""
+"""Names with these ends hold the place or the number of secrets: SSH_AUTH_SOCK."""
 _NO_TOKENS = frozenset({
     "EOS", "BOS", "PAD", "UNK", "UNKNOWN", "MASK", "SEP", "CLS", "STOP", "END", "START",
     "SPECIAL", "PER", "FIRST", "NEXT", "LAST", "MAX", "MIN", "NUM", "PREFIX", "SUFFIX", "EOT",
     "IMAGE",
 })  # fmt: skip
-"""What models call tokens: EOS_TOKEN is no secret."""
+"""Words before TOKEN that models use: EOS_TOKEN is no secret."""
 _NO_KEYS = frozenset({
     "PUBLIC", "CACHE", "SORT", "PRIMARY", "FOREIGN", "PARTITION", "HOT", "MAP", "GROUP", "RUN",
 })  # fmt: skip
 
 _WEAK = frozenset(["auth", "cookie", "key", "pass", "private", "token"])
-"""Names of arguments in any program's text: secrets only as an option or in capitals."""
+"""Common names of arguments in programs: secret only as an option or in capitals."""
 
 _ASSIGNED = re.compile(
     r"(?P<dash>(?<![\w-])--?)?(?P<name>[A-Za-z][\w.-]{0,80})"
     r"[\"']?\s{0,2}(?:=|(?<=[\"']):|(?<=[\"'] ):)\s{0,2}"
-    rf"(?:\"(?P<double>[^\"\n]{{1,{_LONGEST_TAIL}}})\"|'(?P<single>[^'\n]{{1,{_LONGEST_TAIL}}})'|"
-    rf"(?P<bare>[^\s\"',;&<>)}}\]]{{1,{_LONGEST_TAIL}}}))"
+    rf"(?:\"(?P<double>[^\"\n]{{1,{_MAX_TAIL}}})\"|'(?P<single>[^'\n]{{1,{_MAX_TAIL}}})'|"
+    rf"(?P<bare>[^\s\"',;&<>)}}\]]{{1,{_MAX_TAIL}}}))"
 )
 _FLAG = re.compile(
-    rf"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,80}})[ ](?P<value>[^\s-]\S{{0,{_LONGEST_TAIL}}})"
+    rf"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,80}})[ ](?P<value>[^\s-]\S{{0,{_MAX_TAIL}}})"
 )
-_STAND_IN = re.compile(r"\{[a-z_]+\}|\$\{?\w+\}?|\$\(.*|[*x.]{3,}|redacted|None|null|true|false")
-"""What stands where a secret will: a placeholder, a reference, a mask, a switch."""
+_PLACEHOLDER = re.compile(r"\{[a-z_]+\}|\$\{?\w+\}?|\$\(.*|[*x.]{3,}|redacted|None|null|true|false")
+"""Values that are no secret: a placeholder, a reference, a mask, a switch."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by ``name`` (a variable, an option, a key) is a secret by its name."""
+    """Return whether the value of ``name`` (a variable, an option, a key) is a secret."""
     words = [word.upper() for word in _WORDS.findall(name)]
-    if not words or words[-1] in _TELLS_WHERE:
+    if not words or words[-1] in _NO_SECRETS:
         return False
     if not _ANYWHERE.isdisjoint(words):
         return True
@@ -120,12 +120,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether ``value`` only holds the place of a secret: ``{prompt}``, ``$TOKEN``, ``***``."""
-    return _STAND_IN.fullmatch(value) is not None
+    """Return whether ``value`` stands for a secret: ``{prompt}``, ``$TOKEN``, ``***``."""
+    return _PLACEHOLDER.fullmatch(value) is not None
 
 
 def find_tokens(text: str) -> Iterator[Span]:
-    """Yield where tokens of a published form stand in ``text``."""
+    """Yield the spans of tokens of a published form in ``text``."""
     for marks, pattern in FORMS:
         if any(mark in text for mark in marks):
             group = "secret" if "secret" in pattern.groupindex else 0
@@ -135,7 +135,7 @@ def find_tokens(text: str) -> Iterator[Span]:
 
 
 def find_assigned(text: str) -> Iterator[Span]:
-    """Yield where ``text`` gives a value to a name that sounds secret.
+    """Yield the spans of values that ``text`` assigns to a name that sounds secret.
 
     ``PASSWORD=x``, ``"api_key": "x"`` and ``--token x``.
     """
@@ -153,123 +153,123 @@ def find_assigned(text: str) -> Iterator[Span]:
 
 REDACTED = "redacted"
 CODE = "W_SECRET_REDACTED"
-_SHORTEST_VALUE = 8
-_SHORTEST_NUMBER = 12
-_NO_VALUES = frozenset(
+_MIN_VALUE_CHARACTERS = 8
+_MIN_NUMBER_DIGITS = 12
+_COMMON_VALUES = frozenset(
     {"anonymous", "default", "disabled", "enabled", "optional", "production", "required", REDACTED}
 )
-_NEVER_TEXT = frozenset({"runs", "tokens", "metrics"})
-"""Fields of figures and of single tokens: too long to look through, and nothing to find."""
-_SHOWN = 6
+_SKIPPED_FIELDS = frozenset({"runs", "tokens", "metrics"})
+"""Fields of figures and of single tokens: too long to search, and they hold no secrets."""
+_LISTED_PLACES = 6
 
 T = TypeVar("T")
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` with every value replaced that is a secret by name or by form."""
-    return Redactor().environment(environment, "")
+    """Return ``environment`` with the values of secrets replaced, by name or by form."""
+    return Redactor().redact_variables(environment, "")
 
 
 @dataclass(slots=True)
 class Redactor:
-    """Takes secrets out of text. ``places`` are where it did, each once, without the value.
+    """Removes secrets from text.
 
-    ``values`` are secrets known by their very value, the longest first.
+    ``values`` are secrets known by their value, the longest first. ``places`` lists where
+    something was removed.
     """
 
     values: tuple[str, ...] = ()
     places: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, *environments: Mapping[str, str]) -> Redactor:
-        """Return one that knows the values of all variables whose names sound secret."""
+    def from_environments(cls, *environments: Mapping[str, str]) -> Redactor:
+        """Return a redactor that knows the values of all variables whose names sound secret."""
         found = {
             value
             for environment in environments
             for name, value in environment.items()
-            if is_secret_name(name) and _is_telling(value)
+            if is_secret_name(name) and _is_distinctive(value)
         }
         return cls(tuple(sorted(found, key=lambda value: (-len(value), value))))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the run is told: one sentence where anything was replaced, none elsewhere."""
+        """One sentence if anything was removed."""
         if not self.places:
             return ()
-        named = ", ".join(self.places[:_SHOWN])
-        if len(self.places) > _SHOWN:
-            named += f" and {len(self.places) - _SHOWN} more"
+        places = ", ".join(self.places[:_LISTED_PLACES])
+        if len(self.places) > _LISTED_PLACES:
+            places += f" and {len(self.places) - _LISTED_PLACES} more"
         return (
-            f"{CODE}: What looks like a secret was written down as {REDACTED!r} ({named}). "
+            f"{CODE}: A value that looks like a secret was recorded as {REDACTED!r} ({places}). "
             "Give it to the process by a variable of its environment, not in the declaration.",
         )
 
-    def text(self, text: str, place: str) -> str:
-        """Return ``text`` without secrets, whatever they are known by: ``password=X`` too.
+    def redact_text(self, text: str, place: str) -> str:
+        """Return ``text`` without secrets, assigned ones (``password=X``) included.
 
-        For command lines and messages; of a prompt or a page more would be lost than secrets.
+        For command lines and messages; a prompt or a page would lose more than secrets.
         """
-        return self._without(text, place, [*self._surely(text), *find_assigned(text)])
+        return self._remove(text, place, [*self._find_certain(text), *find_assigned(text)])
 
-    def surely(self, text: str, place: str) -> str:
-        """Return ``text`` without what is a secret wherever it stands: by its form or value."""
-        return self._without(text, place, self._surely(text))
+    def redact_certain(self, text: str, place: str) -> str:
+        """Return ``text`` without the secrets that are certain by their form or value."""
+        return self._remove(text, place, self._find_certain(text))
 
-    def words(self, words: Sequence[str], place: str) -> list[str]:
-        """Return an argument list without secrets: ``--token X`` may be two of them."""
-        kept, follows = [], False
+    def redact_words(self, words: Sequence[str], place: str) -> list[str]:
+        """Return an argument list without secrets; ``--token X`` may be two words of it."""
+        clean, follows = [], False
         for index, word in enumerate(words):
-            where = f"{place}[{index}]"
+            at = f"{place}[{index}]"
             if follows and word and not word.startswith("--") and not is_placeholder(word):
-                kept.append(self._replaced(where))
+                clean.append(self._replace(at))
             else:
-                kept.append(self.text(word, where))
+                clean.append(self.redact_text(word, at))
             follows = word.startswith("-") and "=" not in word and is_secret_name(word)
-        return kept
+        return clean
 
-    def environment(self, environment: Mapping[str, str], place: str) -> dict[str, str]:
-        """Return names and values, the latter without secrets."""
-        kept = {}
+    def redact_variables(self, environment: Mapping[str, str], place: str) -> dict[str, str]:
+        """Return the variables with the secrets in their values removed."""
+        clean = {}
         for name, value in environment.items():
-            where = f"{place}.{name}" if place else name
-            secret = is_secret_name(name) and value
-            kept[name] = self._replaced(where) if secret else self.text(value, where)
-        return kept
+            at = f"{place}.{name}" if place else name
+            is_secret = is_secret_name(name) and value
+            clean[name] = self._replace(at) if is_secret else self.redact_text(value, at)
+        return clean
 
     def clean(self, thing: T, place: str = "") -> T:
-        """Return ``thing`` (a frozen dataclass or plain data) without secrets in its text.
+        """Return a frozen dataclass or plain data without secrets in its text.
 
-        What holds none is returned as it is, the very same object. Keys of a mapping are
-        names: they are looked at, and kept.
+        The same object if it holds none. Keys of mappings are inspected as names and stay.
         """
         found: Any = self._clean(thing, place)
         return thing if found == thing else found
 
     def _clean(self, thing: Any, place: str) -> Any:
         if isinstance(thing, str):
-            return self.surely(thing, place)
+            return self.redact_certain(thing, place)
         if isinstance(thing, Mapping):
-            return self._mapping(thing, place)
+            return self._clean_mapping(thing, place)
         if isinstance(thing, (list, tuple)):
             if all(isinstance(each, str) for each in thing):
-                return type(thing)(self.words(thing, place))
+                return type(thing)(self.redact_words(thing, place))
             return type(thing)(self._clean(e, f"{place}[{i}]") for i, e in enumerate(thing))
         if is_dataclass(thing) and not isinstance(thing, type):
-            return self._fields(thing, place)
+            return self._clean_fields(thing, place)
         return thing
 
-    def _mapping(self, thing: Mapping[Any, Any], place: str) -> dict[Any, Any]:
-        kept: dict[Any, Any] = {}
+    def _clean_mapping(self, thing: Mapping[Any, Any], place: str) -> dict[Any, Any]:
+        clean: dict[Any, Any] = {}
         for name, value in thing.items():
-            where = f"{place}.{name}" if place else str(name)
-            secret = isinstance(value, str) and value and is_secret_name(str(name))
-            kept[name] = self._replaced(where) if secret else self._clean(value, where)
-        return kept
+            at = f"{place}.{name}" if place else str(name)
+            is_secret = isinstance(value, str) and value and is_secret_name(str(name))
+            clean[name] = self._replace(at) if is_secret else self._clean(value, at)
+        return clean
 
-    def _fields(self, thing: Any, place: str) -> Any:
+    def _clean_fields(self, thing: Any, place: str) -> Any:
         changed = {}
         for each in fields(thing):
-            if each.name in _NEVER_TEXT:
+            if each.name in _SKIPPED_FIELDS:
                 continue
             value = getattr(thing, each.name)
             found = self._clean(value, f"{place}.{each.name}" if place else each.name)
@@ -277,7 +277,7 @@ class Redactor:
                 changed[each.name] = found
         return replace(thing, **changed) if changed else thing
 
-    def _surely(self, text: str) -> list[Span]:
+    def _find_certain(self, text: str) -> list[Span]:
         spans = list(find_tokens(text))
         for value in self.values:
             start = text.find(value)
@@ -286,7 +286,7 @@ class Redactor:
                 start = text.find(value, start + len(value))
         return spans
 
-    def _without(self, text: str, place: str, spans: Iterable[Span]) -> str:
+    def _remove(self, text: str, place: str, spans: Iterable[Span]) -> str:
         parts, end = [], 0
         for first, last in sorted(spans):
             if first >= end:
@@ -294,19 +294,19 @@ class Redactor:
             end = max(end, last)
         if not parts:
             return text
-        self._replaced(place)
+        self._replace(place)
         return "".join([*parts, text[end:]])
 
-    def _replaced(self, place: str) -> str:
+    def _replace(self, place: str) -> str:
         if place not in self.places:
             self.places.append(place)
         return REDACTED
 
 
-def _is_telling(value: str) -> bool:
-    """Whether a secret's value can be searched for: what is short or common stands everywhere."""
-    if len(value) < (_SHORTEST_NUMBER if value.isdigit() else _SHORTEST_VALUE):
+def _is_distinctive(value: str) -> bool:
+    """Return whether a secret's value can be searched for: short or common ones are everywhere."""
+    if len(value) < (_MIN_NUMBER_DIGITS if value.isdigit() else _MIN_VALUE_CHARACTERS):
         return False
-    if value.lower() in _NO_VALUES or len(set(value)) < 4 or is_placeholder(value):
+    if value.lower() in _COMMON_VALUES or len(set(value)) < 4 or is_placeholder(value):
         return False
     return not (value.startswith("/") and os.path.lexists(value))

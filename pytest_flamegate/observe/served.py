@@ -1,4 +1,4 @@
-"""The observer's side of a process that generates on command."""
+"""A child process that loads an engine once and generates on command, clocked from outside."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_output import wait_readable
-from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import ROUND, NeedsFacts, Served
+from pytest_flamegate.engines.base import ROUND
 from pytest_flamegate.engines.figures import read_facts, read_report
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.engine_process import (
@@ -35,11 +34,12 @@ if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickReport
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.core.errors import ToolError
+    from pytest_flamegate.engines.base import Served
     from pytest_flamegate.engines.figures import Report
 
 
 _PACKAGE = Path(serve.__file__).parents[1]
-_ELSEWHERE = f"""\
+_OTHER_PYTHON = f"""\
 import importlib.util, runpy, sys
 spec = importlib.util.spec_from_file_location(
     {_PACKAGE.name!r}, {str(_PACKAGE / "__init__.py")!r},
@@ -48,34 +48,44 @@ sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
-"""Runs a module in another environment, which gains this package and nothing that is beside it."""
+"""Runs a module in another environment, which gains this package and none of its neighbours."""
+
+_READ_BYTES = 65536
+_REPORT_S = 30.0
+"""Extra time for a profiled block: its tokens are reported only at its end."""
+_LEAVE_S = 1.0
+"""Time for a child to leave by itself: its interpreter has files to write."""
 
 
-def start_served(
+def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs a module of this package on the plan's interpreter."""
+    if plan.python is None:
+        return [sys.executable, *python_flags, "-P", "-m", module]
+    return [plan.python, *python_flags, "-P", "-c", _OTHER_PYTHON, module]
+
+
+def _start_child(
     plan: Served,
     workload: Workload,
     env: Mapping[str, str],
     python_flags: Sequence[str],
     cpu: int | None,
 ) -> tuple[process.Child, int, int]:
-    """Start the child; return it, what to read its reports from and what to command it through.
-
-    ``cpu`` is the one core it is bound to. ``ToolError`` ``E_CANNOT_START`` where it cannot run.
-    """
+    """Start the child; return it, the pipe with its reports and the pipe for commands."""
     command_read, command_write = os.pipe()
     report_read, report_write = os.pipe()
     try:
         if plan.call is None:
             with tempfile.TemporaryFile() as spec:
-                started = process.start(
-                    _argv(plan, workload, (command_read, report_write), spec, python_flags),
+                child = process.start(
+                    _make_argv(plan, workload, (command_read, report_write), spec, python_flags),
                     env=env,
                     cwd=workload.directory,
                     pass_fds=(command_read, report_write, spec.fileno()),
                     cpu=cpu,
                 )
         else:
-            started = process.fork(
+            child = process.fork(
                 lambda: _serve_call(
                     plan, workload, (command_read, report_write), (command_write, report_read)
                 ),
@@ -88,42 +98,35 @@ def start_served(
     finally:
         os.close(command_read)
         os.close(report_write)
-    return started, report_read, command_write
+    return child, report_read, command_write
 
 
-def _argv(
+def _make_argv(
     plan: Served,
     workload: Workload,
     fds: tuple[int, int],
     spec: IO[bytes],
     python_flags: Sequence[str],
 ) -> list[str]:
-    """Return the command line; ``spec`` takes what to load, for a prompt may be too long for it."""
-    told = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-    spec.write(json.dumps(told).encode())
+    # The spec goes through a file: a prompt may be too long for a command line.
+    load = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
+    spec.write(json.dumps(load).encode())
     spec.seek(0)
     numbers = [str(fd) for fd in (*fds, spec.fileno())]
     return [*make_command(plan, serve.__name__, python_flags), *numbers]
 
 
-def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
-    """Return what runs ``module`` of this package on the interpreter that the plan names."""
-    if plan.python is None:
-        return [sys.executable, *python_flags, "-P", "-m", module]
-    return [plan.python, *python_flags, "-P", "-c", _ELSEWHERE, module]
-
-
 def _serve_call(
     plan: Served, workload: Workload, own: tuple[int, int], parents: tuple[int, int]
 ) -> None:
-    """Serve a callable of this process, in the fork of it."""
+    """Serve a callable of this process, in a fork of it."""
     for fd in parents:
         os.close(fd)
     call = plan.call
     assert call is not None
     read_fd, write_fd = own
 
-    # What is loaded already has read its own; what the callable loads now will read these.
+    # Libraries loaded before the fork have read the old values; later ones read these.
     os.environ.update(environment.make_environment(workload))
 
     def work() -> None:
@@ -133,19 +136,11 @@ def _serve_call(
     serve.guarded(work, write_fd)
 
 
-_READ_BYTES = 65536
-_UNTOLD_S = 30.0
-"""What a profiled block may take beyond the time-out: its sequences are told at the end."""
-_LEAVE_S = 1.0
-"""How long a child may take to leave by itself: its interpreter has files to write."""
-
-
 class ServedProcess:
-    """One child that loads once and then obeys. Use it as a context manager.
+    """One child that loads once and then obeys commands. Use it as a context manager.
 
-    ``sink(tokens)`` is called with the tokens of every whole sequence. ``cpu`` is the one
-    core it is bound to, if any. ``began(pid)`` is called as soon as it runs. ``facts`` is what
-    the engine says that it is.
+    ``sink(tokens)`` receives the tokens of every whole sequence. ``cpu`` is the core that the
+    child is bound to. ``began(pid)`` is called as soon as it runs.
     """
 
     def __init__(
@@ -161,19 +156,19 @@ class ServedProcess:
         self._workload = workload
         self._sink = sink
         self._deadline_s = 0.0
-        self._allow()
+        self._extend_deadline()
         self._parser = wire.Parser()
         self._reports: list[Report] = []
-        self._told: BrickReport | None = None
+        self._bricks: BrickReport | None = None
         self.facts: Mapping[str, str] = {}
         self.notes: Mapping[str, str] = {}
         self.stands_still = plan.stands_still
-        told = "called" if plan.token_unit == ROUND else "yielded"
-        self.token_source = f"{told}:{plan.token_unit}"
+        origin = "called" if plan.token_unit == ROUND else "yielded"
+        self.token_source = f"{origin}:{plan.token_unit}"
         self.load_ns: int | None = None
         began_ns = time.monotonic_ns()
         self.started_at = clocks.utc_now()
-        self._child, self._read_fd, self._write_fd = start_served(
+        self._child, self._read_fd, self._write_fd = _start_child(
             plan, workload, env, python_flags, cpu
         )
         try:
@@ -212,62 +207,59 @@ class ServedProcess:
         self._command(wire.WARM, tokens)
 
     def block(self, sequences: int) -> Block:
-        """Generate ``sequences`` whole sequences; return what they took."""
-        interval, sequences_ns = self._command(wire.BLOCK, sequences)
-        return Block(interval, sequences_ns)
+        """Generate ``sequences`` whole sequences and return their times."""
+        return Block(*self._command(wire.BLOCK, sequences))
 
-    def parted(self) -> SequenceParts:
-        """Begin one sequence that is generated in parts."""
-        return SequenceParts(self, _Sequences(self._workload, self._sink))
+    def profile_block(self, sequences: int) -> Block:
+        """Like ``block``, with the tokens reported at the end: their times mean nothing."""
+        return Block(*self._command(wire.PROFILE, sequences))
 
-    def untold_block(self, sequences: int) -> Block:
-        """Do the same with the tokens told at the end, so their times mean nothing."""
-        interval, sequences_ns = self._command(wire.PROFILE, sequences)
-        return Block(interval, sequences_ns)
+    def brick_block(self, sequences: int) -> tuple[Block, BrickReport]:
+        """Like ``profile_block`` with the brick clock on; return its report too.
 
-    def bricked_block(self, sequences: int) -> tuple[Block, BrickReport]:
-        """Do the same with the brick clock on; return what it recorded too.
-
-        ``ToolError`` ``E_BAD_BRICKS`` where it told nothing of them, or nothing that can be read.
+        Raises ``ToolError`` ``E_BAD_BRICKS`` if the report is missing or cannot be read.
         """
-        self._told = None
-        interval, sequences_ns = self._command(wire.BRICKS, sequences)
-        if self._told is None:
+        self._bricks = None
+        block = Block(*self._command(wire.BRICKS, sequences))
+        if self._bricks is None:
             from pytest_flamegate.bricks.record import missing_record_error
 
             raise missing_record_error()
-        return Block(interval, sequences_ns), self._told
+        return block, self._bricks
+
+    def begin_sequence(self) -> SequenceParts:
+        """Begin one sequence that is generated in parts."""
+        return SequenceParts(self, _SequenceTimes(self._workload, self._sink))
 
     def reference(self, times: int) -> Interval:
-        """Run the reference kernel ``times`` times; return what it took."""
+        """Run the reference kernel ``times`` times and return its cost."""
         return self._command(wire.REFERENCE, times)[0]
 
     def reports(self) -> tuple[Report, ...]:
-        """Return what the engine said of its measured sequences so far."""
+        """Return the engine's own figures for its measured sequences so far."""
         return tuple(self._reports)
 
     def counters(self) -> clocks.ProcessCounters:
         """Read the process's counters."""
         return clocks.read_counters(self.pid)
 
-    def part(self, tokens: int, taken: _Sequences) -> Interval:
-        """Generate ``tokens`` more of the sequence that is open; return what they took."""
-        return self._exchange(wire.PART, tokens, taken)
+    def part(self, tokens: int, times: _SequenceTimes) -> Interval:
+        """Generate ``tokens`` more of the open sequence and return their cost."""
+        return self._exchange(wire.PART, tokens, times)
 
     def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
-        taken = _Sequences(self._workload, None if kind == wire.WARM else self._sink)
-        interval = self._exchange(kind, value, taken)
-        taken.finish()
-        return interval, tuple(taken.sequences_ns)
+        times = _SequenceTimes(self._workload, None if kind == wire.WARM else self._sink)
+        interval = self._exchange(kind, value, times)
+        times.finish()
+        return interval, tuple(times.sequences_ns)
 
-    def _allow(self, more_s: float = 0.0) -> None:
-        """Grant the process its time-out from now on."""
+    def _extend_deadline(self, more_s: float = 0.0) -> None:
         self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
 
-    def _exchange(self, kind: bytes, value: int, taken: _Sequences) -> Interval:
-        self._allow(_UNTOLD_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
-        before = self._clocks()
-        taken.last_ns = time.monotonic_ns()
+    def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
+        self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
+        before = self._read_clocks()
+        times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
         except BrokenPipeError:
@@ -276,24 +268,24 @@ class ServedProcess:
             now_ns, records = self._receive()
             for record, number, text in records:
                 if record in (wire.TOKEN, wire.TEXT):
-                    taken.token(now_ns, str(number) if record == wire.TOKEN else text)
+                    times.token(now_ns, str(number) if record == wire.TOKEN else text)
                 elif record == wire.SEQUENCE:
-                    taken.begin()
-                    self._allow()
+                    times.begin()
+                    self._extend_deadline()
                 elif record == wire.REPORT:
                     self._reports.append(read_report(json.loads(text)))
                 elif record == wire.RECORDED:
-                    # Whoever clocks no bricks loads nothing of them.
+                    # Imported late: only a brick run needs it.
                     from pytest_flamegate.bricks.record import decode_report
 
-                    self._told = decode_report(text)
-                    self._allow(_UNTOLD_S)
+                    self._bricks = decode_report(text)
+                    self._extend_deadline(_REPORT_S)
                 elif record == wire.ENDED:
-                    taken.ended = True
+                    times.ended = True
                 elif record == wire.DONE:
-                    return before.until(self._clocks())
+                    return before.until(self._read_clocks())
 
-    def _clocks(self) -> clocks.ClockReading:
+    def _read_clocks(self) -> clocks.ClockReading:
         try:
             return clocks.read_clocks(self.pid)
         except ProcessLookupError:
@@ -309,7 +301,7 @@ class ServedProcess:
                 self.facts = read_facts(json.loads(text))
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
-        """Wait for at least one record; return when it was seen, and all that came with it."""
+        """Wait for at least one record; return the time it was read and all that came with it."""
         while True:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0:
@@ -336,56 +328,40 @@ class ServedProcess:
         return engine_died_error(self._workload, status, self._child.stderr_text())
 
 
-def settle_workload(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
-    """Return ``workload`` as it is measured; some engines need a process to find out how.
-
-    ``known`` is the recipe of the run that it is compared with, None if there is none. Raises
-    ``FlamegateError`` if that process fails, such as by a test that fails.
-    """
-    chosen = engine(workload.engine)
-    if not isinstance(chosen, NeedsFacts) or not chosen.needs_facts(workload):
-        return workload
-    plan = chosen.plan(workload, None)
-    assert isinstance(plan, Served)
-    env = environment.make_environment(workload)
-    with ServedProcess(plan, workload, env, lambda _: None) as process:
-        return chosen.complete(workload, process.facts, known)
-
-
 class SequenceParts:
     """One sequence, generated in parts with other work between them.
 
-    Noise comes in bursts shorter than a long sequence: only what runs close beside it
-    can tell how fast the machine was. For engines that stand still between tokens.
+    Noise comes in bursts shorter than a long sequence: only work that runs right before and
+    after a part shows how fast the machine was. For engines that stand still between tokens.
     """
 
-    def __init__(self, served: ServedProcess, taken: _Sequences) -> None:
+    def __init__(self, served: ServedProcess, times: _SequenceTimes) -> None:
         self._served = served
-        self._taken = taken
+        self._times = times
         self._parts: list[Interval] = []
 
     @property
     def ended(self) -> bool:
-        """Whether the sequence is whole."""
-        return self._taken.ended
+        """Whether the sequence is complete."""
+        return self._times.ended
 
     def part(self, tokens: int) -> Interval:
-        """Generate ``tokens`` more, or what is left; return what they took."""
-        self._parts.append(self._served.part(tokens, self._taken))
+        """Generate ``tokens`` more, or the rest, and return their cost."""
+        self._parts.append(self._served.part(tokens, self._times))
         return self._parts[-1]
 
     def block(self, reference: Interval | None = None) -> Block:
-        """Return the whole sequence, with what the reference kernel took between its parts."""
-        self._taken.finish()
-        return Block(sum_intervals(self._parts), tuple(self._taken.sequences_ns), reference)
+        """Return the complete sequence with the cost of the reference kernel between its parts."""
+        self._times.finish()
+        return Block(sum_intervals(self._parts), tuple(self._times.sequences_ns), reference)
 
 
-class _Sequences:
-    """The tokens of one command as they come in.
+class _SequenceTimes:
+    """The tokens of one command and the gaps between them.
 
-    A gap begins where the last token was seen, be it of the sequence before, the first one where
-    the command was sent. So a look that is late, because the observer got no core, moves time
-    from gap to gap and loses none: they add up to the time from the command to the last token.
+    A gap begins at the previous token, even across sequences; the first one when the command was
+    sent. If the observer reads late because it got no core, time moves from gap to gap and none
+    is lost: the gaps always add up to the time from the command to the last token.
     """
 
     def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
@@ -410,7 +386,7 @@ class _Sequences:
             check_token_count(self._workload, len(self._tokens))
 
     def finish(self) -> None:
-        """Close the sequence that is open, if one is."""
+        """Close the open sequence, if there is one."""
         if self._open:
             check_token_count(self._workload, len(self._tokens))
             self.sequences_ns.append(tuple(self._gaps))

@@ -51,7 +51,7 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
     not the whole of it (``W_DEVICE_BUSY``).
     """
     seen = evidence.device
-    if seen is None or any(seen.missing()) or any(seen.contradictions()):
+    if seen is None or any(seen.find_missing()) or any(seen.find_contradictions()):
         return "cpu"
     timed = sum(run.role == "timed" for run in evidence.runs)
     if not timed or active_runs(seen) < timed:

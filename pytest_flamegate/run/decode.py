@@ -142,7 +142,7 @@ def _time_in_turns(long: SideProcesses, short: SideProcesses, progress: Progress
     turns = 0
     while turns < MIN_TURNS or (turns < MAX_TURNS and short.budget.spent < 1.0):
         for side in (long, short):
-            side.observer.timed(seconds)
+            side.observer.run_timed(seconds)
         turns += 1
         progress.update("decode alone", f"{turns} turns", short.budget.left_s)
 

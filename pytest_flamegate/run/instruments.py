@@ -196,7 +196,7 @@ def trace_kernels(observer: Observer) -> tuple[Report, ...]:
     if kind is None or not isinstance(observer.plan, Served):
         return ()
     with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
-        return observer.traced({TRACE_OPTION: [kind, name]}, lambda: read_traces(Path(name)))
+        return observer.run_traced({TRACE_OPTION: [kind, name]}, lambda: read_traces(Path(name)))
 
 
 def read_traces(directory: Path) -> tuple[Report, ...]:

@@ -249,7 +249,7 @@ class _OneSide(_Measurement):
         done = side.count("timed")
         wanted = done + at_least
         while done < MAX_TIMED and (done < wanted or self.budget.spent < share):
-            side.observer.timed(self.budget.process_s(TIMED_PART))
+            side.observer.run_timed(self.budget.process_s(TIMED_PART))
             done += 1
             self._update("timing")
 

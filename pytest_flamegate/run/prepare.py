@@ -21,9 +21,8 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate import Reason, machine_id
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.models.files import read_stamps
-from pytest_flamegate.observe.build import build_workload, inspect_program
+from pytest_flamegate.observe.build import build_workload, inspect_program, settle_workload
 from pytest_flamegate.observe.machine import read_identity
-from pytest_flamegate.observe.served import settle_workload
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
@@ -260,8 +259,8 @@ class Workbench:
         base_built = self.checkouts.build(unchanged, checkout, head_look)
         base_plan, based = plan_base(chosen.plan(unchanged, model), unchanged, checkout)
         base_model = model
-        if model is not None and checkout.path(model).exists():
-            base_model = checkout.path(model)
+        if model is not None and checkout.move_path(model).exists():
+            base_model = checkout.move_path(model)
         base_look = _look_at_base(base_plan, based, base_built, checkout)
         base_python = _built_python(based) if workload.build else None
         head_python = _built_python(workload) if base_python else None
@@ -445,7 +444,7 @@ def _look_at_base(
     except ToolError as error:
         problem = f"At {checkout.commit[:12]}: {error.problem}"
         raise ToolError(error.code, problem, error.remedy) from None
-    return found and found.told(checkout.root, checkout.project)
+    return found and found.with_build_paths(checkout.root, checkout.project)
 
 
 def shared_program(base: _Draft) -> str | None:

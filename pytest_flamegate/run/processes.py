@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.observe.observer import NO_BRICKS_CODES, Observer, bricks_not_served_error
+from pytest_flamegate.observe.engine_process import NO_BRICKS_CODES, bricks_not_served_error
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import merge_profiles
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
@@ -200,7 +201,7 @@ class SideProcesses:
                     raise bricks_not_served_error(
                         self.side.workload.name, self.side.workload.engine
                     )
-                _, clocked, self.recorded = self.observer.bricked(self.budget.process_s(part))
+                _, clocked, self.recorded = self.observer.run_bricks(self.budget.process_s(part))
             except FlamegateError as error:
                 if error.code not in NO_BRICKS_CODES or (needed and self._gates_bricks):
                     raise
@@ -244,7 +245,7 @@ class SideProcesses:
             # Nothing is known about the function that every stack of a server begins with.
             root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
             try:
-                _, recording = self.observer.profiled(
+                _, recording = self.observer.run_profiled(
                     max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
                 )
                 return trim_stacks(profiler.parse(recording), root)
@@ -255,7 +256,7 @@ class SideProcesses:
 
     def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
-        answer = self.observer.wrapped(wrapped.argv, wrapped.clean)
+        answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean)
         parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)
         profile = trim_stacks(parsed, None)
         covers = "process" if profile.covers == "sequence" else profile.covers

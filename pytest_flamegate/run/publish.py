@@ -226,11 +226,11 @@ def outcome_of_error(workload: Workload, error: FlamegateError, store: RunStore)
 
 def verdict_of_error(error: FlamegateError, workload: Workload) -> Verdict:
     """Return the verdict of a run that failed, without the secrets that a program may print."""
-    redactor = Redactor.of(os.environ, workload.env)
+    redactor = Redactor.from_environments(os.environ, workload.env)
     name: Literal["no_baseline", "inconclusive", "error"] = "error"
     if isinstance(error, UndecidedError):
         name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
-    message = redactor.text(f"{error.problem} {error.remedy}", "verdict")
+    message = redactor.redact_text(f"{error.problem} {error.remedy}", "verdict")
     return Verdict.unjudged(name, [Reason(error.code, message)], grade="SELF_REPORTED")
 
 

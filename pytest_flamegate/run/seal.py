@@ -110,7 +110,8 @@ def compose(measured: Measured) -> Run:
     sides = [_compose_side(side) for side in measured.sides]
     head, base = sides[-1], sides[0] if len(sides) > 1 else None
     notes = tuple(
-        Reason(note.code, head.redactor.text(note.message, "verdict")) for note in _notes(measured)
+        Reason(note.code, head.redactor.redact_text(note.message, "verdict"))
+        for note in _notes(measured)
     )
     return Run(measured, head, base, notes)
 
@@ -128,7 +129,7 @@ def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
     """
     for name, data in files.items():
         text = data.decode("utf-8", "replace")
-        if Redactor(redactor.values).surely(text, "") != text:
+        if Redactor(redactor.values).redact_certain(text, "") != text:
             raise ToolError(
                 "E_SECRET",
                 f"Nothing was written: {name} would hold what looks like a secret.",
@@ -143,7 +144,7 @@ def _compose_side(measured: MeasuredSide) -> RunSide:
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
     require_unchanged(subject.stamps)
-    redactor = Redactor.of(os.environ, subject.workload.env)
+    redactor = Redactor.from_environments(os.environ, subject.workload.env)
     pooled = pooled and redacted_profile(pooled, redactor)
     receipt, evidence = compose_claim(
         subject,
@@ -189,7 +190,7 @@ def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
     """Return ``profile`` without secrets in the names of its functions and files."""
     frames = {frame for stack in profile.stacks for frame in stack}
     whole = "\n".join(f"{frame.name}\n{frame.module}" for frame in frames)
-    if redactor.surely(whole, "profile") == whole:
+    if redactor.redact_certain(whole, "profile") == whole:
         return profile
     clean = {frame: _redacted_frame(frame, redactor) for frame in frames}
     stacks: Counter[Stack] = Counter()
@@ -199,7 +200,7 @@ def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
 
 
 def _redacted_frame(frame: Frame, redactor: Redactor) -> Frame:
-    name, module = (redactor.surely(each, "profile") for each in (frame.name, frame.module))
+    name, module = (redactor.redact_certain(each, "profile") for each in (frame.name, frame.module))
     return frame._replace(name=name, module=module)
 
 
@@ -220,7 +221,7 @@ def redacted_reports(observation: Observation, redactor: Redactor) -> Observatio
 
 def _redacted_report(report: Report, redactor: Redactor) -> Report:
     def clean(name: str) -> str:
-        return redactor.surely(name, "evidence.runs.reported")
+        return redactor.redact_certain(name, "evidence.runs.reported")
 
     kernels: Counter[str] = Counter()
     for name, count in report.kernels.items():
@@ -234,7 +235,7 @@ def _redacted_claim(
 ) -> tuple[Receipt | None, Evidence]:
     """Return both without secrets; the evidence says in which places one was removed."""
     text = generated(evidence.tokens, evidence.token_source)
-    if Redactor(redactor.values).surely(text, "") != text:
+    if Redactor(redactor.values).redact_certain(text, "") != text:
         raise ToolError(
             "E_SECRET_IN_OUTPUT",
             f"The output of {evidence.workload.get('name')!r} holds what looks like a secret: a "

@@ -279,5 +279,5 @@ def _not_compared(commit: str, error: FlamegateError) -> Reason:
 
 
 def _with_note(sealed: Sealed, note: Reason) -> Sealed:
-    clean = Reason(note.code, sealed.run.head.redactor.text(note.message, "verdict"))
+    clean = Reason(note.code, sealed.run.head.redactor.redact_text(note.message, "verdict"))
     return replace(sealed, run=replace(sealed.run, notes=(*sealed.run.notes, clean)))

@@ -86,21 +86,21 @@ def assert_nothing_left() -> None:
 )
 def test_what_breaks_is_told(tmp_path: Path, target: str, codes: set[str]) -> None:
     with pytest.raises(FlamegateError) as refused:
-        watched(tmp_path, target, max_tokens=4).timed(0.05)
+        watched(tmp_path, target, max_tokens=4).run_timed(0.05)
     assert refused.value.code in codes
     assert_nothing_left()
 
 
 def test_what_never_yields_is_ended(tmp_path: Path) -> None:
     with pytest.raises(FlamegateError, match=r"E_TIMEOUT: .*2 s"):
-        watched(tmp_path, "bad_target:silent", timeout_s=2.0).timed(0.05)
+        watched(tmp_path, "bad_target:silent", timeout_s=2.0).run_timed(0.05)
     assert_nothing_left()
 
 
 @pytest.mark.parametrize("target", ["chatters", "forks", "threads"])
 def test_what_is_untidy_is_measured_and_cleaned_up_after(tmp_path: Path, target: str) -> None:
     observer = watched(tmp_path, f"bad_target:{target}")
-    observer.timed(0.02)
+    observer.run_timed(0.02)
     assert observer.observation().tokens == ("7",)
     assert_nothing_left()
 
@@ -114,7 +114,7 @@ def test_a_prompt_reaches_a_target_as_it_is(tmp_path: Path, prompt: str) -> None
     from hashlib import sha256
 
     observer = watched(tmp_path, "bad_target:digest", prompt=prompt)
-    observer.timed(0.02)
+    observer.run_timed(0.02)
     expected = sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
     assert observer.observation().tokens == (expected,)
     assert "pwned" not in os.listdir(tmp_path)
@@ -126,5 +126,5 @@ def test_a_prompt_too_long_for_a_command_line_is_told_so(tmp_path: Path) -> None
         "w", "command", "x" * (1 << 20), 1, "test", directory=tmp_path, command=("true", "{prompt}")
     )
     with pytest.raises(FlamegateError, match=r"E_ARGUMENTS_TOO_LONG: .*128 KiB"):
-        Observer(workload, engine("command").plan(workload, None)).timed(0.1)
+        Observer(workload, engine("command").plan(workload, None)).run_timed(0.1)
     assert_nothing_left()

@@ -51,7 +51,7 @@ def observed(call: Callable[[str, int], Iterable[Any]]) -> Observer:
 
 def test_calls_are_counted_by_phase_and_tokens_as_they_were_seen() -> None:
     observer = observed(generate)
-    run, clocked, recorded = observer.bricked(0.01)
+    run, clocked, recorded = observer.run_bricks(0.01)
     assert (run.role, run.pid, run.started_ticks) == (
         "bricks",
         clocked.pid,
@@ -80,7 +80,7 @@ def test_calls_are_counted_by_phase_and_tokens_as_they_were_seen() -> None:
 
 def test_a_pass_supplies_nothing_that_is_timed_or_profiled() -> None:
     observer = observed(generate)
-    observer.bricked(0.01)
+    observer.run_bricks(0.01)
     seen = observer.observation()
     assert (seen.timed, seen.profiled) == ((), ())
 
@@ -88,7 +88,7 @@ def test_a_pass_supplies_nothing_that_is_timed_or_profiled() -> None:
 def test_an_engine_that_marks_nothing_is_told_how() -> None:
     observer = observed(unmarked)
     with pytest.raises(ToolError, match=r"'toy' marked no brick.*five lines.*with brick\(") as no:
-        observer.bricked(0.01)
+        observer.run_bricks(0.01)
     assert no.value.code == "E_NO_BRICKS"
     assert observer.runs == ()
 
@@ -116,7 +116,7 @@ def test_what_the_engine_writes_itself_is_not_believed(write: Callable[[int], ob
             yield token
 
     with pytest.raises(ToolError) as refused:
-        observed(forging).bricked(0.01)
+        observed(forging).run_bricks(0.01)
     assert refused.value.code == "E_BAD_BRICKS"
 
 

@@ -148,8 +148,8 @@ def test_a_pass_of_the_embedded_workload_covers_its_time() -> None:
     (_, workload, _) = embedded_workloads(Path())
     chosen = engine(workload.engine)
     observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
-    observer.timed(0.02)
-    _, passed, recorded = observer.bricked(0.3)
+    observer.run_timed(0.02)
+    _, passed, recorded = observer.run_bricks(0.3)
     assert 0.9 <= passed.coverage <= 1.0
     found: Counter[str] = Counter()
     for each in passed.totals:

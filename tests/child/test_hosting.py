@@ -14,7 +14,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.observe.served import ServedProcess, settle_workload
+from pytest_flamegate.observe.build import settle_workload
+from pytest_flamegate.observe.served import ServedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -211,7 +211,7 @@ def observe(declared: Workload) -> Observation:
     for _ in range(2):
         with watching.serve() as served:
             block = served.block(2)
-            watching.keep("timed", served, [block], served.counters())
+            watching.record("timed", served, [block], served.counters())
     return watching.observation()
 
 

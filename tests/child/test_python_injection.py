@@ -72,7 +72,7 @@ def observed(
     kind = engine("python")
     kind.validate(declared)
     watched = Observer(declared, kind.plan(declared, None))
-    run = watched.timed(0.15)
+    run = watched.run_timed(0.15)
     cost_ns = sum(b.interval.cpu_ns for b in run.blocks) / sum(b.tokens for b in run.blocks)
     return watched.observation(), cost_ns
 

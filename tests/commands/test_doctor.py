@@ -143,7 +143,7 @@ def test_a_profiler_that_replaces_another_is_reported_with_the_reason(doctor: Do
             ObservedDevices(
                 nodes=(DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"
             ),
-            "gpu -- NVML, the driver's library, told no version. Receipts say cpu; "
+            "gpu -- NVML, the driver's library, reported no version. Receipts say cpu; "
             "pip install 'pytest-flamegate[gpu]'",
         ),
         (gpu_run().evidence.device, "gpu ok NVIDIA H100 80GB HBM3, driver 550.54.15"),
@@ -153,7 +153,7 @@ def test_a_profiler_that_replaces_another_is_reported_with_the_reason(doctor: Do
 def test_a_gpu_has_one_line(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch, seen: ObservedDevices, line: str
 ) -> None:
-    monkeypatch.setattr(DeviceWatch, "seen", lambda *_: seen)
+    monkeypatch.setattr(DeviceWatch, "observe", lambda *_: seen)
     text = doctor(SAMPLES)[1]
     assert [each for each in text.splitlines() if each.startswith("gpu ")] == [line]
 

@@ -19,7 +19,6 @@ INCOMPLETE = frozenset(
         "engines",
         "graph",
         "models",
-        "observe",
         "plugin",
         "profile",
         "pytest_",

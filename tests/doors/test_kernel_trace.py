@@ -48,7 +48,7 @@ def watched(root: Path, target: str = "generate", by: str = "target") -> Observe
 @pytest.mark.measures
 def test_kernels_are_reported_by_a_run_of_its_own(tmp_path: Path) -> None:
     observer = watched(tmp_path)
-    observer.timed(0.05)
+    observer.run_timed(0.05)
     (report,) = trace_kernels(observer)
     assert report.source == "onnxruntime:CPU"
     assert dict(report.kernels) == {"MatMul": 6, "Relu": 3, "Softmax": 3}

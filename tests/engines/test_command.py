@@ -40,7 +40,7 @@ def declared(directory: Path, more: str) -> Workload:
 
 def refusal(watched: Observer) -> FlamegateError:
     with pytest.raises(FlamegateError) as refused:
-        watched.timed(1)
+        watched.run_timed(1)
     assert_nothing_left()
     return refused.value
 
@@ -53,14 +53,14 @@ def test_tokens_by_the_engine_s_own_count(tmp_path: Path) -> None:
             tmp_path, program, token_unit="engine", options={"pattern": r"(?P<tokens>\d+) tokens"}
         )
     )
-    run = watched.timed(1)
+    run = watched.run_timed(1)
     ((first, rest, *none),) = run.blocks[0].sequences_ns
     assert (first > 0, rest >= 40_000_000, none) == (True, True, [0, 0])
     assert run.blocks[0].judged_tokens == 3
     seen = watched.observation()
     assert seen.tokens == ("Hello world, how are you", "", "", "")
     assert seen.token_source == "stdout:engine"
-    watched.timed(1)
+    watched.run_timed(1)
     assert watched.observation().differs_at is None
 
 
@@ -121,7 +121,7 @@ def test_what_a_program_says_of_itself_is_reported_and_no_token(tmp_path: Path) 
     dispatch = "quant_dispatch: tensor=a format=I2S kernel=i2s_gemv shape=[2, 2]\n"
     code = stream("one ", "two\n", TIMING + "\n", "three ", err=f"{dispatch}{dispatch}", gap_s=0.01)
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
-    run = watched.timed(1)
+    run = watched.run_timed(1)
     assert [token.strip() for token in watched.observation().tokens] == ["one", "two", "three"]
     assert watched.observation().token_source == "stdout without own lines:word"
     timing, quant_dispatch = run.reported
@@ -140,7 +140,7 @@ def test_nothing_is_read_and_nothing_taken_out_where_nobody_asks(tmp_path: Path)
         options={"figures": "none"},
     )
     watched = observer(workload)
-    assert watched.timed(1).reported == ()
+    assert watched.run_timed(1).reported == ()
     assert watched.observation().tokens == (TIMING + "\n", "x inf tok/s")
     assert watched.observation().token_source == "stdout:line"
 
@@ -170,7 +170,7 @@ CLAIMS = [
 def test_claims(tmp_path: Path, code: str, options: dict[str, str], expected: str | None) -> None:
     watched = observer(command_workload(tmp_path, code, token_unit="word", options=options))
     if expected is None:
-        assert len(watched.timed(1).reported) == 1
+        assert len(watched.run_timed(1).reported) == 1
     else:
         assert refusal(watched).code == expected
         assert watched.runs == ()
@@ -191,7 +191,7 @@ def test_a_receipt_is_read_only_of_the_run_that_wrote_it(tmp_path: Path) -> None
     options = {"receipt": "ci/inference.json"}
     every = command_workload(tmp_path, RECEIPT, prompt="always", token_unit="word", options=options)
     watched = observer(every)
-    for run in (watched.timed(1), watched.timed(1)):
+    for run in (watched.run_timed(1), watched.run_timed(1)):
         assert run.reported[0].figures == {"tokens": 4.0, "tokens_per_second": 400.5}
         assert run.reported[0].kernels == {"i2s_gemv": 1}
     stale = observer(
@@ -210,7 +210,7 @@ def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path) -> None:
         tokenizer="tokenizer.json",
     )
     watched = observer(workload)
-    (block,) = watched.timed(1).blocks
+    (block,) = watched.run_timed(1).blocks
     seen = watched.observation()
     assert (seen.tokens, seen.token_source) == (("one", " two", " one"), "stdout:tokenizer")
     assert all(gap >= 10_000_000 for gap in block.sequences_ns[0][1:])
@@ -235,7 +235,7 @@ def test_an_engines_count_and_a_tokenizers_must_agree(
     )
     watched = observer(workload)
     if expected is None:
-        watched.timed(1)
+        watched.run_timed(1)
     else:
         assert refusal(watched).code == expected
 
@@ -289,7 +289,7 @@ def test_a_prompt_with_nul_is_refused_before_anything_runs(tmp_path: Path) -> No
 def test_a_prompt_is_filled_in_once(tmp_path: Path, prompt: str) -> None:
     code = "import sys; print(sys.argv[1], end='')"
     watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
-    watched.timed(1)
+    watched.run_timed(1)
     text = bytes(map(int, watched.observation().tokens)).decode()
     assert text == prompt
 
@@ -301,7 +301,7 @@ def test_a_program_that_never_ends_its_answer_is_ended(tmp_path: Path) -> None:
 
 
 def test_own_lines_without_end_are_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flamegate.observe.streamed.MAX_OWN_LINES_BYTES", 1 << 16)
+    monkeypatch.setattr("pytest_flamegate.observe.program_output.MAX_OWN_LINES_BYTES", 1 << 16)
     code = f"while True: print({TIMING!r}, flush=True)"
     assert refusal(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
 
@@ -313,7 +313,7 @@ def test_what_was_seen_before_stays_when_a_later_run_fails(tmp_path: Path) -> No
         "pathlib.Path('once').touch(); print('a b')\n"
     )
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
-    run = watched.timed(1)
+    run = watched.run_timed(1)
     assert refusal(watched).code == "E_BAD_FIGURE"
     assert watched.runs == (run,)
     assert os.listdir(tmp_path) == ["once"]

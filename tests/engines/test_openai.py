@@ -26,7 +26,7 @@ TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
 
 def test_each_piece_of_the_stream_is_a_token() -> None:
     seen = observer(workload())
-    run = seen.timed(0.05)
+    run = seen.run_timed(0.05)
     found = seen.observation()
     assert found.tokens == TOKENS
     assert found.differs_at is None
@@ -45,17 +45,17 @@ def test_each_piece_of_the_stream_is_a_token() -> None:
 
 def test_a_chat_gives_the_same_tokens() -> None:
     seen = observer(workload(api="chat"))
-    seen.timed(0.05)
+    seen.run_timed(0.05)
     assert seen.observation().tokens == TOKENS
 
 
 def test_a_server_without_a_health_page_is_asked_for_its_models() -> None:
-    assert observer(workload("no health")).timed(0.05).tokens
+    assert observer(workload("no health")).run_timed(0.05).tokens
 
 
 def test_tokens_that_come_merged_are_counted_by_the_server() -> None:
     seen = observer(workload("merged"))
-    run = seen.timed(0.05)
+    run = seen.run_timed(0.05)
     found = seen.observation()
     assert found.token_source == "sse:usage"
     assert found.tokens == ("".join(TOKENS), "", "", "", "", "")
@@ -65,13 +65,13 @@ def test_tokens_that_come_merged_are_counted_by_the_server() -> None:
 
 def test_a_strict_server_is_asked_without_the_field_that_it_names() -> None:
     seen = observer(workload("strict"))
-    run = seen.timed(0.05)
+    run = seen.run_timed(0.05)
     assert "openai:asked without cache_prompt" in [each.source for each in run.reported]
 
 
 def test_work_in_another_process_of_the_server_is_not_missed_in_silence() -> None:
     seen = observer(workload("computes elsewhere"))
-    run = seen.timed(0.3)
+    run = seen.run_timed(0.3)
     # Who used more in the first answer is clocked; what the other one uses is said.
     assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
     assert not process_tree.is_alive(run.pid)
@@ -82,7 +82,7 @@ def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
         port = int(url.rpartition(":")[2])
         found = replace(workload(), options=MappingProxyType({"url": url}))
         seen = observer(found)
-        first, second = seen.timed(0.05), seen.timed(0.05)
+        first, second = seen.run_timed(0.05), seen.run_timed(0.05)
         assert listeners.find_server("127.0.0.1", port) == first.pid == second.pid
         assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
         assert first.load_ns is None
@@ -95,17 +95,17 @@ def test_a_running_server_is_found_by_its_port_and_left_running() -> None:
 def test_a_url_may_end_in_v1() -> None:
     with running() as url:
         found = replace(workload(), options=MappingProxyType({"url": f"{url}/v1"}))
-        assert observer(found).timed(0.05).tokens
+        assert observer(found).run_timed(0.05).tokens
 
 
 def test_a_server_that_was_started_anew_is_another() -> None:
     with running() as url:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         seen = observer(found)
-        seen.timed(0.05)
+        seen.run_timed(0.05)
         seen.served_pid = 1
         with pytest.raises(FlamegateError) as caught:
-            seen.timed(0.05)
+            seen.run_timed(0.05)
     assert caught.value.code == "E_SERVER_CHANGED"
 
 
@@ -114,28 +114,28 @@ def test_a_server_that_cannot_be_seen_is_not_guessed(monkeypatch: pytest.MonkeyP
     with running() as url:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         with pytest.raises(FlamegateError) as caught:
-            observer(found).timed(0.05)
+            observer(found).run_timed(0.05)
     assert caught.value.code == "E_SERVER_ELSEWHERE"
 
 
 def test_a_key_is_taken_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = workload("wants a key", api_key_env="KEY_OF_MINE")
     with pytest.raises(FlamegateError) as caught:
-        observer(asked).timed(0.05)
-    assert caught.value.code == "E_NO_KEY"
+        observer(asked).run_timed(0.05)
+    assert caught.value.code == "E_API_KEY"
     monkeypatch.setenv("KEY_OF_MINE", "another")
     with pytest.raises(FlamegateError) as caught:
-        observer(asked).timed(0.05)
-    assert caught.value.code == "E_KEY_REFUSED"
+        observer(asked).run_timed(0.05)
+    assert caught.value.code == "E_API_KEY"
     monkeypatch.setenv("KEY_OF_MINE", "s3cr3t-of-mine")
     seen = observer(asked)
-    assert seen.timed(0.05).tokens
+    assert seen.run_timed(0.05).tokens
     assert "s3cr3t-of-mine" not in repr(seen.observation())
 
 
 def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert observer(workload()).timed(0.05).tokens
+    assert observer(workload()).run_timed(0.05).tokens
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def declared_with(**request: object) -> Workload:
 
 
 def test_further_fields_of_a_request_win() -> None:
-    from pytest_flamegate.observe.http import make_request as request
+    from pytest_flamegate.observe.completions import make_request as request
 
     declared = declared_with(temperature=0.5, stop=("a", "b"))
     plan = engine("openai").plan(declared, None)

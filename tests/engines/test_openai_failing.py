@@ -23,7 +23,7 @@ pytestmark = pytest.mark.measures
 def refusal(of: Workload) -> FlamegateError:
     seen = observer(of)
     with pytest.raises(FlamegateError) as caught:
-        seen.timed(0.05)
+        seen.run_timed(0.05)
     assert seen.runs == ()
     assert seen.served_pid is None or not process_tree.is_alive(seen.served_pid)
     return caught.value
@@ -33,13 +33,13 @@ def refusal(of: Workload) -> FlamegateError:
     ("way", "code"),
     [
         ("exits", "E_ENGINE_DIED"),
-        ("denied", "E_KEY_REFUSED"),
+        ("denied", "E_API_KEY"),
         ("500", "E_SERVER_ERROR"),
         ("404", "E_NO_ENDPOINT"),
-        ("401", "E_KEY_REFUSED"),
+        ("401", "E_API_KEY"),
         ("stubborn", "E_SERVER_ERROR"),
-        ("redirect", "E_REDIRECTED"),
-        ("no stream", "E_NOT_STREAMED"),
+        ("redirect", "E_NO_ENDPOINT"),
+        ("no stream", "E_BAD_STREAM"),
         ("no http", "E_STREAM_CUT"),
         ("garbage", "E_BAD_STREAM"),
         ("error in stream", "E_SERVER_ERROR"),
@@ -77,11 +77,11 @@ def test_the_last_words_of_a_server_are_told() -> None:
 @pytest.mark.parametrize("way", ["ignores SIGTERM", "holds the port"])
 def test_a_server_that_will_not_go_is_ended(way: str) -> None:
     seen = observer(workload(way))
-    seen.timed(0.05)
+    seen.run_timed(0.05)
     first = seen.served_pid
     assert first is not None
     assert not process_tree.is_alive(first)
-    seen.timed(0.05)
+    seen.run_timed(0.05)
     assert seen.served_pid != first
 
 
@@ -93,7 +93,7 @@ def test_a_port_that_another_took_first_is_tried_again(monkeypatch: pytest.Monke
         taken.listen()
         ports = iter([taken.getsockname()[1], find_free_port("127.0.0.1")])
         monkeypatch.setattr(server, "find_free_port", lambda _: next(ports))
-        run = observer(workload()).timed(0.05)
+        run = observer(workload()).run_timed(0.05)
     assert run.tokens >= 6
 
 
@@ -120,7 +120,7 @@ def test_a_server_without_tls_is_no_https_server() -> None:
         )
         seen = observer(found)
         with pytest.raises(FlamegateError) as caught:
-            seen.timed(0.05)
+            seen.run_timed(0.05)
     assert caught.value.code == "E_BAD_CERTIFICATE"
 
 

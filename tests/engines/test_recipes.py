@@ -66,7 +66,7 @@ def test_a_recipe_yields_the_same_tokens_in_two_processes(
     (declared,) = read_file(RECIPES / name / "flamegate.toml")
     watched = Observer(declared, engine("python").plan(declared, None))
     for _ in range(2):
-        watched.timed(0.1)
+        watched.run_timed(0.1)
     seen = watched.observation()
     assert seen.differs_at is None
     assert 0 < len(seen.tokens) <= declared.max_tokens

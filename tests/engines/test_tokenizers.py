@@ -10,8 +10,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figure_sources import SourceSelection, Timing
 from pytest_flamegate.engines.tokens import Tokenized, load
-from pytest_flamegate.observe import streamed
-from pytest_flamegate.observe.streamed import TAIL_BYTES, AnswerReader, OwnLineFilter
+from pytest_flamegate.observe import program_output
+from pytest_flamegate.observe.program_output import TAIL_BYTES, AnswerReader, OwnLineFilter
 from tests.tools import require
 
 PLAIN: dict[str, Any] = {"version": "1.0", "normalizer": None, "decoder": None, "added_tokens": []}
@@ -148,11 +148,11 @@ def test_own_lines_are_taken_out(
     lines: OwnLineFilter[int] = OwnLineFilter([b"timing:", b"quant_dispatch"])
     found = [each for at, piece in enumerate(pieces) for each in lines.feed(piece, at)]
     found += lines.finish()
-    assert (found, lines.taken) == (passes, taken)
+    assert (found, lines.removed) == (passes, taken)
 
 
 def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "MAX_OWN_LINES_BYTES", 100)
+    monkeypatch.setattr(program_output, "MAX_OWN_LINES_BYTES", 100)
     lines: OwnLineFilter[int] = OwnLineFilter([b"timing:"])
     lines.feed(b"timing:" + b"x" * 50, 0)
     assert not lines.overflows

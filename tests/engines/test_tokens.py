@@ -128,7 +128,7 @@ def observed(directory: Path, target: str) -> Observation:
     declared = Workload("w", "python", "p", 4, "test", directory, target=f"toy:{target}")
     watched = Observer(declared, engine("python").plan(declared, None))
     for _ in range(2):
-        watched.timed(0.05)
+        watched.run_timed(0.05)
     return watched.observation()
 
 

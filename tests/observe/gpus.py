@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_flamegate.observe.gpu_watch import NvidiaDriver
+from pytest_flamegate.observe.gpu import NvidiaDriver
 
 DRIVER = "550.54.15"
 MAJOR = 195

@@ -92,5 +92,5 @@ def test_an_engine_that_floods_is_ended(tmp_path: Path, closes: str) -> None:
     workload = Workload("w", "command", "p", 1, "test", directory=tmp_path, timeout_s=300)
     began = time.monotonic()
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
-        Observer(workload, Streamed(argv, "byte")).timed(1.0)
+        Observer(workload, Streamed(argv, "byte")).run_timed(1.0)
     assert time.monotonic() - began < 60

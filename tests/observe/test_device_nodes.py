@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.observe.gpu import DeviceNode
-from pytest_flamegate.observe.gpu_watch import NvidiaDriver
+from pytest_flamegate.observe.gpu import DeviceNode, NvidiaDriver
 from tests.observe.gpus import DRIVER, MAJOR, kernel
 
 CONTROL = {"nvidiactl": (MAJOR, 255)}
@@ -45,7 +44,7 @@ def test_only_the_drivers_own_nodes_count(
 ) -> None:
     shown = kernel(tmp_path, nodes=nodes)
     assert shown.nodes() == seen
-    assert shown.control() == control
+    assert shown.has_control() == control
 
 
 def test_a_link_is_no_device(tmp_path: Path) -> None:
@@ -57,8 +56,8 @@ def test_a_link_is_no_device(tmp_path: Path) -> None:
 def test_nodes_without_a_driver_are_files(tmp_path: Path) -> None:
     shown = kernel(tmp_path, driver=None)
     assert shown.nodes() == ()
-    assert not shown.control()
-    assert shown.driver() is None
+    assert not shown.has_control()
+    assert shown.version() is None
 
 
 @pytest.mark.parametrize("row", ["195 nvidia-frontend", "195 nvidia", "507 nvidiactl"])
@@ -84,16 +83,16 @@ def test_the_driver_is_known_by_all_its_names(row: str, tmp_path: Path) -> None:
 def test_the_drivers_version_is_read(text: str, version: str | None, tmp_path: Path) -> None:
     shown = kernel(tmp_path)
     (tmp_path / "proc" / "driver" / "nvidia" / "version").write_text(text)
-    assert shown.driver() == version
+    assert shown.version() == version
 
 
 def test_process_ids_are_the_machines_outside_of_containers_only(tmp_path: Path) -> None:
     for name, container in (("host", False), ("container", True)):
         (tmp_path / name).mkdir()
-        assert kernel(tmp_path / name, container=container).pids_are_nvmls() != container
-    assert not NvidiaDriver(tmp_path, tmp_path).pids_are_nvmls()
+        assert kernel(tmp_path / name, container=container).shares_pids() != container
+    assert not NvidiaDriver(tmp_path, tmp_path).shares_pids()
 
 
 def test_a_place_that_is_not_there_shows_nothing(tmp_path: Path) -> None:
     nowhere = NvidiaDriver(tmp_path / "dev", tmp_path / "proc")
-    assert (nowhere.nodes(), nowhere.control(), nowhere.driver()) == ((), False, None)
+    assert (nowhere.nodes(), nowhere.has_control(), nowhere.version()) == ((), False, None)

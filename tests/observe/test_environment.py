@@ -71,7 +71,7 @@ def test_what_a_script_sets_anew_is_seen(tmp_path: Path) -> None:
     script.chmod(0o755)
     declared = workload("command", directory=tmp_path, command=(str(script),), timeout_s=60.0)
     watched = Observer(declared, engine("command").plan(declared, None))
-    watched.timed(1)
+    watched.run_timed(1)
     seen = watched.observation()
     assert seen.requested_environment["RAYON_NUM_THREADS"] == "1"
     assert seen.effective_environment["RAYON_NUM_THREADS"] == "8"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.observe.gpu import DeviceNode, DeviceUse, ObservedDevices
-from pytest_flamegate.observe.gpu_watch import DeviceWatch, NvidiaDriver
+from pytest_flamegate.observe.gpu import DeviceNode, DeviceUse, NvidiaDriver, ObservedDevices
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Run
 from tests.made import bundle
 from tests.observe.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
@@ -65,19 +65,19 @@ class Machine:
     def whole_run(self, pid: int) -> DeviceUse | None:
         """Watch one run of four looks; return what it did on the device."""
         self.watch.begin(pid)
-        self.watch.look(pid)
-        self.watch.look(pid)
+        self.watch.inspect(pid)
+        self.watch.inspect(pid)
         return self.over(pid)
 
     def over(self, pid: int) -> DeviceUse | None:
         self.watch.end(pid)
-        (run,) = self.watch.seen([run_of(pid)]).runs
+        (run,) = self.watch.observe([run_of(pid)]).runs
         return run.on[0] if run.on else None
 
 
 def test_a_run_is_known_by_its_process(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path)
-    machine.watch.before()
+    machine.watch.note_present()
     machine.joins(child.pid)
     # The first look tells of the load, which is no part of the run.
     assert machine.whole_run(child.pid) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
@@ -99,7 +99,7 @@ def test_what_was_there_before_is_somebody_elses(
     # In a container even the run's own number: of the machine's processes another may bear it.
     machine.joins(*([child.pid] if container else []), ELSEWHERE)
     machine.gpu.busy_pct = 100
-    machine.watch.before()
+    machine.watch.note_present()
     assert machine.whole_run(child.pid) is None
 
 
@@ -107,7 +107,7 @@ def test_on_the_host_what_comes_with_a_run_is_not_its_own(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path)
-    machine.watch.before()
+    machine.watch.note_present()
     machine.joins(ELSEWHERE)
     assert machine.whole_run(child.pid) is None
 
@@ -117,14 +117,14 @@ def test_in_a_container_a_run_is_known_by_what_comes_and_goes_with_it(
 ) -> None:
     machine = Machine(tmp_path, container=True)
     machine.joins(OTHER)
-    machine.watch.before()
+    machine.watch.note_present()
     machine.joins(ELSEWHERE)
-    for step in (machine.watch.begin, machine.watch.look, machine.watch.end):
+    for step in (machine.watch.begin, machine.watch.inspect, machine.watch.end):
         step(child.pid)
-    seen = machine.watch.seen([run_of(child.pid)])
+    seen = machine.watch.observe([run_of(child.pid)])
     assert seen.runs[0].on == ()  # it is still there: nothing tells that it was of the run
     del machine.gpu.processes[ELSEWHERE]
-    seen = machine.watch.seen([run_of(child.pid)])
+    seen = machine.watch.observe([run_of(child.pid)])
     assert seen.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
 
 
@@ -132,7 +132,7 @@ def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path, container=True)
-    machine.watch.before()
+    machine.watch.note_present()
     machine.joins(child.pid)
     on = machine.whole_run(child.pid)
     assert on is not None
@@ -144,16 +144,16 @@ def test_in_a_container_what_comes_while_two_runs_are_open_is_nobodys(
 ) -> None:
     machine = Machine(tmp_path, container=True)
     watch, mine = machine.watch, os.getpid()
-    watch.before()
+    watch.note_present()
     watch.begin(child.pid)
-    watch.before()
+    watch.note_present()
     watch.begin(mine)
     machine.joins(ELSEWHERE)
     for pid in (child.pid, mine):
-        watch.look(pid)
+        watch.inspect(pid)
         watch.end(pid)
     machine.leave()
-    assert [run.on for run in watch.seen([run_of(child.pid), run_of(mine)]).runs] == [(), ()]
+    assert [run.on for run in watch.observe([run_of(child.pid), run_of(mine)]).runs] == [(), ()]
 
 
 def test_in_a_container_each_of_a_pair_owns_what_came_as_it_began(
@@ -162,14 +162,14 @@ def test_in_a_container_each_of_a_pair_owns_what_came_as_it_began(
     machine = Machine(tmp_path, container=True)
     watch, mine = machine.watch, os.getpid()
     for pid, theirs in ((child.pid, ELSEWHERE), (mine, OTHER)):
-        watch.before()
+        watch.note_present()
         machine.joins(theirs)
         watch.begin(pid)
     machine.gpu.busy = {OTHER}
     for pid in (child.pid, mine):
         watch.end(pid)
     machine.leave()
-    first, second = watch.seen([run_of(child.pid), run_of(mine)]).runs
+    first, second = watch.observe([run_of(child.pid), run_of(mine)]).runs
     assert (first.on[0].busy, second.on[0].busy) == (0, 1)
 
 
@@ -186,7 +186,7 @@ def test_the_devices_own_figure_counts_where_nobody_else_is_on_it(
     on = machine.whole_run(child.pid)
     assert on is not None
     assert (on.present, on.busy) == (4, busy)
-    troubles = machine.watch.seen([]).troubles
+    troubles = machine.watch.observe([]).troubles
     assert troubles == ("nvmlDeviceGetProcessUtilization: NVMLError_NotSupported",)
 
 
@@ -207,7 +207,7 @@ def test_a_device_that_names_no_process_was_not_looked_at(
     machine = Machine(tmp_path, raises=refused)
     machine.joins(child.pid)
     assert machine.whole_run(child.pid) is None
-    seen = machine.watch.seen([run_of(child.pid)])
+    seen = machine.watch.observe([run_of(child.pid)])
     assert seen.runs[0].looks == 0
     assert not seen.runs[0].idle
     assert seen.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
@@ -216,7 +216,7 @@ def test_a_device_that_names_no_process_was_not_looked_at(
 def test_runs_that_are_not_asked_for_are_left_out(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path)
     machine.whole_run(child.pid)
-    assert machine.watch.seen([]).runs == ()
+    assert machine.watch.observe([]).runs == ()
 
 
 def never() -> Any:
@@ -237,16 +237,16 @@ def test_without_a_device_nothing_is_asked_and_nothing_started(
     name: str, shown: dict[str, Any], tmp_path: Path, child: process.Child
 ) -> None:
     watch = DeviceWatch(kernel(tmp_path, **shown), never)
-    watch.before()
+    watch.note_present()
     watch.begin(child.pid)
     watch.end(child.pid)
     before = threading.active_count()
-    with watch.beside() as began:
+    with watch.watch_program() as began:
         assert began is None
         assert threading.active_count() == before
-    seen = watch.seen([run_of(child.pid)])
-    assert list(seen.missing())
-    assert not list(seen.contradictions())
+    seen = watch.observe([run_of(child.pid)])
+    assert list(seen.find_missing())
+    assert not list(seen.find_contradictions())
     assert (seen.devices, seen.runs, seen.troubles) == ((), (), ())
 
 
@@ -258,10 +258,10 @@ def test_a_library_of_another_version_is_told_and_shows_nothing(
     machine.joins(child.pid)
     machine.watch.begin(child.pid)
     machine.watch.end(child.pid)
-    seen = machine.watch.seen([run_of(child.pid)])
+    seen = machine.watch.observe([run_of(child.pid)])
     assert seen.devices == ()
-    assert list(seen.missing()) == [
-        f"The kernel's driver is {DRIVER}, and NVML 12.560.28.03 tells of 560.28.03."
+    assert list(seen.find_missing()) == [
+        f"The kernel's driver is {DRIVER}, and NVML 12.560.28.03 reports 560.28.03."
     ]
 
 
@@ -270,9 +270,9 @@ def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
         raise ImportError
 
     watch = DeviceWatch(kernel(tmp_path), importing)
-    watch.before()
-    (sentence,) = watch.seen([]).missing()
-    assert sentence == "NVML, the driver's library, told no version (import: ImportError)."
+    watch.note_present()
+    (sentence,) = watch.observe([]).find_missing()
+    assert sentence == "NVML, the driver's library, reported no version (import: ImportError)."
 
 
 class Counted(NvidiaDriver):
@@ -290,11 +290,11 @@ def test_where_there_is_nothing_the_kernel_is_asked_once(
 ) -> None:
     watch = DeviceWatch(Counted(tmp_path, tmp_path), never)
     for _ in range(100):
-        watch.before()
+        watch.note_present()
         watch.begin(child.pid)
-        watch.look(child.pid)
+        watch.inspect(child.pid)
         watch.end(child.pid)
-        watch.seen([])
+        watch.observe([])
     assert Counted.asked == 1
 
 
@@ -322,12 +322,12 @@ def test_a_served_engine_on_a_gpu_is_seen_on_it(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "four"))
     watched.devices = machine.watch
     watched.warm_up()
-    runs = [watched.timed(0.05), watched.timed(0.05)]
+    runs = [watched.run_timed(0.05), watched.run_timed(0.05)]
     seen = seen_of(machine, watched)
     assert [run.pid for run in seen.runs] == [run.pid for run in runs]
     assert all(run.active and run.on[0].seen_by == "pid" for run in seen.runs)
-    assert not list(seen.missing())
-    assert not list(seen.contradictions())
+    assert not list(seen.find_missing())
+    assert not list(seen.find_contradictions())
 
 
 def test_a_program_on_a_gpu_is_seen_from_beside(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_program_on_a_gpu_is_seen_from_beside(tmp_path: Path) -> None:
     code = "import time\nfor i in range(4): print(i, end=' ', flush=True); time.sleep(0.3)"
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
     watched.devices = machine.watch
-    run = watched.timed(0.1)
+    run = watched.run_timed(0.1)
     seen = seen_of(machine, watched)
     assert [each.pid for each in seen.runs] == [run.pid]
     assert seen.runs[0].active
@@ -353,7 +353,7 @@ def test_a_broken_device_disturbs_no_run(name: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path, raises=dict.fromkeys(functions, nvml_error(name)))
     watched = observer(python_workload(tmp_path, "four"))
     watched.devices = machine.watch
-    assert watched.timed(0.02).tokens
+    assert watched.run_timed(0.02).tokens
     seen = seen_of(machine, watched)
     assert seen.troubles == (f"nvmlDeviceGetComputeRunningProcesses: NVMLError_{name}",)
     assert not any(run.active for run in seen.runs)
@@ -361,11 +361,11 @@ def test_a_broken_device_disturbs_no_run(name: str, tmp_path: Path) -> None:
 
 def test_on_this_machine_the_truth_is_told(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "four"))
-    watched.timed(0.02)
+    watched.run_timed(0.02)
     seen = watched.observation().device
     assert seen is not None
     kernels_own = NvidiaDriver()
     assert seen.nodes == kernels_own.nodes()
     assert not any(run.active for run in seen.runs)  # four() computes on no GPU
     if not seen.nodes:
-        assert seen == ObservedDevices(kernel_driver=kernels_own.driver())
+        assert seen == ObservedDevices(kernel_driver=kernels_own.version())

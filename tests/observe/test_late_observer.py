@@ -76,7 +76,7 @@ def test_a_late_look_loses_no_time_of_a_block(
         everything = 12 * (1 + 4) + 1
         monkeypatch.setattr(served, "wait_readable", late(everything * wire.RECORD.size))
         block = process.block(12)
-        run = watched.keep("timed", process, [block], process.counters())
+        run = watched.record("timed", process, [block], process.counters())
     assert all(sum(gaps) == 0 for gaps in block.sequences_ns[1:])
     assert 12 * 4 * TOKEN_S * 1e9 <= sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
     rate = rate_of([run])
@@ -119,7 +119,7 @@ def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
 ) -> None:
     monkeypatch.setattr(streamed, "wait_readable", late(first_bytes=20))
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=100))
-    (block,) = watched.timed(1).blocks
+    (block,) = watched.run_timed(1).blocks
     (gaps,) = block.sequences_ns
     assert block.decode is not None
     assert gaps[1] == 0
@@ -151,7 +151,7 @@ def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
 
     monkeypatch.setattr(clocks, "read_clocks", slow)
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=200))
-    (block,) = watched.timed(1).blocks
+    (block,) = watched.run_timed(1).blocks
     assert block.judged_tokens < 199
     assert block.decode is not None
     assert block.decode.wall_ns >= (block.judged_tokens - 1) * TOKEN_S * 1e9

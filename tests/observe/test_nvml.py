@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.observe.gpu import GpuDevice
-from pytest_flamegate.observe.gpu_watch import Nvml
+from pytest_flamegate.observe.gpu import GpuDevice, Nvml
 from tests.observe.gpus import DRIVER, GIB, FakeNvml, Gpu, nvml_error
 
 ERRORS = (

@@ -93,7 +93,7 @@ def assert_nothing_left() -> None:
 
 def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "four"))
-    run = watched.timed(0.1)
+    run = watched.run_timed(0.1)
     seen = watched.observation()
     assert seen.tokens == ("p0", "p1", "p2", "p3")
     assert seen.token_digest == token_digest(["p0", "p1", "p2", "p3"])
@@ -125,7 +125,7 @@ def test_a_callable_of_this_process_is_measured_in_a_fork(tmp_path: Path) -> Non
 
     workload = python_workload(tmp_path, "four", max_tokens=3)
     watched = Observer(workload, Served({}, generate))
-    watched.timed(0.05)
+    watched.run_timed(0.05)
     assert watched.observation().tokens == ("0", "1", "2")
     assert here == []
     assert_nothing_left()
@@ -137,16 +137,16 @@ def test_what_a_callable_loads_in_the_fork_finds_the_knobs(tmp_path: Path) -> No
 
     workload = python_workload(tmp_path, "four", threads=3)
     watched = Observer(workload, Served({}, generate))
-    watched.timed(0.01)
+    watched.run_timed(0.01)
     assert watched.observation().tokens == ("3",)
     assert os.environ.get("OPENBLAS_NUM_THREADS") != "3"
 
 
 def test_output_that_differs_between_processes_is_seen(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "random"))
-    watched.timed(0.02)
+    watched.run_timed(0.02)
     assert watched.observation().differs_at is None
-    watched.timed(0.02)
+    watched.run_timed(0.02)
     assert watched.observation().differs_at == 1
 
 
@@ -165,7 +165,7 @@ SERVED_FAULTS = [
 def test_faults_of_a_served_engine(tmp_path: Path, function: str, code: str, word: str) -> None:
     watched = observer(python_workload(tmp_path, function, timeout_s=2.0))
     with pytest.raises(FlamegateError) as refused:
-        watched.timed(0.05)
+        watched.run_timed(0.05)
     assert refused.value.code == code
     assert word in str(refused.value)
     assert_nothing_left()
@@ -173,20 +173,32 @@ def test_faults_of_a_served_engine(tmp_path: Path, function: str, code: str, wor
 
 def test_an_engine_that_prints_does_not_disturb_the_pipe(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "noisy", max_tokens=1))
-    watched.timed(0.02)
+    watched.run_timed(0.02)
     assert watched.observation().tokens == ("1",)
 
 
+AWAIT_READER = """
+import fcntl, sys, termios, time
+def await_reader():
+    \"\"\"Wait until the observer has read everything: on a busy machine it may be late.\"\"\"
+    sys.stdout.flush()
+    while any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))):
+        time.sleep(0.001)
+"""
 STREAM = (
-    "import sys,time\n"
-    "for i in range(int(sys.argv[2])):\n"
-    "    sys.stdout.write(sys.argv[1] + str(i) + ' '); sys.stdout.flush(); time.sleep(0.01)\n"
+    AWAIT_READER
+    + """
+for i in range(int(sys.argv[2])):
+    sys.stdout.write(sys.argv[1] + str(i) + " ")
+    await_reader()
+    time.sleep(0.01)
+"""
 )
 
 
 def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word"))
-    run = watched.timed(1)
+    run = watched.run_timed(1)
     seen = watched.observation()
     assert [token.strip() for token in seen.tokens] == ["p0", "p1", "p2", "p3"]
     assert (seen.token_source, seen.clock_scope) == ("stdout:word", "process")
@@ -210,7 +222,7 @@ AT_ONCE = "import time; time.sleep(0.02); print('p0 p1 p2 p3')"
 
 def test_output_in_one_piece_tells_no_decode_apart(tmp_path: Path) -> None:
     watched = observer(command_workload(tmp_path, AT_ONCE, token_unit="word"))
-    (block,) = watched.timed(1).blocks
+    (block,) = watched.run_timed(1).blocks
     assert block.decode is None
     assert block.judged == block.interval
     assert block.judged_tokens == 4
@@ -221,18 +233,18 @@ def test_output_in_one_piece_tells_no_decode_apart(tmp_path: Path) -> None:
 
 def test_the_decode_of_all_runs_is_told_apart_or_of_none(tmp_path: Path) -> None:
     code = (
-        "import os,pathlib,time\n"
+        AWAIT_READER + "import pathlib\n"
         "once = pathlib.Path('once').exists()\n"
         "pathlib.Path('once').touch()\n"
         "for i in range(4):\n"
-        "    if not once: print(i, end=' ', flush=True)\n"
+        "    if not once: print(i, end=' '); await_reader()\n"
         "    time.sleep(0.005)\n"
         "if once: print('0 1 2 3 ', end='')\n"
     )
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
-    assert watched.timed(1).blocks[0].decode is not None
+    assert watched.run_timed(1).blocks[0].decode is not None
     assert all(run.blocks[0].decode is not None for run in watched.observation().runs)
-    assert watched.timed(1).blocks[0].decode is None
+    assert watched.run_timed(1).blocks[0].decode is None
     assert all(run.blocks[0].decode is None for run in watched.observation().runs)
 
 
@@ -244,9 +256,9 @@ def test_inside_a_wrapper_the_clocks_are_those_of_the_program(tmp_path: Path) ->
         "while child.poll() is None: pass\n"
     )
     watched = observer(workload)
-    plain = watched.timed(1)
+    plain = watched.run_timed(1)
     argv = engine("command").plan(workload, None).argv  # type: ignore[union-attr]
-    answer = watched.wrapped((sys.executable, "-c", busy, *argv))
+    answer = watched.run_wrapped((sys.executable, "-c", busy, *argv))
     assert plain.blocks[0].decode is not None
     assert answer.decode is not None
     # The wrapper spins all the while; the program sleeps.
@@ -261,9 +273,9 @@ def test_descriptors_beyond_1023_are_waited_for(tmp_path: Path) -> None:
     many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         served = observer(python_workload(tmp_path, "four"))
-        served.timed(0.02)
+        served.run_timed(0.02)
         program = observer(command_workload(tmp_path, STREAM, token_unit="word"))
-        program.timed(1)
+        program.run_timed(1)
     finally:
         for fd in many:
             os.close(fd)
@@ -272,7 +284,7 @@ def test_descriptors_beyond_1023_are_waited_for(tmp_path: Path) -> None:
 
 def test_the_time_out_is_for_each_answer_not_for_the_process(tmp_path: Path) -> None:
     watched = observer(python_workload(tmp_path, "four", timeout_s=1.0))
-    run = watched.timed(3.0)
+    run = watched.run_timed(3.0)
     assert sum(block.interval.wall_ns for block in run.blocks) > 1_000_000_000
 
 
@@ -291,7 +303,7 @@ COMMAND_FAULTS = [
 def test_faults_of_a_program(tmp_path: Path, code_text: str, code: str, word: str) -> None:
     watched = observer(command_workload(tmp_path, code_text, timeout_s=2.0))
     with pytest.raises(FlamegateError) as refused:
-        watched.timed(1)
+        watched.run_timed(1)
     assert refused.value.code == code
     assert word in str(refused.value)
     assert_nothing_left()
@@ -301,7 +313,7 @@ def test_faults_of_a_program(tmp_path: Path, code_text: str, code: str, word: st
 def test_a_prompt_reaches_a_program_as_it_is(tmp_path: Path, prompt: str) -> None:
     code = "import hashlib,sys; print(hashlib.sha256(sys.argv[1].encode()).hexdigest(), end='')"
     watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
-    watched.timed(1)
+    watched.run_timed(1)
     import hashlib
 
     text = "".join(chr(int(token)) for token in watched.observation().tokens)
@@ -326,7 +338,7 @@ def test_a_profiled_run_is_watched_only_while_it_works(tmp_path: Path) -> None:
         return Watch()
 
     watched = observer(python_workload(tmp_path, "four"))
-    run, seen = watched.profiled(0.05, attach)
+    run, seen = watched.run_profiled(0.05, attach)
     assert (events, seen, run.role) == (["attach", "stop"], "seen", "profiled")
     assert run.blocks[0].reference is None
     assert watched.observation().timed == ()
@@ -341,7 +353,7 @@ def test_a_long_sequence_of_an_engine_that_stands_still_is_interleaved(tmp_path:
 
     workload = python_workload(tmp_path, "four", max_tokens=80)
     watched = Observer(workload, Served({}, generate, stands_still=True))
-    run = watched.timed(0.05)
+    run = watched.run_timed(0.05)
     assert watched.observation().tokens == tuple(str(i) for i in range(80))
     for block in run.blocks:
         assert [len(gaps) for gaps in block.sequences_ns] == [80]
@@ -358,6 +370,6 @@ def test_interleaving_ends_with_the_sequence(tmp_path: Path, tokens: int) -> Non
 
     workload = python_workload(tmp_path, "four", max_tokens=200)
     watched = Observer(workload, Served({}, generate, stands_still=True))
-    run = watched.timed(0.02)
+    run = watched.run_timed(0.02)
     assert run.tokens_per_sequence == tokens
     assert len(watched.observation().tokens) == tokens

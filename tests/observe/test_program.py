@@ -105,7 +105,7 @@ def test_one_that_is_replaced_is_refused_and_one_that_is_touched_is_not(tmp_path
     tool.chmod(0o700)
     found.require_unchanged()
     script(tool, ECHO + "# rebuilt\n")
-    with pytest.raises(ToolError, match=r"E_PROGRAM_CHANGED: .*other bytes"):
+    with pytest.raises(ToolError, match=r"E_PROGRAM_CHANGED: .*other content"):
         found.require_unchanged()
     tool.unlink()
     with pytest.raises(ToolError, match=r"E_PROGRAM_CHANGED: .*cannot be read"):
@@ -129,7 +129,11 @@ def test_a_checkouts_paths_are_told_as_the_projects(tmp_path: Path) -> None:
     script(tmp_path / "tool")
     flags = MappingProxyType({"CFLAGS": f"-I{tmp_path}/include"})
     built = Build(("make", "-C", str(tmp_path)), True, flags)
-    told = seen(tmp_path, "./tool", built=built).told(tmp_path, Path("/project")).program.build
+    told = (
+        seen(tmp_path, "./tool", built=built)
+        .with_build_paths(tmp_path, Path("/project"))
+        .program.build
+    )
     assert told == Build(("make", "-C", "/project"), True, {"CFLAGS": "-I/project/include"})
 
 

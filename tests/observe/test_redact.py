@@ -94,15 +94,15 @@ def test_names_that_sound_like_secrets(name: str, secret: bool) -> None:
 @pytest.mark.parametrize("around", ["{}", "before {} after", "x={}", '"{}",', "({})\n"])
 def test_a_token_is_known_by_its_form(kind: str, around: str) -> None:
     redactor = Redactor()
-    found = redactor.surely(around.format(FORMS[kind]), "prompt")
+    found = redactor.redact_certain(around.format(FORMS[kind]), "prompt")
     assert found == around.format(REDACTED)
     assert redactor.places == ["prompt"]
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_looks_alike_is_kept(text: str) -> None:
-    redactor = Redactor.of({"MAX_TOKENS": "2+2", "HOME": "certificates"})
-    assert redactor.text(text, "p") == redactor.surely(text, "p") == text
+    redactor = Redactor.from_environments({"MAX_TOKENS": "2+2", "HOME": "certificates"})
+    assert redactor.redact_text(text, "p") == redactor.redact_certain(text, "p") == text
     assert redactor.warnings == ()
 
 
@@ -118,21 +118,23 @@ def test_what_only_looks_alike_is_kept(text: str) -> None:
     ],
 )
 def test_a_value_is_known_by_the_name_before_it(text: str, left: str) -> None:
-    assert Redactor().text(text, "p") == left
+    assert Redactor().redact_text(text, "p") == left
 
 
 def test_an_argument_may_stand_in_two_words() -> None:
     words = ["serve", "--token", "hunter22", "--key", "--fast", "--api-key", "{prompt}", "-n", "4"]
     redactor = Redactor()
-    assert redactor.words(words, "command") == [
+    assert redactor.redact_words(words, "command") == [
         *("serve", "--token", REDACTED, "--key", "--fast", "--api-key", "{prompt}", "-n", "4")
     ]
     assert redactor.places == ["command[2]"]
 
 
 def test_the_value_of_a_secret_variable_is_found_anywhere() -> None:
-    redactor = Redactor.of({"DB_PASSWORD": "correct horse", "DB_PASSWORD_2": "correct horse b"})
-    assert redactor.surely("say correct horse b, correct horse!", "prompt") == (
+    redactor = Redactor.from_environments(
+        {"DB_PASSWORD": "correct horse", "DB_PASSWORD_2": "correct horse b"}
+    )
+    assert redactor.redact_certain("say correct horse b, correct horse!", "prompt") == (
         "say redacted, redacted!"
     )
     (warning,) = redactor.warnings
@@ -143,7 +145,7 @@ def test_the_value_of_a_secret_variable_is_found_anywhere() -> None:
 
 @pytest.mark.parametrize("value", ["", "1", "true", "required", "12345678", "aaaaaaaaaa", "/tmp"])
 def test_a_value_that_stands_everywhere_is_not_searched_for(value: str) -> None:
-    assert Redactor.of({"SOME_SECRET": value}).values == ()
+    assert Redactor.from_environments({"SOME_SECRET": value}).values == ()
 
 
 def test_what_holds_no_secret_stays_the_same_object() -> None:
@@ -162,7 +164,7 @@ def test_what_holds_no_secret_stays_the_same_object() -> None:
 )
 def test_no_text_makes_the_scan_slow(text: str) -> None:
     began = time.process_time()
-    Redactor().text(text, "p")
+    Redactor().redact_text(text, "p")
     assert time.process_time() - began < 5.0
 
 

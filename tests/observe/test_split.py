@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pytest_flamegate.observe.streamed import MAX_TOKEN_BYTES, TokenSplitter
+from pytest_flamegate.observe.program_output import MAX_TOKEN_BYTES, TokenSplitter
 
 # Unit, pieces as they come in, tokens, and the index of the piece each began in.
 CUTS = [

@@ -166,13 +166,13 @@ class FakeObserver:
         self.world.on_process("warm up")
         return self.world.process_time
 
-    def timed(self, seconds: float, pair: int | None = None) -> Run:
+    def run_timed(self, seconds: float, pair: int | None = None) -> Run:
         run, _ = self._process("timed")
         run = replace(run, pair=pair)
         self.runs = (*self.runs, run)
         return run
 
-    def profiled(self, seconds: float, attach: Any) -> tuple[Run, Profile]:
+    def run_profiled(self, seconds: float, attach: Any) -> tuple[Run, Profile]:
         run, profile = self._process("profiled")
         self.runs = (*self.runs, run)
         return run, profile
@@ -206,7 +206,7 @@ class FakePairs:
     def pair(self) -> None:
         self.base.is_base = True
         for observer in (self.base, self.head):
-            observer.timed(0.5, self.pairs)
+            observer.run_timed(0.5, self.pairs)
         self.pairs += 1
 
 

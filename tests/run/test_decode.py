@@ -107,7 +107,7 @@ def measured(
     processes = SideProcesses(side, Budget(1.0))
     for _ in range(3):
         if pretend is None:
-            processes.observer.timed(0.1)
+            processes.observer.run_timed(0.1)
         else:
             processes.profile_once(0.1)
     return Measured(Prepared((side,), 4.0), (processes.measured(),))

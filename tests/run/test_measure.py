@@ -168,7 +168,7 @@ def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyP
         world.started.append("bricks")
         return (None, object(), None)
 
-    monkeypatch.setattr(fakes.FakeObserver, "bricked", clock_bricks, raising=False)
+    monkeypatch.setattr(fakes.FakeObserver, "run_bricks", clock_bricks, raising=False)
     monkeypatch.setattr(run_measure, "measure_bandwidth", lambda threads: f"{threads} thread")
     prepared = replace(alone(), show_bricks=True)
     found, (line,) = run(prepared)
@@ -189,7 +189,7 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
         raise ToolError("E_BANDWIDTH_MEMORY", "There is no room.", "Make some.")
 
     monkeypatch.setattr(
-        fakes.FakeObserver, "bricked", lambda *_: (None, object(), None), raising=False
+        fakes.FakeObserver, "run_bricks", lambda *_: (None, object(), None), raising=False
     )
     monkeypatch.setattr(run_measure, "measure_bandwidth", fail)
     found, _ = run(replace(alone(), show_bricks=True))
@@ -205,7 +205,7 @@ def test_an_engine_without_marks_is_a_note_or_an_error(
     def fail(*_: object) -> None:
         raise ToolError("E_NO_BRICKS", "There is no mark.", "Mark it.")
 
-    monkeypatch.setattr(fakes.FakeObserver, "bricked", fail, raising=False)
+    monkeypatch.setattr(fakes.FakeObserver, "run_bricks", fail, raising=False)
     found, _ = run(replace(alone(), show_bricks=True))
     assert found.sides[0].notes == {"E_NO_BRICKS": "There is no mark. Mark it."}
     with pytest.raises(ToolError, match="E_NO_BRICKS"):

@@ -93,7 +93,7 @@ def test_a_secret_among_the_tokens_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 def test_functions_that_differ_in_a_secret_alone_are_one() -> None:
     taken = profile({(python(f"gemv_{each}"),): 5 for each in (SECRET, OTHER_SECRET)})
-    redactor = Redactor.of({"A_TOKEN": SECRET, "B_TOKEN": OTHER_SECRET})
+    redactor = Redactor.from_environments({"A_TOKEN": SECRET, "B_TOKEN": OTHER_SECRET})
     clean = redacted_profile(taken, redactor)
     assert {stack[0].name: count for stack, count in clean.stacks.items()} == {"gemv_redacted": 10}
     assert redactor.places == ["profile"]
@@ -107,7 +107,7 @@ def test_reports_of_the_engine_hold_no_secret() -> None:
     )
     observation = fakes.observation(bundle())
     runs = (replace(observation.runs[0], reported=(report,)), *observation.runs[1:])
-    redactor = Redactor.of({"A_TOKEN": SECRET, "B_TOKEN": OTHER_SECRET})
+    redactor = Redactor.from_environments({"A_TOKEN": SECRET, "B_TOKEN": OTHER_SECRET})
     clean = redacted_reports(replace(observation, runs=runs), redactor)
     assert clean.runs[0].reported == (
         Report("log redacted", {"tokens": 4.0, "redacted_ms": 1.0}, {"gemv_redacted": 5, "b": 1}),
@@ -118,6 +118,6 @@ def test_reports_of_the_engine_hold_no_secret() -> None:
 
 def test_reports_without_a_secret_stay_the_very_same_object() -> None:
     observation = fakes.observation(bundle().with_reports(kernels={"MUL_MAT": 3}))
-    redactor = Redactor.of({"API_TOKEN": SECRET})
+    redactor = Redactor.from_environments({"API_TOKEN": SECRET})
     assert redacted_reports(observation, redactor) is observation
     assert redactor.places == []

@@ -69,13 +69,13 @@ def test_the_revision_stands_beside_the_project_and_leaves_nothing_behind(projec
 
 def test_paths_are_mapped_into_the_worktree(project: Path, tmp_path: Path) -> None:
     with open_checkout(project / "deep", "HEAD") as checkout:
-        assert checkout.path(project) == checkout.root
-        assert checkout.path(project / "deep/b.txt") == checkout.root / "deep/b.txt"
-        assert checkout.path(project / "deep/../a.txt") == checkout.root / "a.txt"
-        assert checkout.path(project / "not/there") == checkout.root / "not/there"
-        assert checkout.path(tmp_path / "elsewhere") == tmp_path / "elsewhere"
-        assert checkout.path(tmp_path / "proj üx") == tmp_path / "proj üx"
-        assert checkout.path(checkout.root / "a.txt") == checkout.root / "a.txt"
+        assert checkout.move_path(project) == checkout.root
+        assert checkout.move_path(project / "deep/b.txt") == checkout.root / "deep/b.txt"
+        assert checkout.move_path(project / "deep/../a.txt") == checkout.root / "a.txt"
+        assert checkout.move_path(project / "not/there") == checkout.root / "not/there"
+        assert checkout.move_path(tmp_path / "elsewhere") == tmp_path / "elsewhere"
+        assert checkout.move_path(tmp_path / "proj üx") == tmp_path / "proj üx"
+        assert checkout.move_path(checkout.root / "a.txt") == checkout.root / "a.txt"
 
 
 def test_every_way_to_name_a_commit(project: Path) -> None:
@@ -195,7 +195,7 @@ def test_through_a_link_to_the_project(project: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(project)
     with open_checkout(tmp_path / "link", "HEAD") as checkout:
         assert checkout.project == project
-        assert checkout.path(tmp_path / "link/deep/b.txt") == checkout.root / "deep/b.txt"
+        assert checkout.move_path(tmp_path / "link/deep/b.txt") == checkout.root / "deep/b.txt"
 
 
 def test_a_temporary_directory_that_is_a_link(
@@ -213,7 +213,7 @@ def test_a_link_in_the_project_is_mapped_by_its_own_place(project: Path, tmp_pat
     write(tmp_path, {"models/big.gguf": "m"})
     (project / "big.gguf").symlink_to(tmp_path / "models/big.gguf")
     with open_checkout(project, "HEAD") as checkout:
-        assert checkout.path(project / "big.gguf") == checkout.root / "big.gguf"
+        assert checkout.move_path(project / "big.gguf") == checkout.root / "big.gguf"
 
 
 def test_hooks_do_not_run(project: Path, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_what_cannot_be_removed_is_told_but_hides_no_other_failure(
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
         with pytest.raises(ToolError) as refused:
             checkout.close()
-        assert refused.value.code == "E_WORKTREE_STAYS"
+        assert refused.value.code == "E_WORKTREE"
         with pytest.raises(KeyboardInterrupt), checkout:
             raise KeyboardInterrupt
     checkout.close()

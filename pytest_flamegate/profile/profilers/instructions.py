@@ -20,7 +20,7 @@ from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe import served
 from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
-from pytest_flamegate.observe.streamed import AnswerReader
+from pytest_flamegate.observe.program_output import AnswerReader
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.callgrind import DIED, CountedRun, count_program
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME

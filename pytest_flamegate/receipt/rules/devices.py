@@ -30,7 +30,7 @@ def _check_device(case: Submission) -> Iterator[str]:
     # A library alone is a file; only with a node and a driver does it belong to a device.
     devices = _claimed(case)
     if devices is not None:
-        for sentence in devices.missing():
+        for sentence in devices.find_missing():
             yield f"The backend is cuda. {sentence}"
 
 
@@ -42,7 +42,7 @@ def _check_device(case: Submission) -> Iterator[str]:
 )
 def _check_device_use(case: Submission) -> Iterator[str]:
     devices = _claimed(case)
-    if devices is None or any(devices.missing()):
+    if devices is None or any(devices.find_missing()):
         return
     if devices.runs and all(run.idle for run in devices.runs):
         readings = sum(run.looks for run in devices.runs)
@@ -54,7 +54,7 @@ def _check_device_facts(case: Submission) -> Iterator[str]:
     devices = case.evidence.device
     if devices is None:
         return
-    yield from devices.contradictions()
+    yield from devices.find_contradictions()
     timed = {(run.pid, run.started_ticks) for run in case.timed}
     named = Counter((run.pid, run.started_ticks) for run in devices.runs)
     for (pid, ticks), times in named.items():

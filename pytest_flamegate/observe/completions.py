@@ -1,0 +1,399 @@
+"""OpenAI's two completion protocols: the request, the streamed answer, and a server's errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.engines.figures import make_report
+from pytest_flamegate.observe.engine_process import timeout_error
+from pytest_flamegate.observe.http import (
+    BrokenError,
+    Connection,
+    Deadline,
+    EventParser,
+    TooLongError,
+    find_tls_problem,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.base import Endpoint
+    from pytest_flamegate.engines.figures import Report
+    from pytest_flamegate.engines.openai import Origin
+    from pytest_flamegate.observe.http import Response
+
+
+DROPPABLE = ("cache_prompt", "stream_options", "seed")
+"""Fields that a strict server may reject; the request is repeated without those it names."""
+_TIMINGS = {
+    "predicted_n": "tokens",
+    "prompt_n": "prompt_tokens",
+    "prompt_ms": "prefill_ms",
+    "predicted_ms": "decode_ms",
+    "predicted_per_second": "tokens_per_second",
+    "prompt_per_second": "prefill_tokens_per_second",
+}
+"""Figures of llama.cpp's server, and their names here."""
+_USAGE = {"completion_tokens": "tokens", "prompt_tokens": "prompt_tokens"}
+_QUOTE_CHARACTERS = 200
+GET_TIMEOUT_S = 5.0
+_NOT_OPENAI = "Check that url or serve names a server that speaks OpenAI's protocol and streams."
+
+
+def choose_path(plan: Endpoint) -> str:
+    """Return the path of the protocol that the plan uses."""
+    return "/v1/chat/completions" if plan.chat else "/v1/completions"
+
+
+def make_request(
+    plan: Endpoint,
+    workload: Workload,
+    model: str | None,
+    max_tokens: int,
+    without: Collection[str] = (),
+) -> bytes:
+    """Return the body of one request; the workload's own ``request`` overrides these fields."""
+    fields: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "seed": workload.seed,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "cache_prompt": False,
+    }
+    if plan.chat:
+        fields["messages"] = [{"role": "user", "content": workload.prompt}]
+    else:
+        fields["prompt"] = workload.prompt
+    if model is not None:
+        fields["model"] = model
+    sent = {name: value for name, value in fields.items() if name not in without}
+    return json.dumps(sent | _to_plain(plan.request)).encode()
+
+
+@dataclass(slots=True)
+class Completion:
+    """One answer as its events arrive.
+
+    ``pieces`` are its texts. ``gaps_ns`` holds the time from ``last_ns``, when the request was
+    sent, to the first piece, and from each piece to the next.
+    """
+
+    workload: Workload
+    last_ns: int
+    pieces: list[str] = field(default_factory=list)
+    gaps_ns: list[int] = field(default_factory=list)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, Any] = field(default_factory=dict)
+    finish: str | None = None
+    done: bool = False
+
+    def add_event(self, now_ns: int, data: str) -> None:
+        """Add one event, read at ``now_ns``. Raises ``E_BAD_STREAM`` or ``E_SERVER_ERROR``."""
+        if data.strip() == "[DONE]":
+            self.done = True
+            return
+        event = parse_object(data)
+        if event is None:
+            quote = data[:_QUOTE_CHARACTERS]
+            raise _bad_stream(self.workload, f"an event that is no JSON object: {quote!r}")
+        if event.get("error"):
+            raise server_error(self.workload, 200, read_error_message(event))
+        self.usage = _table(event, "usage") or self.usage
+        self.timings = _table(event, "timings") or self.timings
+        choices = event.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            self._add_choice(now_ns, choices[0])
+
+    def _add_choice(self, now_ns: int, choice: Mapping[str, Any]) -> None:
+        finish = choice.get("finish_reason")
+        self.finish = finish if isinstance(finish, str) else self.finish
+        delta = _table(choice, "delta")
+        for text in (choice.get("text"), delta.get("reasoning_content"), delta.get("content")):
+            if isinstance(text, str) and text:
+                self.pieces.append(text)
+                self.gaps_ns.append(now_ns - self.last_ns)
+                self.last_ns = now_ns
+
+    @property
+    def counted(self) -> int | None:
+        """The tokens that the server counts; None if it reports no count.
+
+        Raises ``ToolError`` ``E_SOURCES_DISAGREE`` if it reports two different counts.
+        """
+        counts = {
+            source: count
+            for source, count in (
+                ("usage.completion_tokens", read_number(self.usage, "completion_tokens")),
+                ("timings.predicted_n", read_number(self.timings, "predicted_n")),
+            )
+            if count is not None
+        }
+        if len(set(counts.values())) > 1:
+            both = " and ".join(f"{name} {count:g}" for name, count in counts.items())
+            raise disagreement_error(self.workload, both)
+        return int(next(iter(counts.values()))) if counts else None
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether some pieces hold several tokens.
+
+        The token that ends an answer has no text. Raises ``ToolError`` ``E_SOURCES_DISAGREE`` if
+        the server counts fewer tokens than it sent pieces of text.
+        """
+        counted, received = self.counted, len(self.pieces)
+        if counted is None or counted == received:
+            return False
+        if counted < received:
+            both = f"{counted} tokens by its own count and {received} pieces of text"
+            raise disagreement_error(self.workload, both)
+        return not (counted == received + 1 and self.finish == "stop")
+
+    @property
+    def cached(self) -> int:
+        """The tokens of the prompt that the server took from a cache."""
+        details = _table(self.usage, "prompt_tokens_details")
+        found = (read_number(details, "cached_tokens"), read_number(self.timings, "cache_n"))
+        return int(max(each or 0 for each in found))
+
+    def reports(self) -> tuple[Report, ...]:
+        """Return the server's own figures for this answer, one report for each source."""
+        timings = _rename(self.timings, _TIMINGS)
+        if timings.get("tokens", 0) > 0:
+            timings["decode_tokens"] = timings["tokens"] - 1  # the prefill makes the first one
+        sources = (("llama.cpp:timings", timings), ("openai:usage", _rename(self.usage, _USAGE)))
+        return tuple(make_report(source, figures) for source, figures in sources if figures)
+
+
+def parse_object(data: str | bytes) -> Mapping[str, Any] | None:
+    """Return the JSON object in ``data``; None if it is anything else."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_error_message(answer: Mapping[str, Any]) -> str:
+    """Return the message of an error answer on one line, shortened."""
+    error = answer.get("error", answer)
+    text = error.get("message", error) if isinstance(error, dict) else error
+    text = answer.get("detail", text) if "error" not in answer else text
+    line = "".join(each for each in " ".join(str(text).split()) if each.isprintable())
+    return line if len(line) <= _QUOTE_CHARACTERS else f"{line[: _QUOTE_CHARACTERS - 1]}…"
+
+
+def read_number(table: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure that is finite and not negative; None for anything else."""
+    value = table.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) and value >= 0 else None
+    except OverflowError:
+        return None
+
+
+def _rename(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
+    found = ((ours, read_number(table, theirs)) for theirs, ours in names.items())
+    return {name: value for name, value in found if value is not None}
+
+
+def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = table.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _to_plain(value: Any) -> Any:
+    """Return frozen mappings and tuples as JSON can encode them."""
+    if isinstance(value, Mapping):
+        return {key: _to_plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(each) for each in value]
+    return value
+
+
+def server_error(workload: Workload, status: int, message: str) -> ToolError:
+    """Build the error for an answer that reports an error."""
+    reported = f" It reports: {message}." if message else ""
+    return ToolError(
+        "E_SERVER_ERROR",
+        f"The server of {workload.name!r} answered with an error (status {status}).{reported}",
+        "See the server's own log; send it the same request by hand.",
+    )
+
+
+def disagreement_error(workload: Workload, counts: str) -> ToolError:
+    """Build the error for two different counts of the same tokens."""
+    return ToolError(
+        "E_SOURCES_DISAGREE",
+        f"The server of {workload.name!r} reports for one answer {counts}.",
+        "It is not known which is true; correct the server's usage or timings, or turn them off.",
+    )
+
+
+def _bad_stream(workload: Workload, problem: str) -> ToolError:
+    problem = f"The server of {workload.name!r} sent {problem}."
+    return ToolError("E_BAD_STREAM", problem, _NOT_OPENAI)
+
+
+def _no_endpoint(workload: Workload, problem: str) -> ToolError:
+    return ToolError(
+        "E_NO_ENDPOINT",
+        f"The server of {workload.name!r} {problem}.",
+        'Check the path in url, and api = "completions" or "chat". No redirect is followed.',
+    )
+
+
+class RejectedFieldsError(Exception):
+    """The server rejects fields that a request can do without: ``names``."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionClient:
+    """A client of one server for one workload. ``idle`` is called while nothing arrives."""
+
+    workload: Workload
+    origin: Origin
+    key: str | None
+    idle: Callable[[], None]
+
+    def get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        """Return status and body of ``path``; raises ``OSError`` or one of ``BrokenError``."""
+        deadline = Deadline(time.monotonic() + timeout_s, self.idle)
+        with Connection(self.origin, deadline) as connection:
+            response = connection.send("GET", path, None, self._headers())
+            return response.status, connection.body(response)
+
+    def complete(self, path: str, body: bytes) -> Completion:
+        """Post ``body``; return the whole answer, each piece of it with its time.
+
+        Raises ``ToolError`` for any other answer, ``RejectedFieldsError`` if the request may
+        succeed without some fields, ``OSError`` or one of ``BrokenError`` if the server is gone.
+        """
+        deadline = Deadline(time.monotonic() + self.workload.timeout_s, self.idle)
+        try:
+            with Connection(self.origin, deadline) as connection:
+                completion = Completion(self.workload, time.monotonic_ns())
+                response = connection.send("POST", path, body, self._headers())
+                self._check(path, response, connection)
+                self._read(response, connection, completion)
+        except TimeoutError:
+            raise timeout_error(self.workload) from None
+        return completion
+
+    def find_model(self) -> str | None:
+        """Return the first model that the server lists; None if it lists none."""
+        try:
+            status, body = self.get("/v1/models", GET_TIMEOUT_S)
+        except (OSError, *BrokenError):
+            return None
+        listed = (parse_object(body) or {}).get("data") if status == 200 else None
+        first = listed[0] if isinstance(listed, list) and listed else None
+        name = first.get("id") if isinstance(first, dict) else None
+        return name if isinstance(name, str) else None
+
+    def unreachable_error(self, error: Exception) -> FlamegateError:
+        """Build the error for a server that cannot be connected to."""
+        if reason := find_tls_problem(error):
+            return ToolError(
+                "E_BAD_CERTIFICATE",
+                f"The server of {self.workload.name!r} at {self.origin} cannot be trusted: "
+                f"{reason}.",
+                "Give it a certificate that this machine trusts (SSL_CERT_FILE), or use http on "
+                "loopback.",
+            )
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return ToolError(
+            "E_UNREACHABLE",
+            f"No server answers for {self.workload.name!r} at {self.origin}: {reason}.",
+            "Start the server, or let flamegate start it (serve); check the url.",
+        )
+
+    def _headers(self) -> dict[str, str]:
+        headers = {
+            "Accept": "text/event-stream, application/json",
+            "Connection": "close",
+            "Content-Type": "application/json",
+            "User-Agent": "pytest-flamegate",
+        }
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        return headers
+
+    def _check(self, path: str, response: Response, connection: Connection) -> None:
+        """Raise the error that the head of the response, or else its body, amounts to."""
+        status = response.status
+        if status == 200:
+            kind = response.headers.get_content_type()
+            if kind != "text/event-stream":
+                raise _bad_stream(self.workload, f"{kind[:60]!r} and no stream of events")
+            return
+        if 300 <= status < 400:
+            raise _no_endpoint(self.workload, f"redirects {path} (status {status})")
+        body = connection.body(response)
+        if status in (401, 403):
+            raise key_rejected_error(self.workload, status)
+        if status in (404, 405):
+            raise _no_endpoint(self.workload, f"has no {path} (status {status})")
+        if status in (400, 422) and (names := _find_rejected(body)):
+            raise RejectedFieldsError(names)
+        raise server_error(self.workload, status, self._read_message(body))
+
+    def _read(self, response: Response, connection: Connection, completion: Completion) -> None:
+        parser = EventParser()
+        try:
+            for now_ns, piece in connection.pieces(response):
+                for event in parser.feed(piece):
+                    completion.add_event(now_ns, event)
+                if len(completion.pieces) > self.workload.max_tokens or completion.done:
+                    return
+        except TooLongError as error:
+            raise _bad_stream(self.workload, str(error)) from None
+        raise EOFError
+
+    def _read_message(self, body: bytes) -> str:
+        answer = parse_object(body)
+        text = read_error_message(answer) if answer is not None else ""
+        return text.replace(self.key, "redacted") if self.key else text
+
+
+def _find_rejected(body: bytes) -> tuple[str, ...]:
+    text = body.decode("utf-8", "replace")
+    return tuple(name for name in DROPPABLE if name in text)
+
+
+def key_rejected_error(workload: Workload, status: int) -> UsageError:
+    """Build the error for a server that wants a key, or another one."""
+    return UsageError(
+        "E_API_KEY",
+        f"The server of {workload.name!r} rejects the request as unauthorized (status {status}).",
+        'Put its key into a variable and name that: api_key_env = "NAME".',
+    )
+
+
+def read_key(workload: Workload, variable: str | None) -> str | None:
+    """Return the key in ``variable``; the workload's own environment comes first."""
+    if variable is None:
+        return None
+    key = workload.env.get(variable) or os.environ.get(variable)
+    if not key or not key.isascii() or not key.isprintable():
+        raise UsageError(
+            "E_API_KEY",
+            f"Workload {workload.name!r} takes its key from {variable}, which holds none.",
+            f"Set {variable} in the environment of this run.",
+        )
+    return key
