@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator
 
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.schema import load_schema
+from pytest_flamegate.receipt.documents import load_schema
 from tests.made import bundle
 
 if TYPE_CHECKING:

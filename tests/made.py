@@ -21,7 +21,8 @@ from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.metrics import cost_of, engine_kernels, figures, metrics, overhead_pct
+from pytest_flamegate.receipt.metrics import cost_of, figures, metrics, overhead_pct
+from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,

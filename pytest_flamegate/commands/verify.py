@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_flamegate.receipt import Verification
-    from pytest_flamegate.receipt.replayed import Replayed
+    from pytest_flamegate.receipt.rules.replay import Replayed
     from pytest_flamegate.receipt.sources import Sources
     from pytest_flamegate.run.replay import Replaying
 

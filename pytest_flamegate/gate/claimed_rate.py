@@ -30,7 +30,7 @@ from pytest_flamegate.gate.throughput import (
     reference_shift,
 )
 from pytest_flamegate.receipt.metrics import rate_of
-from pytest_flamegate.receipt.replayed import RateAgain
+from pytest_flamegate.receipt.rules.replay import RateAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

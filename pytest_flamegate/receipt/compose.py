@@ -10,15 +10,9 @@ from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
-from pytest_flamegate.receipt.metrics import (
-    claimed_kernels,
-    cost_of,
-    engine_kernels,
-    kernel_rates,
-    metrics,
-    tokens_per_second,
-)
+from pytest_flamegate.receipt.metrics import cost_of, kernel_rates, metrics, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
+from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,

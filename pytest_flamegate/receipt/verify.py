@@ -1,23 +1,21 @@
-"""One receipt in, one answer out: whether its numbers may be believed, and how far."""
+"""Verify a receipt: whether it is honest, and how far that was checked."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
-from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
-from pytest_flamegate.receipt.rules import replay as rules_replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
-from pytest_flamegate.receipt.schema import find_faults
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Sources, read_sources
 
@@ -26,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.receipt.policies import Policy
-    from pytest_flamegate.receipt.replayed import Replayed
-    from pytest_flamegate.receipt.rules.rule import Breach
+    from pytest_flamegate.receipt.rules.replay import Replayed
+    from pytest_flamegate.receipt.rules.rule import Breach, Rulebook
     from pytest_flamegate.receipt.sources import Source
     from pytest_flamegate.receipt.types import Evidence
 
@@ -36,14 +34,18 @@ if TYPE_CHECKING:
 class Verification:
     """The answer about one receipt.
 
-    ``grade`` is the highest one reached, whether or not that was enough; ``policy``
-    names the kernel policy that was used; ``ceiling`` says in one sentence what a green
-    answer at the grade reached (or asked for) would prove. ``honest`` says that no rule of
-    honesty is broken, whatever else the reader asked for; ``unfit`` why an honest receipt
-    is not to be gated on (codes ``F_...``), empty for one that is not honest.
-    ``signed_by`` is the keyid of the trusted key that signed exactly these files, None if
-    none did or no key was given.
-    ``replayed`` is the replay that was handed in, if any; ``obtained_again`` says that it holds.
+    Attributes:
+        ok: Nothing was rejected: neither by a rule of honesty nor by a wish of the reader.
+        grade: The highest grade reached, whether or not that is enough.
+        refusals: Every reason to reject the receipt.
+        warnings: Notices, none of which rejects it.
+        policy: The kernel policy that was used.
+        ceiling: One sentence: what acceptance at this grade would prove.
+        signed_by: The keyid of the trusted key that signed exactly these files, if any.
+        honest: No rule of honesty is broken, whatever else the reader asked for.
+        unfit: Why an honest receipt is not usable as a baseline (codes ``F_...``).
+        replayed: The replay that was handed in, if any.
+        obtained_again: The replay agrees.
     """
 
     ok: bool
@@ -60,73 +62,78 @@ class Verification:
 
     @property
     def fit(self) -> bool:
-        """Whether the receipt is fit to gate on: honest, and nothing speaks against it."""
+        """Whether the receipt is usable as a baseline: honest, and without a reason against it."""
         return self.honest and not self.unfit
 
 
-class Findings:
-    """Collects refusals and notices, and how low they push the grade."""
+@dataclass
+class _Findings:
+    """What was found so far, and the grade that is left."""
 
-    def __init__(self) -> None:
-        self.refusals: list[Refusal] = []
-        self.warnings: list[Notice] = []
-        self.suspicions: list[str] = []
-        self.honest = True
-        self.case: Submission | None = None
-        self.grade = Grade.OBSERVED
+    refusals: list[Refusal] = field(default_factory=list)
+    warnings: list[Notice] = field(default_factory=list)
+    suspicions: list[str] = field(default_factory=list)
+    honest: bool = True
+    submission: Submission | None = None
+    grade: Grade = Grade.OBSERVED
 
-    def refuse(self, refusal: Refusal, protects: Grade | None) -> None:
+    def reject(self, refusal: Refusal, protects: Grade | None) -> None:
         """Add a refusal; the grade falls below the one it ``protects``.
 
-        One that protects none is the reader's wish, and no matter of honesty.
+        A refusal that protects no grade concerns a wish of the reader, not honesty.
         """
         self.refusals.append(refusal)
         self.honest = self.honest and protects is None
         self.lower(protects)
 
-    def broken(self, breach: Breach) -> None:
-        """Add a broken rule as a refusal."""
-        self.refuse(Refusal(breach.code, breach.message, breach.remedy), breach.protects)
-
-    def noticed(self, breach: Breach) -> None:
-        """Add a broken rule as a notice; it may still lower the grade."""
-        self.warnings.append(Notice(breach.code, breach.message, breach.remedy))
-        self.lower(breach.protects)
-
-    def unfit(self) -> tuple[Notice, ...]:
-        """Return what speaks against gating on an honest receipt."""
-        if not self.honest:
-            return ()
-        if self.case is None:
-            return (NO_EVIDENCE,)
-        candidate = Candidate(self.case, tuple(self.suspicions))
-        reasons = REASONS.find_breaches(candidate)
-        return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
+    def reject_error(self, error: FlamegateError, protects: Grade | None) -> None:
+        self.reject(Refusal(error.code, error.problem, error.remedy), protects)
 
     def lower(self, protects: Grade | None) -> None:
-        """Let the grade fall below ``protects``."""
         if protects is not None:
             self.grade = min(self.grade, Grade(protects - 1))
 
+    def apply(
+        self, rules: Rulebook[Any], subject: object, malformed: frozenset[str], *, rejects: bool
+    ) -> list[Breach]:
+        """Add each breach of ``rules`` as a refusal or as a notice, and return them."""
+        breaches = list(rules.find_breaches(subject, malformed))
+        for breach in breaches:
+            if rejects:
+                self.reject(Refusal(breach.code, breach.message, breach.remedy), breach.protects)
+            else:
+                self.warnings.append(Notice(breach.code, breach.message, breach.remedy))
+                self.lower(breach.protects)
+        return breaches
+
+    def find_unfit(self) -> tuple[Notice, ...]:
+        """Return the reasons against comparing with an honest receipt."""
+        if not self.honest:
+            return ()
+        if self.submission is None:
+            return (NO_EVIDENCE,)
+        reasons = REASONS.find_breaches(Candidate(self.submission, tuple(self.suspicions)))
+        return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
+
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the reader asks for beyond honesty."""
+class _Wishes:
+    """The reader's wishes beyond honesty."""
 
     policy: str | None
     require_gpu_kernels: bool
     require_grade: Grade | None
     max_age_s: float | None
     now: datetime
-    keys: Sequence[Source] = ()
-    replay: Replayed | None = None
+    keys: Sequence[Source]
+    replay: Replayed | None
 
 
-_FOREIGN = Refusal(
+_IMPORTED = Refusal(
     "E_IMPORTED",
-    "It is another tool's result and no receipt: nobody here saw it measured, and it tells neither "
-    "that a real model ran nor with which kernels.",
-    "Measure with flamegate where a figure is to be believed.",
+    "It is a result of another tool and no receipt: flamegate did not observe it, and nothing in "
+    "it shows that a real model ran, or with which kernels.",
+    "Measure with flamegate to get a figure that can be verified.",
 )
 
 
@@ -144,31 +151,31 @@ def verify_receipt(
     keys: Sequence[bytes | Path] = (),
     replay: Replayed | None = None,
 ) -> Verification:
-    """Say whether the receipt ``data`` is honest as far as can be seen, and how far that is.
+    """Return whether the receipt ``data`` is honest, and the grade that it reaches.
 
-    Where ``data`` is a path and nothing else is given, ``evidence.json``,
-    ``profile.folded`` and ``attestation.dsse.json`` beside it are read too. ``policy``
-    names a kernel policy; without it the engine that the evidence (or else the receipt)
-    names decides, and ``bitnet`` where none is named. ``max_age_s`` is the allowed age in
-    seconds at ``now`` (default: the clock). ``keys`` are the public keys, in PEM, of
-    signers who are trusted: where there are any, one of them must have signed. ``replay`` is
-    what came of running the workload again, which is done elsewhere: nothing is run here.
-    Every refusal is reported, not only the first. Never raises on bad input.
+    Every reason to reject it is reported, not only the first. Never raises on bad input.
+
+    Args:
+        data: the receipt, as bytes or as a path.
+        evidence: by default ``evidence.json`` next to the receipt's path.
+        profile_folded: by default ``profile.folded`` next to the receipt's path.
+        policy: the name of a kernel policy; by default that of the engine which the evidence, or
+            else the receipt, names, and ``bitnet`` if none is named.
+        require_gpu_kernels: reject claims of a CPU.
+        require_grade: reject a lower grade.
+        max_age_s: the allowed age in seconds at ``now``.
+        now: by default the time of the clock.
+        attestation: by default ``attestation.dsse.json`` next to the receipt's path.
+        keys: public keys in PEM of trusted signers; if there are any, one of them must have signed.
+        replay: the result of running the workload again. Nothing is run here.
     """
     moment = now if now is not None else datetime.now(UTC)
-    wishes = Wishes(
-        policy,
-        require_gpu_kernels,
-        require_grade,
-        max_age_s,
-        moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),
-        keys,
-        replay,
-    )
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    wishes = _Wishes(policy, require_gpu_kernels, require_grade, max_age_s, moment, keys, replay)
     try:
         return _verify(read_sources(data, evidence, profile_folded, attestation), wishes)
     except Exception as error:
-        # A verifier that fails must refuse: whoever crashes it would else go unverified.
+        # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
         refusal = Refusal(
             "E_INTERNAL",
             f"The verifier itself failed: {type(error).__name__}.",
@@ -178,29 +185,27 @@ def verify_receipt(
         return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
 
 
-def _verify(sources: Sources, wishes: Wishes) -> Verification:
-    found = Findings()
+def _verify(sources: Sources, wishes: _Wishes) -> Verification:
+    found = _Findings()
     document, malformed = _read_receipt(sources.receipt, found)
     evidence = _read_evidence(sources.evidence, found)
     policy = _choose_policy(document, malformed, evidence, wishes, found)
     if document is not None:
         claim = Claim(document, policy, wishes.now, wishes.require_gpu_kernels, wishes.max_age_s)
-        for breach in RULES.find_breaches(claim, malformed):
-            found.broken(breach)
-        for breach in NOTICES.find_breaches(claim, malformed):
-            found.noticed(breach)
+        found.apply(RULES, claim, malformed, rejects=True)
+        found.apply(NOTICES, claim, malformed, rejects=False)
         if evidence is not None:
             _crosscheck(claim, malformed, evidence, sources, found)
-            if wishes.replay is not None and found.case is not None:
-                _replayed(replay.Replay(found.case, wishes.replay), malformed, found)
+            if wishes.replay is not None and found.submission is not None:
+                _compare_replay(replay.Replay(found.submission, wishes.replay), malformed, found)
     obtained_again = found.grade is Grade.REPLAYED
-    signed_by = _attest(sources, wishes, found)
-    # ATTESTED stands above REPLAYED, and does not say that anything was run again.
-    unseen = wishes.require_grade is Grade.REPLAYED and not obtained_again
-    if wishes.require_grade is not None and (unseen or found.grade < wishes.require_grade):
+    signed_by = _check_signer(sources, wishes, found)
+    # ATTESTED is above REPLAYED, but does not mean that anything was run again.
+    missing = wishes.require_grade is Grade.REPLAYED and not obtained_again
+    if wishes.require_grade is not None and (missing or found.grade < wishes.require_grade):
         wanted = wishes.require_grade
         message = f"The grade is {found.grade.name}, wanted {wanted.name}."
-        found.refuse(Refusal("E_GRADE", message, wanted.remedy), None)
+        found.reject(Refusal("E_GRADE", message, wanted.remedy), None)
     return Verification(
         ok=not found.refusals,
         grade=found.grade,
@@ -210,66 +215,56 @@ def _verify(sources: Sources, wishes: Wishes) -> Verification:
         ceiling=max(found.grade, wishes.require_grade or found.grade).ceiling,
         signed_by=signed_by,
         honest=found.honest,
-        unfit=found.unfit(),
+        unfit=found.find_unfit(),
         replayed=wishes.replay,
         obtained_again=obtained_again,
     )
 
 
-def _attest(sources: Sources, wishes: Wishes, found: Findings) -> str | None:
-    """Award ATTESTED to what was observed and signed; return who signed."""
-    attested = check_signature(sources.attestation, wishes.keys, sources.files)
-    for refusal in attested.refusals:
-        found.refuse(refusal, Grade.ATTESTED if refusal.code == OTHER_FILES else None)
-    found.warnings.extend(attested.notices)
-    if attested.signed_by is not None and found.grade >= Grade.OBSERVED:
-        found.grade = Grade.ATTESTED
-    return attested.signed_by
-
-
 def _read_receipt(
-    raw: bytes | Refusal, found: Findings
+    raw: bytes | Refusal, found: _Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
+    nothing: tuple[None, frozenset[str]] = None, frozenset()
     if isinstance(raw, Refusal):
-        found.refuse(raw, Grade.CONSISTENT)
-        return None, frozenset()
+        found.reject(raw, Grade.CONSISTENT)
+        return nothing
     try:
         document = parse_json(raw, RECEIPT_LIMITS, subject="The receipt")
     except FlamegateError as error:
-        found.refuse(Refusal(error.code, error.problem, error.remedy), Grade.CONSISTENT)
-        return None, frozenset()
+        found.reject_error(error, Grade.CONSISTENT)
+        return nothing
     if isinstance(document, dict) and document.get("kind") == "imported":
-        found.refuse(_FOREIGN, Grade.CONSISTENT)
-        return None, frozenset()
+        found.reject(_IMPORTED, Grade.CONSISTENT)
+        return nothing
     faults = find_faults(document)
     for fault in faults:
-        found.refuse(fault.refusal, Grade.CONSISTENT)
+        found.reject(fault.refusal, Grade.CONSISTENT)
     if not isinstance(document, dict):
-        return None, frozenset()
+        return nothing
     return document, frozenset(fault.field for fault in faults if fault.field is not None)
 
 
-def _read_evidence(raw: bytes | Refusal | None, found: Findings) -> Evidence | None:
+def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
     if raw is None:
         found.lower(Grade.OBSERVED)
         return None
     if isinstance(raw, Refusal):
-        found.refuse(raw, Grade.OBSERVED)
+        found.reject(raw, Grade.OBSERVED)
         return None
     try:
         return decode_evidence(raw)
     except FlamegateError as error:
-        found.refuse(Refusal(error.code, error.problem, error.remedy), Grade.OBSERVED)
+        found.reject_error(error, Grade.OBSERVED)
         return None
 
 
 def _choose_policy(
-    document: dict[str, object] | None,
+    document: dict[str, Any] | None,
     malformed: frozenset[str],
     evidence: Evidence | None,
-    wishes: Wishes,
-    found: Findings,
+    wishes: _Wishes,
+    found: _Findings,
 ) -> Policy:
     try:
         if wishes.policy is not None:
@@ -277,12 +272,9 @@ def _choose_policy(
         if evidence is not None:
             return policy_of_engine(str(evidence.workload["engine"]))
         if document is not None and "environment" not in malformed:
-            environment = document["environment"]
-            assert isinstance(environment, dict)  # the schema says so
-            return policy_of_engine(environment.get("FLAMEGATE_ENGINE"))
+            return policy_of_engine(document["environment"].get("FLAMEGATE_ENGINE"))
     except FlamegateError as error:
-        protects = None if wishes.policy is not None else Grade.CONSISTENT
-        found.refuse(Refusal(error.code, error.problem, error.remedy), protects)
+        found.reject_error(error, None if wishes.policy is not None else Grade.CONSISTENT)
     return policy_for(None)
 
 
@@ -291,35 +283,41 @@ def _crosscheck(
     malformed: frozenset[str],
     evidence: Evidence,
     sources: Sources,
-    found: Findings,
+    found: _Findings,
 ) -> None:
+    """Apply the rules about receipt, evidence and profile together."""
     folded = sources.folded
     if isinstance(folded, Refusal):
-        found.refuse(folded, Grade.OBSERVED)
+        found.reject(folded, Grade.OBSERVED)
         folded = None
     assert isinstance(sources.receipt, bytes)  # there is a claim, so there were bytes
-    case = Submission(
+    found.submission = submission = Submission(
         claim,
         hashlib.sha256(sources.receipt).hexdigest(),
         evidence,
         None if folded is None else read_folded(folded),
         None if folded is None else hashlib.sha256(folded).hexdigest(),
     )
-    found.case = case
-    for breach in CHECKS.find_breaches(case, malformed):
-        found.broken(breach)
-    for breach in SUSPICIONS.find_breaches(case, malformed):
-        found.noticed(breach)
-        found.suspicions.append(breach.code)
-    for breach in SHORTFALLS.find_breaches(case, malformed):
-        found.noticed(breach)
+    found.apply(CHECKS, submission, malformed, rejects=True)
+    suspicions = found.apply(SUSPICIONS, submission, malformed, rejects=False)
+    found.suspicions += (breach.code for breach in suspicions)
+    found.apply(SHORTFALLS, submission, malformed, rejects=False)
 
 
-def _replayed(replay: replay.Replay, malformed: frozenset[str], found: Findings) -> None:
-    """Let a replay that holds raise the grade: only of what was observed and is not refused."""
+def _compare_replay(again: replay.Replay, malformed: frozenset[str], found: _Findings) -> None:
+    """Award REPLAYED to an observed receipt whose replay agrees."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED
-    for breach in rules_replay.CHECKS.find_breaches(replay, malformed):
-        found.broken(breach)
-    for breach in rules_replay.SHORTFALLS.find_breaches(replay, malformed):
-        found.noticed(breach)
+    found.apply(replay.CHECKS, again, malformed, rejects=True)
+    found.apply(replay.SHORTFALLS, again, malformed, rejects=False)
+
+
+def _check_signer(sources: Sources, wishes: _Wishes, found: _Findings) -> str | None:
+    """Award ATTESTED to an observed receipt that is signed; return the signer's keyid."""
+    checked = check_signature(sources.attestation, wishes.keys, sources.files)
+    for refusal in checked.refusals:
+        found.reject(refusal, Grade.ATTESTED if refusal.code == OTHER_FILES else None)
+    found.warnings.extend(checked.notices)
+    if checked.signed_by is not None and found.grade >= Grade.OBSERVED:
+        found.grade = Grade.ATTESTED
+    return checked.signed_by

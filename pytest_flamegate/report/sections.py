@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_flamegate.core import text as core_text
 from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.metrics import NAMES, observed_as, of_engine, source_of, value_of
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
+from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.report import text
 from pytest_flamegate.report.markup import code
 from pytest_flamegate.report.text import visible
@@ -326,20 +327,20 @@ def _differs(values: Sequence[object]) -> bool:
     return any(value != values[0] for value in values)
 
 
-_CALLS = NAMES[0]
+_CALLS = KERNEL_RATE_NAMES[0]
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def kernel_line(evidence: Evidence) -> str | None:
     """Return what was derived of the calls in one line; None where no benchmark was measured."""
-    found = {metric.name: metric for metric in evidence.metrics if metric.name in NAMES}
+    found = {metric.name: metric for metric in evidence.metrics if metric.name in KERNEL_RATE_NAMES}
     if not found:
         return None
     told = [
         f"{core_text.significant(metric.value)} {metric.unit}"
         if metric.unit[:1].isupper() and metric.unit != "B/s"
         else _prefixed(metric.value, metric.unit)
-        for name in NAMES
+        for name in KERNEL_RATE_NAMES
         if (metric := found.get(name)) is not None
     ]
     calls = evidence.workload.get("calls")

@@ -26,8 +26,8 @@ from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.compose import compose
-from pytest_flamegate.receipt.replayed import Replayed
 from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
+from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import Prepared, prepare_side

@@ -24,7 +24,7 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.gate.bricks import JudgedBricks, judge_bricks
-from pytest_flamegate.receipt.schema import load_schema
+from pytest_flamegate.receipt.documents import load_schema
 from tests.gate.bricked import SPREAD, allowing, clocked, drawn, passes, row
 from tests.gate.factory import (
     AGAIN,

@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import ReceiptError, ToolError
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.receipt.documents import (
-    RECEIPT_FIELDS,
+    FIELD_CODES,
     decode_evidence,
     decode_receipt,
     encode_evidence,
@@ -27,7 +27,7 @@ from tests.receipt.documents import encoded
 
 def test_fields_stand_in_the_order_of_the_schema() -> None:
     triple = bundle()
-    assert tuple(json.loads(encode_receipt(triple.receipt))) == RECEIPT_FIELDS
+    assert tuple(json.loads(encode_receipt(triple.receipt))) == tuple(FIELD_CODES)
 
 
 def test_equal_data_gives_equal_bytes() -> None:

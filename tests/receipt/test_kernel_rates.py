@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.metrics import NAMES, kernel_rates
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, kernel_rates
 from pytest_flamegate.receipt.types import Metric
 
 RATE = Metric(
@@ -31,7 +31,7 @@ def test_each_rate_is_calls_times_what_a_call_works_on() -> None:
         ("kernel_bytes_per_second", 409_600_000.0, "B/s"),
         ("kernel_gflops", pytest.approx(0.1024), "GFLOP/s"),
     ]
-    assert tuple(each.name for each in found) == NAMES
+    assert tuple(each.name for each in found) == KERNEL_RATE_NAMES
     assert {each.provenance for each in found} == {"derived"}
     assert all(meaning_of(each.formula) for each in found)
 

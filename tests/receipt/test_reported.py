@@ -10,7 +10,9 @@ import pytest
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.metrics import (
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.policies import policy_for
+from pytest_flamegate.receipt.reported import (
     FIGURES,
     claimed_kernels,
     engine_kernels,
@@ -18,9 +20,7 @@ from pytest_flamegate.receipt.metrics import (
     observed_as,
     of_engine,
     source_of,
-    value_of,
 )
-from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.types import KernelSighting, Metric
 from tests.made import bundle
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.receipt import schema
-from pytest_flamegate.receipt.schema import find_faults, load_schema
+from pytest_flamegate.receipt import documents
+from pytest_flamegate.receipt.documents import find_faults, load_schema
 from tests.receipt.documents import document
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def codes(changed: dict[str, Any]) -> set[str]:
 
 def test_examples_are_valid() -> None:
     whole = load_schema()
-    validator: Any = schema._validator()
+    validator: Any = documents._validator()
     for path, part in parts(whole):
         for example in part.get("examples", []):
             assert list(validator.evolve(schema=part).iter_errors(example)) == [], path
@@ -155,7 +155,7 @@ ODD: list[Any] = [
 def test_the_type_accepts_nothing_that_the_schema_rejects() -> None:
     """Receipts like our own are accepted by their type alone, without jsonschema."""
     source = random.Random(3)
-    validator: Any = schema._validator()
+    validator: Any = documents._validator()
     accepted = 0
     for _ in range(3000):
         changed: Any = json.loads(json.dumps(document()))
@@ -168,7 +168,7 @@ def test_the_type_accepts_nothing_that_the_schema_rejects() -> None:
                 part = part[key]
             else:
                 part[key] = source.choice(ODD)
-        if schema._is_plain_receipt(changed):
+        if documents._is_plain_receipt(changed):
             accepted += 1
             assert validator.is_valid(changed), changed
     assert accepted > 200

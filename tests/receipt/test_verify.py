@@ -10,7 +10,7 @@ import pytest
 
 import pytest_flamegate
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.receipt import Grade, Verification, schema, verify, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification, documents, verify, verify_receipt
 from tests.made import bundle
 from tests.receipt.documents import VALID, encoded
 
@@ -192,7 +192,7 @@ def test_token_times_are_checked_in_bulk(monkeypatch: pytest.MonkeyPatch) -> Non
     def reached() -> Any:
         raise AssertionError("jsonschema was asked")
 
-    monkeypatch.setattr(schema, "_validator", reached)
+    monkeypatch.setattr(documents, "_validator", reached)
     answer = verify_receipt(
         files["receipt.json"],
         evidence=files["evidence.json"],

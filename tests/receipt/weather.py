@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from pytest_flamegate.core.json import decode_plain, encode_plain
-from pytest_flamegate.receipt.metrics import engine_kernels
+from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.devices import see_gpu
 from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal, intervals, shift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
-from pytest_flamegate.receipt.replayed import RateAgain, Replayed
+from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from pytest_flamegate.report import verification_text
 from pytest_flamegate.report.terminal import replay_document, replay_line
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.gate import Reason, Verdict
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.replayed import RateAgain, Replayed
+from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report.terminal import (
     Outcome,

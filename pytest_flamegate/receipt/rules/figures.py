@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.metrics import AT_LEAST, engine_metrics, of_engine, overhead_pct
+from pytest_flamegate.receipt.metrics import overhead_pct
+from pytest_flamegate.receipt.reported import MIN_REPORTS, engine_metrics, of_engine
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _unreported(case: Submission) -> Iterator[str]:
         if case.timed and of_engine(metric) and _key(metric) not in reported:
             yield (
                 f"{quote(metric.name)} is attributed to the engine ({quote(metric.formula)}), but "
-                f"fewer than {AT_LEAST} reports of the timed runs contain it."
+                f"fewer than {MIN_REPORTS} reports of the timed runs contain it."
             )
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.metrics import cost_of, engine_kernels
+from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
 from pytest_flamegate.receipt.rules.rule import Rulebook
 

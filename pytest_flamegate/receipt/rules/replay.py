@@ -7,7 +7,7 @@ could not compare everything says why, and the grade stays as it was.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
@@ -18,8 +18,57 @@ from pytest_flamegate.receipt.rules.rule import Rulebook
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_flamegate.receipt.replayed import RateAgain, Replayed
     from pytest_flamegate.receipt.rules.subject import Submission
+
+
+RateAnswer = Literal["inside", "claim_faster", "claim_slower", "other_machine", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class RateAgain:
+    """The claimed tokens per second, and those of a replay.
+
+    Attributes:
+        answer: The result of the comparison.
+        claimed: The rate that the receipt claims.
+        here: The claimed rate times the ratio of both sets of processes; None if not comparable.
+        low, high: The interval of ``here``.
+        wall: The rate of the replay's runs on the wall clock; None without one.
+        why: Why the rates cannot be compared.
+    """
+
+    answer: RateAnswer
+    claimed: float
+    here: float | None = None
+    low: float | None = None
+    high: float | None = None
+    wall: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The result of running a receipt's workload again, made by ``run/replay``.
+
+    Attributes:
+        receipt_sha256: SHA-256 of the receipt's bytes.
+        processes: The number of timed processes.
+        tokens: The tokens of the first sequence.
+        differs_at: Index of the first token in which a later sequence differed, if any did.
+        rate: The comparison of rates.
+        version, commit, machine: In words, what changed since the measurement.
+        redacted: The parts of the recipe that the evidence does not contain.
+    """
+
+    receipt_sha256: str
+    processes: int
+    tokens: tuple[str, ...]
+    differs_at: int | None
+    rate: RateAgain
+    version: str | None = None
+    commit: str | None = None
+    machine: tuple[str, ...] = ()
+    redacted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

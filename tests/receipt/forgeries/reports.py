@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from pytest_flamegate.core.json import decode_plain, encode_plain
-from pytest_flamegate.receipt.metrics import engine_kernels
+from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import LONG, Book
 from tests.receipt.forgeries.draft import Draft

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.replayed import RateAgain, Replayed
 from pytest_flamegate.receipt.rules import replay
+from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import NOW, verify
 
