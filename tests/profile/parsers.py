@@ -18,7 +18,6 @@ from pytest_flamegate.profile.formats.traces import (
 )
 from pytest_flamegate.profile.profilers import errors, perf_data, pyspy
 from pytest_flamegate.profile.profilers.callgrind_file import parse_callgrind
-from pytest_flamegate.profile.profilers.perf_data import KNOWN
 from pytest_flamegate.profile.profilers.perf_script import parse_script
 from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
 from tests.graph.parsers import BRICK_PARSERS
@@ -47,15 +46,16 @@ def _result(data: bytes) -> object:
     return (found or FORMATS[0]).read(data)
 
 
-def _said(data: bytes) -> str:
-    return errors.failure_error("perf", data, 1, KNOWN).reason
-
-
 def _jitdump() -> bytes:
     header = struct.pack("=4I2Q2I", 0x4A695444, 1, 40, 62, 0, 7, 0, 0)[:40]
     body = b"\x11" * 40 + b"py::f\n:/x.py\0\x48\x0a"
     load = struct.pack("=2IQ", 0, 16 + len(body), 1) + body
     return header + load + struct.pack("=2IQ", 4, 20, 1) + b"abcd" + load
+
+
+def _split(text: str) -> tuple[bytes, ...]:
+    """Return pieces of a grammar, which stand between vertical bars."""
+    return tuple(piece.encode() for piece in text.split("|"))
 
 
 _SHM = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -70,11 +70,15 @@ _EVENTED = (
     b'{"type":"C","frame":0,"at":5}]}]}',
 )
 _SYMBOLS = (
-    b" const", b" [clone x]", b".part.1", b".constprop", b"@@GLIBC_2.34", b"::h0123456789abcdef",
-    b"+0x1f", b"(int, char)", b"((", b"))", b"operator()", b"py::f:/x.py", b" at 0x7f", b"1", b"\\",
-    b" (/usr/lib/libc.so.6)", b" ([kernel.kallsyms])", b" (/tmp/jitted-1-2.so)", b"/lib/python3",
-    b"/lib/modules/a.ko", b"/site-packages/", b"[unknown]", "é\u202e".encode(), b"\xff", b"a" * 300,
-)  # fmt: skip
+    *_split(
+        " const| [clone x]|.part.1|.constprop|@@GLIBC_2.34|::h0123456789abcdef|+0x1f|(int, char)"
+        "|((|))|operator()|py::f:/x.py| at 0x7f|1|\\| (/usr/lib/libc.so.6)| ([kernel.kallsyms])"
+        "|[unknown]"
+        "| (/tmp/jitted-1-2.so)|/lib/python3|/lib/modules/a.ko|/site-packages/|é\u202e"
+    ),
+    b"\xff",
+    b"a" * 300,
+)
 PARSERS: dict[str, Parser] = {
     "perf script": Parser(
         lambda data: parse_script([data], ("/home/x/",)),
@@ -82,11 +86,7 @@ PARSERS: dict[str, Parser] = {
         (
             *_SYMBOLS,
             _FRAME,
-            b"\n",
-            b"\n\n",
-            b"\t",
-            b" 7/7  1.000000: cpu-clock:",
-            b"\n\t 0 a (b)",
+            *_split("\n|\n\n|\t| 7/7  1.000000: cpu-clock:|\n\t 0 a (b)"),
             b"  7/7  1.000000: PERF_RECORD_LOST lost 9",
             b"  7/7  1.5: cpu-clock:  55 f (/x)\n",
         ),
@@ -99,32 +99,17 @@ PARSERS: dict[str, Parser] = {
     "perf evlist": Parser(
         perf_data.parse_evlist,
         tuple(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
-        (
-            b"sample_freq }: ",
-            b", sample_type: ",
-            b"sample_stack_user: ",
-            b"CALLCHAIN",
-            b": ",
-            b"\n",
-        ),
+        _split("sample_freq }: |, sample_type: |sample_stack_user: |CALLCHAIN|: |\n"),
     ),
     "perf stats": Parser(
         perf_data.parse_stats,
         (b"Aggregated stats:\n  SAMPLE events: 10\n  UNTHROTTLE events:  3  ( 0.1%)\n",),
-        (b"THROTTLE events:", b" ", b"UN", b"9" * 30, b"\n"),
+        (*_split("THROTTLE events:| |UN|\n"), b"9" * 30),
     ),
     "speedscope": Parser(
         pyspy.parse_recording,
         ((DATA / "py-spy-speedscope.json").read_bytes(),),
-        (
-            *JSON,
-            b'"shared":',
-            b'"profiles":',
-            b'"frames":',
-            b'"samples":',
-            b'"weights":',
-            *_SYMBOLS,
-        ),
+        (*JSON, *_split('"shared":|"profiles":|"frames":|"samples":|"weights":'), *_SYMBOLS),
         (
             (_SPEEDSCOPE, b'","name":"f"}]}}'),
             (_SPEEDSCOPE + b'a.py","name":"', b'"}]}}'),
@@ -139,43 +124,24 @@ PARSERS: dict[str, Parser] = {
             b"\npy-spy> Stopped sampling because Control-C pressed\n"
             b"py-spy> Wrote speedscope file to 'x'. Samples: 95 Errors: 5\n",
         ),
-        (b"py-spy> ", b"py-spy> Wrote ", b"Samples: 1 Errors: 2", b"\n", b" ", b"9" * 20),
+        (*_split("py-spy> |py-spy> Wrote |Samples: 1 Errors: 2|\n| "), b"9" * 20),
     ),
     "a tool's words": Parser(
-        _said,
+        lambda data: errors.failure_error("perf", data, 1, perf_data.KNOWN).reason,
         (b"Error:\nNo permission to enable cycles event.\n", b"Stack backtrace:\n 0: x\n"),
-        (
-            b"[ perf record: ",
-            b"Events enabled",
-            b"py-spy> ",
-            b"\x1b[31m",
-            b"Stack backtrace:",
-            b"\n",
-        ),
+        _split("[ perf record: |Events enabled|py-spy> |\x1b[31m|Stack backtrace:|\n"),
     ),
     "callgrind": Parser(
         _callgrind,
         ((DATA / "callgrind-small.out").read_bytes(),),
         (
             *_SYMBOLS,
-            b"fn=(1) f\n",
-            b"fn=(1)\n",
-            b"fn=",
-            b"ob=(2) x\n",
-            b"cfn=(1)\n",
-            b"calls=1 0\n",
-            b"+1 2\n",
-            b"* 1\n",
-            b"totals: 1\n",
-            b"part: 1\n",
-            b"events: Ir\n",
-            b"events: A B Ir\n",
-            b"positions: line\n",
+            *_split(
+                "fn=(1) f\n|fn=(1)\n|fn=|ob=(2) x\n|cfn=(1)\n|calls=1 0\n|+1 2\n|* 1\n|\n|\r|'2"
+            ),
+            *_split("totals: 1\n|part: 1\n|events: Ir\n|events: A B Ir\n|positions: line\n"),
             b"positions: " + b"x " * 30 + b"\n",
             b"9" * 19,
-            b"'2",
-            b"\n",
-            b"\r",
         ),
         (
             (_CALLGRIND + b"fn=(1) ", b"\n1 5\ntotals: 5\n"),
@@ -188,18 +154,7 @@ PARSERS: dict[str, Parser] = {
     "folded": Parser(
         lambda data: parse_folded(decode_name(data)),
         (b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n",),
-        (
-            *_SYMBOLS,
-            b";",
-            b" ",
-            b"f (m);",
-            b" (m)",
-            b" [l]",
-            b" [kernel]",
-            b" 1\n",
-            b"\n",
-            b"a [b];" * 9,
-        ),
+        (*_SYMBOLS, *_split(";| |f (m);| (m)| [l]| [kernel]| 1\n|\n"), b"a [b];" * 9),
         ((b"", b" 1\n"), (b"f (", b") 1\n"), (b"f [", b"] 1\n")),
     ),
     "import speedscope": Parser(
@@ -207,17 +162,14 @@ PARSERS: dict[str, Parser] = {
         ((DATA / "py-spy-speedscope.json").read_bytes(), _EVENTED[0] + _EVENTED[1]),
         (
             *JSON,
-            b'{"type":"O","frame":0,"at":0},',
-            b'"events":[',
-            b'"unit":"seconds"',
-            b'"weights":',
+            *_split('{"type":"O","frame":0,"at":0},|"events":[|"unit":"seconds"|"weights":'),
         ),
         (_EVENTED, (_SPEEDSCOPE, b'","name":"f"}]}}')),
     ),
     "import folded": Parser(
         parse_profile,
         (b"a;b;c 12\na;b 3\n", b"f (m.py);g [l.so] 3\n"),
-        (*_SYMBOLS, b";", b" ", b" 1\n", b"a;b_[k] 5\n", b"0.5", b"\n"),
+        (*_SYMBOLS, *_split(";| | 1\n|a;b_[k] 5\n|0.5|\n")),
         ((b"", b" 1\n"), (b"a;", b" 1\n")),
         0.200,  # 64 KiB hold 9,000 new names in lines of seven bytes, at 9 µs each
     ),
@@ -225,19 +177,7 @@ PARSERS: dict[str, Parser] = {
         f"import {path.name}": Parser(
             _result,
             (path.read_bytes(),),
-            (
-                *JSON,
-                b"|",
-                b" | ",
-                b"\n",
-                b"\r\n",
-                b'","',
-                b"\t",
-                b" \xc2\xb1 ",
-                b"tg1",
-                b"0",
-                b"inf",
-            ),
+            (*JSON, b"|", b" | ", *_split('\n|\r\n|","|\t| ± |tg1|0|inf')),
             ((b'{"avg_ts":1,"n_gen":1,"n_prompt":', b"}"), (b"n_prompt,n_gen,avg_ts\n1,1,", b"\n")),
             1.0,
         )

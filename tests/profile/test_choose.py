@@ -17,15 +17,12 @@ from pytest_flamegate.profile.profilers.choose import (
 )
 from pytest_flamegate.profile.profilers.perf import perf_python_flags
 
-SPY = Probe("py-spy", "0.4.3", usable=True, sees_python=True, sees_native=False)
-PERF = Probe("perf", "6.1", usable=True, sees_python=False, sees_native=True)
+SPY = Probe("py-spy", "0.4.3", usable=True, sees_python=True)
+PERF = Probe("perf", "6.1", usable=True, sees_native=True)
 PERF_SEES_PYTHON = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
 NO_SPY = Probe(
     "py-spy",
     "",
-    usable=False,
-    sees_python=False,
-    sees_native=False,
     code="E_PROFILER_DENIED",
     reason="Permission Denied: Try again.",
     remedy="Type: sudo sysctl kernel.yama.ptrace_scope=0",
@@ -33,9 +30,6 @@ NO_SPY = Probe(
 NO_PERF = Probe(
     "perf",
     "",
-    usable=False,
-    sees_python=False,
-    sees_native=False,
     code="E_PROFILER_ABSENT",
     reason="no program perf on PATH",
     remedy="Install it: apt install linux-perf.",

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.engines import engine
 from pytest_flamegate.observe import environment
-from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
+from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
-from pytest_flamegate.profile.model import Frame, Profile
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
@@ -269,36 +265,6 @@ def test_a_process_that_ends_while_it_is_sampled_leaves_a_profile(
             child.end()
 
 
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
-def leave_no_room(pid: int) -> None:
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
-
-
-@pytest.mark.parametrize(
-    "spoil", [pytest.param(kill, marks=measures), pytest.param(leave_no_room, marks=nightly)]
-)
-def test_a_recording_that_is_cut_short_is_an_error(
-    spoil: Callable[[int], None], usable: Callable[..., None], tmp_path: Path
-) -> None:
-    usable(*MAKE)
-    for name, make in MAKE.items():
-        child = start_engine(NUMPY)
-        try:
-            recording: Any = make(SETUP).attach(child.pid, tmp_path)
-            try:
-                spoil(recording.child.pid)
-                with pytest.raises(ToolError, match=r"E_PROFILER_(FAILED|OUTPUT)") as caught:
-                    make(SETUP).parse(recording.stop())
-                assert caught.value.problem.startswith((name, "The output of"))
-            finally:
-                recording.close()
-        finally:
-            child.end()
-
-
 # Its layers keep 20 KB on the stack, as those of llama.cpp keep more.
 DEEP = """
 __attribute__((noinline)) double gemv(int n)
@@ -356,79 +322,6 @@ def test_cut_stacks_of_a_compiled_program_are_an_error(
         else:
             with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
                 require_stacks(profile, STACK_FLOOR)
-
-
-# Work that is the same in every run: Python's own, NumPy's, a lambda's, and the kernel's.
-SAME = """
-import os
-import numpy as np
-
-A, X = np.ones((300, 300)), np.ones(300)
-
-def matvec():
-    for _ in range(40):
-        A @ X
-
-def rms_norm():
-    return sum((lambda value: value * value)(value) for value in range(20_000))
-
-def read():
-    with open(os.devnull, "wb", buffering=0) as sink, open("/dev/zero", "rb") as source:
-        for _ in range(20):
-            sink.write(source.read(200_000))
-
-for _ in range(130):
-    matvec()
-    rms_norm()
-    read()
-"""
-PLENTY = 14
-"""A frame expected so often is missed altogether once in a million runs."""
-
-
-@pytest.mark.measures
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("perf", {"python_engine": False, "rate_hz": 199}),
-        ("py-spy", {}),
-        ("py-spy", {"native": True}),
-    ],
-)
-def test_two_runs_in_two_places_show_the_same_frames(
-    name: str, changes: dict[str, Any], usable: Callable[..., None], tmp_path: Path
-) -> None:
-    usable(name)
-    profiles = []
-    for place in (tmp_path / "one", tmp_path / "elsewhere" / "deep down"):
-        place.mkdir(parents=True)
-        (place / "engine.py").write_text(SAME)
-        profiler = MAKE[name](Setup(project=place, **changes))
-        wrapped = profiler.wrap([sys.executable, str(place / "engine.py")], place)
-        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PLACE": str(place)}
-        result = process.run(wrapped.argv, timeout_s=120, env=env, cwd=place)
-        assert result.returncode == 0, result.stderr
-        profiles.append(trim_stacks(profiler.parse(wrapped.recording, result.stderr), None))
-    one, other = profiles
-    for mine, theirs in ((one, other), (other, one)):
-        scale = max(mine.samples / theirs.samples, 1)
-        often = {f for f, n in count_frames(mine).items() if n >= PLENTY * scale}
-        assert len(often) >= 3
-        assert often <= set(count_frames(theirs))
-    texts = "\n".join(
-        format_frame(frame) for profile in profiles for frame in count_frames(profile)
-    )
-    assert not any(word in texts for word in ("0x", str(tmp_path), "deep down", sys.prefix))
-    pids = [pid for profile in profiles for pid in profile.pids if pid > 9999]
-    assert not any(str(pid) in texts for pid in pids)
-
-
-def count_frames(profile: Profile) -> Counter[Frame]:
-    counted: Counter[Frame] = Counter()
-    for stack, samples in profile.stacks.items():
-        counted.update(dict.fromkeys(stack, samples))
-    return counted
 
 
 SPLIT = """

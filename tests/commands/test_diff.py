@@ -1,4 +1,4 @@
-"""``flamegate diff`` and the difference that stands beside a run."""
+"""``flamegate diff``, and the difference in the report of a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.cli import main
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.made import Bundle, bundle
 from tests.report import verdicts
 
 SHARES = {"gemv": 0.7, "attention": 0.2, "rms_norm": 0.1}
-DEARER = {"gemv": 0.58, "attention": 0.17, "rms_norm": 0.25}
+SLOWER = {"gemv": 0.58, "attention": 0.17, "rms_norm": 0.25}
 """A token takes a fifth longer, all of it in rms_norm."""
-Told = pytest.CaptureFixture[str]
+Captured = pytest.CaptureFixture[str]
 _PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
@@ -33,7 +34,7 @@ def measured(shares: Mapping[str, float], token_ns: int, seed: int) -> Bundle:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Bundle]:
     """Two runs, in the directories before and after."""
-    base, head = measured(SHARES, 2_000_000, 1), measured(DEARER, 2_400_000, 2)
+    base, head = measured(SHARES, 2_000_000, 1), measured(SLOWER, 2_400_000, 2)
     base.write(tmp_path / "before")
     head.write(tmp_path / "after")
     monkeypatch.chdir(tmp_path)
@@ -42,7 +43,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Bundl
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("name", ["", "/receipt.json", "/evidence.json", "/profile.folded"])
-def test_it_answers_first_and_exits_with_0(name: str, capsys: Told) -> None:
+def test_the_first_line_is_the_answer(name: str, capsys: Captured) -> None:
     assert main(["diff", f"before{name}", f"after{name}"]) == 0
     first, before, after, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("rms_norm costs ")
@@ -53,18 +54,18 @@ def test_it_answers_first_and_exits_with_0(name: str, capsys: Told) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_bare_folded_stacks_are_compared_by_shares_and_say_so(capsys: Told) -> None:
+def test_bare_folded_stacks_are_compared_by_shares_and_say_so(capsys: Captured) -> None:
     for side in ("before", "after"):
         Path(f"{side}.folded").write_bytes(Path(side, "profile.folded").read_bytes())
     assert main(["diff", "before.folded", "after.folded"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("rms_norm takes 10 → 25 % of the samples")
-    assert "shares only" in said
-    assert "µs/token" not in said
+    printed = capsys.readouterr().out
+    assert printed.startswith("rms_norm takes 10 → 25 % of the samples")
+    assert "shares only" in printed
+    assert "µs/token" not in printed
 
 
 def test_the_picture_is_written_with_both_folded_stacks(
-    runs: tuple[Bundle, Bundle], capsys: Told
+    runs: tuple[Bundle, Bundle], capsys: Captured
 ) -> None:
     assert main(["diff", "before", "after", "-o", "out"]) == 0
     assert {path.name for path in Path("out").iterdir()} == {
@@ -83,7 +84,7 @@ def test_the_picture_is_written_with_both_folded_stacks(
 
 
 @pytest.mark.usefixtures("runs")
-def test_json_is_all_of_it(capsys: Told) -> None:
+def test_json_holds_everything(capsys: Captured) -> None:
     assert main(["diff", "before", "after", "--format=json", "-o", "out"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["functions"][0]["name"] == "rms_norm"
@@ -92,15 +93,15 @@ def test_json_is_all_of_it(capsys: Told) -> None:
     assert document["written"] == [f"out/{name}" for name in names]
 
 
-def test_profiles_that_were_not_taken_alike_are_refused_and_marked_when_drawn(
-    runs: tuple[Bundle, Bundle], tmp_path: Path, capsys: Told
+def test_profiles_taken_differently_are_an_error_and_marked_if_drawn(
+    runs: tuple[Bundle, Bundle], tmp_path: Path, capsys: Captured
 ) -> None:
     runs[1].with_profile(rate_hz=50, profiler="perf").write(tmp_path / "other")
     assert main(["diff", "before", "other", "-o", "out"]) == 4
-    told = capsys.readouterr()
-    assert told.err.startswith("E_PROFILES_DIFFER")
-    assert "profiler: py-spy and perf" in told.err
-    assert "rate (Hz): " in told.err
+    error = capsys.readouterr().err
+    assert error.startswith("E_PROFILES_DIFFER")
+    assert "profiler: py-spy and perf" in error
+    assert "rate (Hz): " in error
     assert not Path("out").exists()
     assert main(["diff", "before", "other", "-o", "out", "--anyway"]) == 0
     assert "NOT COMPARABLE" in capsys.readouterr().out
@@ -108,19 +109,17 @@ def test_profiles_that_were_not_taken_alike_are_refused_and_marked_when_drawn(
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("text", ["not a profile\n", "main (a.py);f (a.py) x\n", ""])
-def test_what_is_no_profile_is_refused(text: str, capsys: Told) -> None:
-    Path("odd.folded").write_text(text)
-    assert main(["diff", "before", "odd.folded"]) == 3
-    said = capsys.readouterr()
-    assert said.err.startswith("E_")
-    assert said.out == ""
-
-
-@pytest.mark.usefixtures("runs")
-def test_what_is_not_there_is_said(capsys: Told) -> None:
-    assert main(["diff", "before", "nowhere"]) != 0
-    assert "nowhere" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("text", "exit_code"), [("not a profile\n", 3), ("main (a.py);f (a.py) x\n", 3), (None, 5)]
+)
+def test_a_file_that_is_no_profile_is_an_error(
+    text: str | None, exit_code: int, capsys: Captured
+) -> None:
+    if text is not None:
+        Path("odd.folded").write_text(text)
+    assert main(["diff", "before", "odd.folded"]) == exit_code
+    printed = capsys.readouterr()
+    assert (printed.err[:2], printed.out) == ("E_", "")
 
 
 @pytest.mark.parametrize("is_compared", [True, False])
@@ -132,7 +131,7 @@ def test_the_report_of_a_run_has_the_difference_too(
         **head.files,
         "base-profile.folded": base.folded,
         "base-evidence.json": base.files["evidence.json"],
-        "verdict.json": json.dumps(verdict_document(verdicts.regressed())).encode(),
+        "verdict.json": encode_json(verdict_document(verdicts.regressed())),
     }
     if is_compared:
         files["diff.svg"] = b"<svg/>"
@@ -143,15 +142,15 @@ def test_the_report_of_a_run_has_the_difference_too(
     assert ("rms_norm costs" in page) is is_compared
 
 
-def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:
-    """Nor is a file's name any text: a name is bytes, and an encoding may lack the arrow."""
+def test_a_name_that_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:
+    """The name of a file is bytes, and an encoding may lack the arrow."""
     name = os.fsdecode(b"a\xff.folded")
     try:
         (tmp_path / name).write_text("main;f 5\n")
     except OSError:
         pytest.skip("this file system takes no names that are not UTF-8")
     for encoding in ("ascii:strict", "utf-8:strict"):
-        told = [
+        done = [
             subprocess.run(
                 [sys.executable, "-c", _PROGRAM, "diff", name, name, *more],
                 cwd=tmp_path,
@@ -162,7 +161,7 @@ def test_what_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:
             )
             for more in ((), ("--format", "json", "-o", f"{name}.d"))
         ]
-        assert [(done.returncode, done.stderr) for done in told] == [(0, b""), (0, b"")]
-        assert b"a\\udcff.folded" in told[0].stdout
-        written = json.loads(told[1].stdout)["written"]
+        assert [(each.returncode, each.stderr) for each in done] == [(0, b""), (0, b"")]
+        assert b"a\\udcff.folded" in done[0].stdout
+        written = json.loads(done[1].stdout)["written"]
         assert os.fsencode(written[0]) == os.fsencode(f"{name}.d/diff.svg")

@@ -1,4 +1,4 @@
-"""``flamegate import`` and ``flamegate export``: what they print, write and refuse."""
+"""``flamegate import`` and ``flamegate export``: their output, their files and their errors."""
 
 from __future__ import annotations
 
@@ -17,21 +17,9 @@ from pytest_flamegate.profile.formats.pprof import profile_message
 from pytest_flamegate.run.open import open_profile
 from tests.made import bundle
 
-Told = pytest.CaptureFixture[str]
+Captured = pytest.CaptureFixture[str]
 FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
 FILES = {"profile.folded", "profile.speedscope.json", "flamegraph.svg", "flamegraph.html"}
-PROGRAM = """\
-import time
-
-def leaf(rounds):
-    return sum(i * i for i in range(rounds))
-
-def work(until):
-    while time.monotonic() < until:
-        leaf(2000)
-
-work(time.monotonic() + {seconds})
-"""
 
 
 @pytest.fixture
@@ -47,17 +35,17 @@ def speedscope(*frames: dict[str, Any], unit: str = "seconds", weight: float = 0
     )
 
 
-def test_an_imported_profile_is_written_drawn_and_told(here: Path, capsys: Told) -> None:
+def test_an_imported_profile_is_written_drawn_and_printed(here: Path, capsys: Captured) -> None:
     (here / "run.folded").write_text(FOLDED)
     assert main(["import", "run.folded"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     directory = here / ".flamegate" / "imported" / "run"
-    assert "40 samples in 2 functions" in told
-    assert [line.split() for line in told.splitlines()[1:3]] == [
+    assert "40 samples in 2 functions" in printed
+    assert [line.split() for line in printed.splitlines()[1:3]] == [
         ["75.0", "%", "gemv", "libggml.so"],
         ["25.0", "%", "decode", "toy.py"],
     ]
-    assert told.splitlines()[-1] == str(directory)
+    assert printed.splitlines()[-1] == str(directory)
     assert {path.name for path in directory.iterdir()} == FILES
     assert (directory / "profile.folded").read_text() == (
         "main [unknown];decode (toy.py) 10\nmain [unknown];decode (toy.py);gemv [libggml.so] 30\n"
@@ -65,17 +53,16 @@ def test_an_imported_profile_is_written_drawn_and_told(here: Path, capsys: Told)
     picture = ET.parse(directory / "flamegraph.svg").getroot()
     titles = [each.text or "" for each in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert any(title.startswith("gemv\n") for title in titles)
-    # What is not known is not told as if it were.
+    # Unknown facts are left out.
     words = " ".join(picture.itertext())
     assert "imported from run.folded" in words
     assert "0 Hz" not in words
     assert "0 processes" not in words
     assert "gemv" in (directory / "flamegraph.html").read_text()
-    # Nothing of it is for git.
     assert (here / ".flamegate" / ".gitignore").is_file()
 
 
-def test_what_the_file_told_survives_in_the_directory(here: Path, capsys: Told) -> None:
+def test_the_facts_of_the_file_survive_in_the_directory(here: Path, capsys: Captured) -> None:
     (here / "x.json").write_text(speedscope({"name": "f", "file": "a.py"}))
     assert main(["import", "x.json", "--name", "mine"]) == 0
     assert "250 ms in 1 function" in capsys.readouterr().out
@@ -95,42 +82,34 @@ def test_what_the_file_told_survives_in_the_directory(here: Path, capsys: Told) 
     assert "E_PROFILE_CHANGED" in capsys.readouterr().err
 
 
-def test_it_is_written_where_it_is_asked_for(here: Path, capsys: Told) -> None:
+def test_another_directory_is_used_unless_it_holds_a_measured_run(
+    here: Path, capsys: Captured
+) -> None:
     (here / "run.folded").write_text(FOLDED)
     (here / "out").mkdir()
-    (here / "out" / "mine.txt").write_text("kept")
+    (here / "out" / "mine.txt").write_text("mine")
     assert main(["import", "run.folded", "-o", "out"]) == 0
-    assert {path.name for path in (here / "out").iterdir()} >= {*FILES, "mine.txt"}
+    assert {path.name for path in (here / "out").iterdir()} == {*FILES, "mine.txt"}
     assert not (here / ".flamegate").exists()
-
-
-def test_a_measured_run_is_not_overwritten(here: Path, capsys: Told) -> None:
-    (here / "run.folded").write_text(FOLDED)
-    bundle().write(here / "kept")
-    before = {path: path.read_bytes() for path in (here / "kept").iterdir()}
-    assert main(["import", "run.folded", "-o", "kept"]) == 2
+    bundle().write(here / "measured")
+    before = {path: path.read_bytes() for path in (here / "measured").iterdir()}
+    assert main(["import", "run.folded", "-o", "measured"]) == 2
     assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (here / "kept").iterdir()} == before
+    assert {path: path.read_bytes() for path in (here / "measured").iterdir()} == before
 
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [
-        ("run.folded", "run"),
-        ("run.speedscope.json.gz", "run"),
-        ("a.b.txt", "a.b"),
-        ("plain", "plain"),
-        ("v1.2", "v1.2"),
-    ],
+    [("run.speedscope.json.gz", "run"), ("a.b.txt", "a.b"), ("plain", "plain"), ("v1.2", "v1.2")],
 )
-def test_it_is_called_as_the_file(here: Path, capsys: Told, file: str, name: str) -> None:
+def test_the_name_is_that_of_the_file(here: Path, file: str, name: str) -> None:
     (here / file).write_text(FOLDED)
     assert main(["import", file]) == 0
     assert (here / ".flamegate" / "imported" / name).is_dir()
 
 
 @pytest.mark.parametrize("arguments", [["-x y.folded"], ["run.folded", "--name=../up"]])
-def test_a_name_that_is_none_is_refused(here: Path, capsys: Told, arguments: list[str]) -> None:
+def test_an_invalid_name_is_an_error(here: Path, capsys: Captured, arguments: list[str]) -> None:
     for file in ("-x y.folded", "run.folded"):
         (here / file).write_text(FOLDED)
     assert main(["import", *arguments[1:], "--", arguments[0]]) == 2
@@ -148,32 +127,32 @@ def test_a_name_that_is_none_is_refused(here: Path, capsys: Told, arguments: lis
         (None, "E_CANNOT_READ", 5),
     ],
 )
-def test_what_cannot_be_imported(
-    here: Path, capsys: Told, content: bytes | None, code: str, exit_code: int
+def test_a_file_that_cannot_be_imported_is_an_error(
+    here: Path, capsys: Captured, content: bytes | None, code: str, exit_code: int
 ) -> None:
     if content is not None:
         (here / "x").write_bytes(content)
     assert main(["import", "x"]) == exit_code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(code)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(code)
     assert not (here / ".flamegate").exists()
 
 
-def test_hostile_names_come_to_no_harm(here: Path, capsys: Told) -> None:
+def test_hostile_names_are_escaped(here: Path, capsys: Captured) -> None:
     hostile = '</title><script>alert(1)</script>;]]>\x1b[2J\u202e"'
     (here / "x.json").write_text(speedscope({"name": hostile, "file": "a.py"}))
     assert main(["import", "x.json"]) == 0
-    told = capsys.readouterr().out
-    assert "\x1b" not in told
-    assert "\u202e" not in told
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
     assert hostile not in (here / ".flamegate/imported/x/flamegraph.html").read_text()
     picture = ET.parse(here / ".flamegate/imported/x/flamegraph.svg").getroot()
     assert not list(picture.iter("{http://www.w3.org/2000/svg}script"))
 
 
 @pytest.mark.parametrize("name", ["", "receipt.json", "evidence.json", "profile.folded"])
-def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Told, name: str) -> None:
+def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Captured, name: str) -> None:
     triple = bundle()
     triple.write(here / "run")
     assert main(["export", f"run/{name}", "--format=folded"]) == 0
@@ -184,25 +163,21 @@ def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Told, name: s
     assert document["flamegate"]["profiler"] == "py-spy"
 
 
-def test_pprof_goes_to_a_file(here: Path, capsys: Told) -> None:
+def test_pprof_goes_to_a_file_and_not_to_a_terminal(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "run.folded").write_text(FOLDED)
     assert main(["export", "run.folded", "--format=pprof", "-o", "run.pb.gz"]) == 0
     assert capsys.readouterr().out == "run.pb.gz\n"
     message = profile_message()()
     message.ParseFromString(gzip.decompress((here / "run.pb.gz").read_bytes()))
     assert sorted(each.value[0] for each in message.sample) == [10, 30]
-
-
-def test_pprof_is_not_put_on_a_terminal(
-    here: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (here / "run.folded").write_text(FOLDED)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["export", "run.folded", "--format=pprof"]) == 2
     assert "E_TERMINAL" in capsys.readouterr().err
 
 
-def test_a_place_that_cannot_be_written(here: Path, capsys: Told) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(here: Path, capsys: Captured) -> None:
     (here / "run.folded").write_text(FOLDED)
     (here / "file").write_text("")
     assert main(["export", "run.folded", "--format=folded", "-o", "file/x"]) == 5
@@ -211,7 +186,7 @@ def test_a_place_that_cannot_be_written(here: Path, capsys: Told) -> None:
     assert "E_CANNOT_WRITE" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(here: Path) -> None:
+def test_a_reader_that_stops_early_is_no_failure(here: Path) -> None:
     (here / "run.folded").write_text("".join(f"main;function_{i} 3\n" for i in range(50_000)))
     code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
     with subprocess.Popen(
