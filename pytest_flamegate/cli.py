@@ -1,8 +1,7 @@
-"""The terminal's door: ``flamegate COMMAND``.
+"""The command line: ``flamegate COMMAND``.
 
-Exit codes: 0 pass or improved, 1 regressed, 2 usage error, 3 receipt refused,
-4 inconclusive, not comparable or no baseline, 5 a tool failed. They follow from the
-type of what happened, never from its words.
+Exit codes: 0 pass or improved, 1 regressed, 2 usage error, 3 receipt rejected, 4 inconclusive,
+not comparable or no baseline, 5 a tool failed. They follow from verdicts and classes of errors.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
 _COMMANDS = (
     "run",
-    "flamegraph",
-    "import_file",
-    "export",
+    "pictures",
+    "convert",
+    "convert:add_export",
     "diff",
     "bricks",
     "verify",
     "sign:add_keygen",
     "sign",
-    "report",
+    "pictures:add_report",
     "baseline",
     "calibrate",
     "selftest",
@@ -44,21 +43,21 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for name in ("stdout", "stderr"):
-        # Closed by whoever started it: nobody listens, and the exit code says it all.
+        # A shell can start a program without these streams; its exit code still counts.
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     parsed = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What a terminal's encoding lacks, or a file's name that is no text, is escaped.
+        # Characters that the terminal's encoding lacks, or file names hold, are escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with terminable(), system_errors():
             return int(parsed.run(parsed))
     except FlamegateError as error:
-        from pytest_flamegate.commands.common import escape_controls as harmless
+        from pytest_flamegate.commands.common import escape_controls
 
-        told = harmless(f"{error.code}: {error.problem}\n{error.remedy}")
-        print(told, file=sys.stderr)  # noqa: T201
+        message = escape_controls(f"{error.code}: {error.problem}\n{error.remedy}")
+        print(message, file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt as end:
         print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201

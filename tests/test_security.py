@@ -248,7 +248,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "nothing rests on them",
         "commands/sign.py": "takes the private key back that it has just made "
         "where the public one cannot be made",
-        "commands/flamegraph.py": "makes OUTPUT_DIR; files go through the store",
+        "commands/pictures.py": "makes OUTPUT_DIR; files go through the store",
         "cli.py": "opens /dev/null for a stream that nobody reads",
         "commands/common.py": "points standard output at /dev/null where nobody reads it",
         "child/embedded/__main__.py": "points standard output at /dev/null where nobody reads it",

@@ -1,7 +1,5 @@
-"""The commands of the terminal door, one file each.
+"""The commands of the terminal.
 
-Each has ``add(subparsers)`` that declares its arguments and sets ``run`` to a
-function from the parsed arguments to an exit code.
+A module's ``add(subparsers)`` declares the arguments of its command and sets ``run``, a function
+from the parsed arguments to an exit code. A module of two commands has a second ``add_NAME``.
 """
-
-from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``flamegate baseline list|show|accept|prune``: what runs are held to."""
+"""``flamegate baseline list|show|accept|prune``: the runs that later runs are compared with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def list_all(parsed: argparse.Namespace) -> int:
-    """List every baseline, the unreadable ones with what is wrong with them."""
+    """List every baseline, an unreadable one with its error."""
     artifacts = _artifacts(parsed)
     found = artifacts.list_baselines()
     if not found:
@@ -47,7 +47,9 @@ def list_all(parsed: argparse.Namespace) -> int:
             "no baselines; accept the first with: pytest --flamegate --flamegate-update"
         )
     for machine, workload, directory in found:
-        common.print_text(f"{_visible(workload):<24} {_visible(machine):<28} {_line(directory)}")
+        common.print_text(
+            f"{_visible(workload):<24} {_visible(machine):<28} {_describe(directory)}"
+        )
     return 0
 
 
@@ -64,7 +66,7 @@ def show(parsed: argparse.Namespace) -> int:
         )
     for machine, workload, directory in found:
         named = f"{_visible(workload)} on {_visible(machine)}"
-        common.print_text(f"{named}: {_line(directory)}\n{_visible(directory)}")
+        common.print_text(f"{named}: {_describe(directory)}\n{_visible(directory)}")
         page = directory / PAGE
         if page.is_file():
             common.print_text(
@@ -79,7 +81,7 @@ def accept(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.receipt.baseline import RECEIPT
     from pytest_flamegate.run.publish import RunStore
 
-    parsed.update = True  # what it is, and so refused under CI
+    parsed.update = True  # so that it is an error under CI
     artifacts = _artifacts(parsed)
     latest = sorted(path.parent.name for path in artifacts.root.glob(f"latest/*/{RECEIPT}"))
     wanted = parsed.workloads or latest
@@ -94,29 +96,31 @@ def accept(parsed: argparse.Namespace) -> int:
             f"There are: {', '.join(latest) or 'none'}.",
         )
     for name in wanted:
-        files, evidence = _honest(name, artifacts.latest_directory(name))
-        placed = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
-        common.print_text("\n".join((f"accepted {name}: {placed.path}", *placed.warnings)))
+        files, evidence = _read_acceptable(name, artifacts.latest_directory(name))
+        stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
+        common.print_text("\n".join((f"accepted {name}: {stored.path}", *stored.warnings)))
     return 0
 
 
-def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
-    """Return the files of a latest run, read once, and its evidence; refuse what is not honest."""
-    from pytest_flamegate.receipt.baseline import BASELINE_FILES as FILES
-    from pytest_flamegate.receipt.baseline import EVIDENCE, FOLDED, RECEIPT
+def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
+    """Return the files of a latest run, read once, and its evidence.
+
+    Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
+    """
+    from pytest_flamegate.receipt.baseline import BASELINE_FILES, EVIDENCE, FOLDED, RECEIPT
     from pytest_flamegate.receipt.documents import decode_evidence
     from pytest_flamegate.receipt.verify import verify_receipt
 
-    present = [each for each in FILES if os.path.lexists(directory / each)]
+    present = [each for each in BASELINE_FILES if os.path.lexists(directory / each)]
     files = {each: read_bounded(directory / each, EVIDENCE_LIMITS.max_bytes) for each in present}
     verification = verify_receipt(
         files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED)
     )
     if not verification.ok or EVIDENCE not in files:
         first = next(iter(verification.refusals), None)
-        why = f"{first.code}: {first.message}" if first else "its evidence is gone."
+        reason = f"{first.code}: {first.message}" if first else "its evidence is missing."
         raise ReceiptError(
-            "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {why}", "Run it again."
+            "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {reason}", "Run it again."
         )
     evidence = decode_evidence(files[EVIDENCE])
     if "injection" in evidence.workload:
@@ -128,8 +132,8 @@ def _honest(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
     if evidence.side is not None:
         raise UndecidedError(
             "E_NOT_ACCEPTED",
-            f"The latest run of {name!r} was compared in pairs, and is no baseline: it ran beside "
-            "another revision.",
+            f"The latest run of {name!r} was measured in pairs with another revision, so it cannot "
+            "be a baseline.",
             "Run it again without --flamegate-against.",
         )
     return files, evidence
@@ -151,17 +155,17 @@ def prune(parsed: argparse.Namespace) -> int:
     for _, workload, directory in stale:
         if parsed.yes:
             artifacts.remove_baseline(directory)
-        told = f"{_visible(workload)}: {_visible(directory)}"
-        common.print_text(f"{'removed' if parsed.yes else 'would remove'} {told}")
+        entry = f"{_visible(workload)}: {_visible(directory)}"
+        common.print_text(f"{'removed' if parsed.yes else 'would remove'} {entry}")
     if not stale:
-        common.print_text("nothing to prune: every baseline belongs to a workload that there is")
+        common.print_text("nothing to prune: every baseline belongs to a declared workload")
     elif not parsed.yes:
-        common.print_text("say --yes to remove them")
+        common.print_text("use --yes to remove them")
     return 0
 
 
 def _visible(name: object) -> str:
-    """Return a name that stands in the repository, where anybody may have put it, on one line."""
+    """Return a name that any contributor may have committed, escaped and on one line."""
     from pytest_flamegate.report.text import visible
 
     return visible(str(name), 1000)
@@ -174,7 +178,7 @@ def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
 
 
 def _made_by_a_test(directory: Path) -> bool:
-    """Whether a test measured it with ``flamegate.measure``: nothing declares such a workload."""
+    """Whether a test measured it with ``flamegate.measure``, which needs no declaration."""
     from pytest_flamegate.receipt.baseline import read_baseline
 
     try:
@@ -183,7 +187,7 @@ def _made_by_a_test(directory: Path) -> bool:
         return False
 
 
-def _line(directory: Path) -> str:
+def _describe(directory: Path) -> str:
     from pytest_flamegate.receipt.baseline import read_baseline
     from pytest_flamegate.receipt.metrics import value_of
 

@@ -1,4 +1,4 @@
-"""``flamegate bricks PATH``: what an engine's bricks did, as an execution graph or in sum."""
+"""``flamegate bricks PATH``: an engine's bricks as an execution graph, or a table of sums."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "bricks",
-        help="show what an engine's bricks did: tree, critical path, graph, table",
+        help="show an engine's bricks: tree, critical path, graph, table",
         description="Reads the bricks of the last generated token (a run's directory, its "
         "bricks.json, a graph that --json wrote, or another profiler's trace) and shows layers, "
         "bricks, kernels and copies as a tree, with the critical path and its share of the wall "
-        "time; with --table what each brick took in sum.",
+        "time; with --table the sum of each brick.",
     )
     parser.add_argument("path", type=Path, metavar="PATH")
     shape = parser.add_mutually_exclusive_group()
@@ -31,7 +31,7 @@ def add(subparsers: common.Subparsers) -> None:
         ("tree", "the tree alone"),
         ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
         ("json", "the graph as JSON, which this command reads again"),
-        ("table", "what each brick took in all calls, also of traces that tell sums alone"),
+        ("table", "the sum of each brick over all calls, also of traces that hold only sums"),
         ("view", "browse the tree in the terminal (pip install 'pytest-flamegate[viewer]')"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
@@ -92,25 +92,25 @@ def _sums(path: Path) -> str:
 
 
 def _view(parsed: argparse.Namespace) -> int:
-    """Browse the tree, until whoever looks at it has seen enough."""
+    """Browse the tree until the user quits."""
     from pytest_flamegate.graph.critical_path import find_critical_path
     from pytest_flamegate.run.open import open_graph
 
     if parsed.output is not None:
-        raise UsageError("E_VIEW_OUTPUT", "--view writes nothing.", "Leave out -o, or say --tree.")
+        raise UsageError("E_CANNOT_VIEW", "--view writes no file.", "Leave out -o, or use --tree.")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
-            "E_NO_TERMINAL",
+            "E_CANNOT_VIEW",
             "--view needs a terminal for its input and output.",
-            "Leave it out: the tree is printed as text.",
+            "Leave it out to print the tree as text.",
         )
     try:
         import textual  # noqa: F401 - an extra
     except ImportError:
         raise UsageError(
-            "E_NO_VIEWER",
+            "E_CANNOT_VIEW",
             "The tree viewer needs textual, which is not installed.",
-            "Type: pip install 'pytest-flamegate[viewer]'",
+            "Run: pip install 'pytest-flamegate[viewer]'",
         ) from None
     from pytest_flamegate.report.graph_viewer import Viewer
 

@@ -1,4 +1,4 @@
-"""``flamegate calibrate``: what this machine can tell apart, measured instead of promised."""
+"""``flamegate calibrate``: measure how small a slowdown this machine can detect."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "calibrate",
-        help="measure what this machine can tell apart",
+        help="measure how small a slowdown this machine can detect",
         description="Measures pairs of the same code, replays the whole decision rule on them, and "
-        "says how often it errs here and which thresholds hold. Refuses a workload's threshold "
-        "that this machine cannot hold.",
+        "prints its error rates here and the thresholds that hold. A workload's threshold that "
+        "this machine cannot hold is an error.",
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     parser.add_argument("--pairs", metavar="N", help="pairs to measure (default 40)")
@@ -47,7 +47,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Calibrate the workloads; the refusal of every threshold that is too small ends it."""
+    """Calibrate the workloads; raises one error for all thresholds that are too small."""
     from pytest_flamegate.commands.run import choose_workloads
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.gate.calibration import MIN_POOL
@@ -61,24 +61,24 @@ def run(parsed: argparse.Namespace) -> int:
     session = Session(settings, stream_progress(sys.stderr))
     session.bench.store.artifacts.require_writable()
     try:
-        refusals = [_one(session, workload, pairs, budget_s) for workload in workloads]
+        found = [_calibrate(session, workload, pairs, budget_s) for workload in workloads]
     finally:
         session.progress.stop()
         session.close()
-    refused = [each for each in refusals if each is not None]
-    if refused:
+    errors = [each for each in found if each is not None]
+    if errors:
         raise UndecidedError(
-            refused[0].code,
-            " ".join(each.problem for each in refused),
-            " ".join(dict.fromkeys(each.remedy for each in refused)),
+            errors[0].code,
+            " ".join(each.problem for each in errors),
+            " ".join(dict.fromkeys(each.remedy for each in errors)),
         )
     return 0
 
 
-def _one(
+def _calibrate(
     session: Session, workload: Workload, pairs: int, budget_s: float
 ) -> UndecidedError | None:
-    """Calibrate one workload, keep and say what came of it; return why its threshold is refused."""
+    """Calibrate one workload, store and print the result; return the error of its threshold."""
     from pytest_flamegate.gate.calibration import count_alarms, describe_alarms, split_into_gates
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import append_gates, load_ledger, store
@@ -105,29 +105,29 @@ def _one(
         session.settings.compare_budget_s,
         PAIRS_SHARE if profiler is not None else 1.0,
     )
-    shelves = session.bench.store.artifacts
-    placed = store(shelves, calibration, **document(found))
-    for warning in placed.warnings:
+    artifacts = session.bench.store.artifacts
+    stored = store(artifacts, calibration, **document(found))
+    for warning in stored.warnings:
         session.progress.announce(warning)
     gates = split_into_gates(calibration.differences, drop_pct, found.plan)
-    append_gates(shelves, calibration, drop_pct, gates)
-    known = load_ledger(shelves, session.progress.announce)
+    append_gates(artifacts, calibration, drop_pct, gates)
+    known = load_ledger(artifacts, session.progress.announce)
     bound = count_alarms(known, calibration.machine_id, workload.name, drop_pct)
-    told = [
+    lines = [
         f"{workload.node_name} on {calibration.machine_id}",
-        *_noise(calibration),
-        *_table(found, calibration.pair_s),
-        *_own(found),
-        *_hotspots(calibration.spreads),
+        *_describe_noise(calibration),
+        *_tabulate_budgets(found, calibration.pair_s),
+        *_describe_rates(found),
+        *_describe_hotspots(calibration.spreads),
         _row("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
-        _row("kept in", relative(placed.path, session.settings.root)),
+        _row("stored in", relative(stored.path, session.settings.root)),
     ]
-    common.print_text("\n".join(told) + "\n")
+    common.print_text("\n".join(lines) + "\n")
     return refusal(workload.name, found)
 
 
 def _profiler(session: Session, workload: Workload) -> Profiler | None:
-    """Return the profiler, None where none works here and none was asked for."""
+    """Return the profiler; None if none works here and none was named."""
     from pytest_flamegate.run.instruments import COUNTER
 
     try:
@@ -139,7 +139,7 @@ def _profiler(session: Session, workload: Workload) -> Profiler | None:
         return None
 
 
-def _noise(calibration: Calibration) -> list[str]:
+def _describe_noise(calibration: Calibration) -> list[str]:
     from pytest_flamegate.gate.calibration import FEW_POOL
 
     pool = calibration.pool
@@ -157,7 +157,7 @@ def _noise(calibration: Calibration) -> list[str]:
     ]
 
 
-def _table(found: Supported, pair_s: float) -> list[str]:
+def _tabulate_budgets(found: Supported, pair_s: float) -> list[str]:
     from pytest_flamegate.gate.calibration import LADDER
 
     lines = [_row("budget", "pairs   smallest threshold   decided after (median, unchanged code)")]
@@ -170,7 +170,7 @@ def _table(found: Supported, pair_s: float) -> list[str]:
     return lines
 
 
-def _own(found: Supported) -> list[str]:
+def _describe_rates(found: Supported) -> list[str]:
     rates, drop = found.rates, f"{found.drop_pct:g} %"
 
     def part(count: Count) -> str:
@@ -191,7 +191,7 @@ def _own(found: Supported) -> list[str]:
     ]
 
 
-def _hotspots(spreads: Sequence[ShareSpread]) -> list[str]:
+def _describe_hotspots(spreads: Sequence[ShareSpread]) -> list[str]:
     if not spreads:
         return []
     head = _row("hotspots", "share    φ, the variance of a share over processes ÷ of samples alone")
@@ -208,7 +208,7 @@ def _row(name: str, words: str) -> str:
 def _number(
     name: str, given: str | None, default: float, low: float, high: float, *, whole: bool = False
 ) -> float:
-    """Return the number given for an option; ``UsageError`` where it is none in its range."""
+    """Return an option's number; ``UsageError`` ``E_BAD_OPTION`` if it is not in its range."""
     try:
         value = float(default if given is None else int(given) if whole else float(given))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What several commands share: their settings, their workloads, how they show an outcome."""
+"""Options, settings, workloads and output that several commands share."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"(\n)")
 _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
-"""A line's end, and the colours that reports use."""
+"""The end of a line, and the colours that reports use."""
 Subparsers = Any
-"""What ``ArgumentParser.add_subparsers`` returns; argparse keeps the type to itself."""
+"""The result of ``ArgumentParser.add_subparsers``, whose type argparse does not export."""
 
 
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Give ``parser`` the knobs called ``names``, without their ``flamegate`` prefix."""
-    for knob in OPTIONS:
-        if knob.name not in names:
+    """Add the options ``names`` to ``parser``, without their ``flamegate`` prefix."""
+    for option in OPTIONS:
+        if option.name not in names:
             continue
-        flag = "--" + knob.name.replace("_", "-")
-        words = knob.help.replace("--flamegate-", "--")
-        if knob.kind == "flag":
-            parser.add_argument(flag, action="store_true", help=words)
+        flag = "--" + option.name.replace("_", "-")
+        text = option.help.replace("--flamegate-", "--")
+        if option.kind == "flag":
+            parser.add_argument(flag, action="store_true", help=text)
             continue
-        optional = {} if knob.bare is None else {"nargs": "?", "const": knob.bare}
-        parser.add_argument(flag, metavar=knob.metavar, help=words, **optional)
+        value = {} if option.bare is None else {"nargs": "?", "const": option.bare}
+        parser.add_argument(flag, metavar=option.metavar, help=text, **value)
 
 
 def read_settings(parsed: argparse.Namespace) -> Settings:
-    """Return the settings that the arguments, the environment and pytest's file give.
+    """Return the settings of the arguments, the environment and pytest's file, in this order.
 
-    As under pytest an argument counts before the environment, and that before the file; a
-    path among the arguments starts here, one in the file at its root.
+    As under pytest, a path among the arguments starts at the current directory, and a path in
+    the file at its root.
     """
     root, values = settings.read_ini(Path.cwd())
-    for knob in OPTIONS:
-        given = getattr(parsed, knob.name, None)
-        if given and knob.name in ("config", "dir", "report"):
-            given = str(resolve_path(Path.cwd(), given, knob.name))
-        if not given and knob.env:
-            given = os.environ.get(knob.env)
+    for option in OPTIONS:
+        given = getattr(parsed, option.name, None)
+        if given and option.name in ("config", "dir", "report"):
+            given = str(resolve_path(Path.cwd(), given, option.name))
+        if not given and option.env:
+            given = os.environ.get(option.env)
         if given:
-            values[knob.name] = given
+            values[option.name] = given
     return Settings.from_values(values, root=root)
 
 
 def read_workloads(settings: Settings) -> tuple[Workload, ...]:
-    """Return the declared workloads; the embedded ones where none are declared."""
+    """Return the declared workloads, or the embedded ones if none are declared."""
     from pytest_flamegate.engines.declare import find_file, read_file
     from pytest_flamegate.engines.embedded import embedded_workloads
 
@@ -70,36 +70,35 @@ def read_workloads(settings: Settings) -> tuple[Workload, ...]:
 
 
 def print_text(text: str) -> None:
-    """Print to standard output; nothing where its reader (head, less) has seen enough.
+    """Print to standard output; nothing if its reader (head, less) has closed the pipe.
 
-    What the command does, and how it exits, is the same either way. What could steer the
-    terminal is shown and not sent, whoever wrote it.
+    Control characters are escaped: names and messages may come from files of other people.
     """
-    with _heard():
-        print(escape_controls(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201 - a command's words are its result
+    with _ignore_closed_pipe():
+        print(escape_controls(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201
 
 
 def escape_controls(text: str, *, colour: bool = False) -> str:
-    """Return ``text`` with its lines, ``colour`` or not, and nothing else that is hidden."""
+    """Return ``text`` with control characters escaped, except line ends and, if asked, colours."""
     if text.replace("\n", "").isprintable():
         return text
     from pytest_flamegate.report.text import visible
 
-    kept = _LINE_OR_COLOUR if colour else _LINE
-    parts = kept.split(text)
-    return "".join(each if kept.fullmatch(each) else visible(each, len(each)) for each in parts)
+    allowed = _LINE_OR_COLOUR if colour else _LINE
+    parts = allowed.split(text)
+    return "".join(part if allowed.fullmatch(part) else visible(part, len(part)) for part in parts)
 
 
 def print_bytes(data: bytes) -> None:
-    """Write ``data`` to standard output as it is; as ``say`` where nobody reads on."""
-    with _heard():
+    """Write ``data`` to standard output; nothing if its reader has closed the pipe."""
+    with _ignore_closed_pipe():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
+def _ignore_closed_pipe() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -107,7 +106,7 @@ def _heard() -> Iterator[None]:
 
 
 def terminal_width() -> int:
-    """Return the width of the terminal, 100 where there is none."""
+    """Return the width of the terminal, or 100 without one."""
     import shutil
 
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100

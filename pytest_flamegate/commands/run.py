@@ -64,7 +64,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     settings = common.read_settings(parsed)
     if settings.report is not None:
-        # Said before the measuring, not after it.
+        # Before the measurements: a missing permission is reported at once.
         require_writable(settings.report)
     outcomes = gate_all(
         settings, choose_workloads(common.read_workloads(settings), parsed.workloads)
@@ -94,7 +94,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
-    """Gate one workload after another, showing progress where somebody looks."""
+    """Gate one workload after another, with progress on standard error."""
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.session import Session
 
@@ -107,13 +107,13 @@ def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]
 
 
 def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
-    """Return the workloads called ``names``, all where none is named.
+    """Return the workloads called ``names``, each once; all of them if ``names`` is empty.
 
-    The name of a template stands for its variants; none is returned twice.
+    The name of a template selects its variants.
     """
-    from pytest_flamegate.engines.declare import find_workloads as named
+    from pytest_flamegate.engines.declare import find_workloads
 
-    found = {name: named(known, name) for name in names}
+    found = {name: find_workloads(known, name) for name in names}
     if unknown := [name for name in names if not found[name]]:
         raise UsageError(
             "E_UNKNOWN_WORKLOAD",
@@ -126,7 +126,7 @@ def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Wo
 
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:
-    """Return the exit code that says most: regressed, refused, misused, failed, undecided, good."""
+    """Return the exit code of the worst outcome; an accepted run is no failure."""
     codes = {outcome.exit_code for outcome in outcomes if outcome.accepted is None}
     return next((code for code in _SEVERITY if code in codes), 0)
 

@@ -1,4 +1,4 @@
-"""``flamegate selftest [WORKLOAD]``: proof that the gate closes when it must, and only then."""
+"""``flamegate selftest [WORKLOAD]``: prove that the gate fails when it must, and only then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = "passage"
 _EXTRA = "25%"
-_HEAD = ("what was done", "what had to happen", "what happened", "ok")
+_HEAD = ("case", "expected", "result", "ok")
 _COLOURS = {"ok": "green", "differs": "red"}
 
 
@@ -33,11 +33,11 @@ def add(subparsers: common.Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "selftest",
-        help="prove that the gate closes when it must, and stays open when it must",
-        description="Slows a function for real, spoils measurements one way after another, and "
-        "says of each whether the gate did what it must. Nothing is written. Exits with 0 where "
-        "all is as expected, 1 where anything differs, 4 where noise left something undecided "
-        "or it cannot be tried here: without a profiler, with a program of unknown functions.",
+        help="prove that the gate fails when it must, and only then",
+        description="Slows a function for real, spoils measurements in several ways, and checks "
+        "what the gate decides in each case. Nothing is written. Exits with 0 if all is as "
+        "expected, 1 if anything differs, 4 if noise left a case undecided or a case cannot be "
+        "tried here: without a profiler, or with a program of unknown functions.",
     )
     parser.add_argument(
         "workload", nargs="?", metavar="WORKLOAD", help=f"default: the embedded {_DEFAULT}"
@@ -55,7 +55,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Try every case; return how it went as an exit code."""
+    """Try every case; return an exit code."""
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.instruments import Instruments
     from pytest_flamegate.run.selftest import BUDGET_S, ask, open_bench
@@ -75,27 +75,27 @@ def run(parsed: argparse.Namespace) -> int:
         progress.stop()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
-        told = _document(bench, rows, seconds, status)
-        common.print_text(json.dumps(told, indent=2))
+        document = _document(bench, rows, seconds, status)
+        common.print_text(json.dumps(document, indent=2))
     else:
         common.print_text("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
     return status
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
-    from pytest_flamegate.commands.run import choose_workloads as chosen
+    from pytest_flamegate.commands.run import choose_workloads
     from pytest_flamegate.engines.embedded import embedded_workloads
 
     embedded = embedded_workloads(settings.root, settings.thresholds)
     if parsed.workload is None:
-        return chosen(embedded, [_DEFAULT])[0]
+        return choose_workloads(embedded, [_DEFAULT])[0]
     declared = common.read_workloads(settings)
     names = {workload.name for workload in declared}
     known = (*declared, *(each for each in embedded if each.name not in names))
-    found = chosen(known, [parsed.workload])
+    found = choose_workloads(known, [parsed.workload])
     if len(found) > 1:
         raise UsageError(
-            "E_SEVERAL_WORKLOADS",
+            "E_UNKNOWN_WORKLOAD",
             f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
             f"Name one: {', '.join(each.name for each in found)}.",
         )
@@ -127,21 +127,21 @@ def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) ->
             for row in rows
             if row.result != "ok"
         ),
-        f"{_counted(rows)}, {seconds:.0f} s",
+        f"{_count_results(rows)}, {seconds:.0f} s",
     ]
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _count_results(rows: Sequence[Row]) -> str:
     found = [row.result for row in rows]
-    told = [f"{found.count('ok')} of {len(rows)} as expected"]
+    parts = [f"{found.count('ok')} of {len(rows)} as expected"]
     for result, word in (
         ("differs", "different"),
         ("undecided", "undecided"),
         ("left out", "left out"),
     ):
         if number := sum(each == result for each in found):
-            told.append(f"{number} {word}")
-    return ", ".join(told)
+            parts.append(f"{number} {word}")
+    return ", ".join(parts)
 
 
 def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:

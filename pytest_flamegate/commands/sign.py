@@ -1,4 +1,4 @@
-"""``flamegate sign RECEIPT``: put a name to a receipt, its evidence and its profile."""
+"""``flamegate keygen`` and ``flamegate sign``: sign a receipt, its evidence and its profile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_keygen(subparsers: common.Subparsers) -> None:
         "keygen",
         help="make a key pair to sign receipts with",
         description="Writes an Ed25519 key pair: the private key (PKCS8 in PEM, for its owner's "
-        "eyes only) and beside it the public one (.pub). Nothing is overwritten. The private key "
+        "eyes only) and next to it the public one (.pub). Nothing is overwritten. The private key "
         f"is encrypted if {PASSPHRASE} is set or --passphrase is given.",
     )
     parser.add_argument(
@@ -57,9 +57,9 @@ def run_keygen(parsed: argparse.Namespace) -> int:
     for path in (private, public):
         if os.path.lexists(path):
             raise UsageError(
-                "E_KEY_EXISTS",
-                f"{str(path)!a} stands there already, and no key is overwritten.",
-                "Name another place with -o PATH, or move that one away.",
+                "E_NOT_OVERWRITTEN",
+                f"{str(path)!a} exists, and no key is overwritten.",
+                "Name another path with -o PATH, or move that file away.",
             )
     secret = passphrase(twice=True) if parsed.passphrase else _from_environment()
     key = keys.generate_key()
@@ -77,7 +77,7 @@ def run_keygen(parsed: argparse.Namespace) -> int:
 
 
 def passphrase(*, twice: bool = False) -> bytes:
-    """Return the passphrase from the environment, or from whoever sits at the terminal."""
+    """Return the passphrase from the environment, or ask for it at the terminal."""
     from getpass import getpass
 
     from pytest_flamegate.receipt.keys import passphrase_error
@@ -86,7 +86,7 @@ def passphrase(*, twice: bool = False) -> bytes:
     if given is not None:
         return given
     if not sys.stdin.isatty():
-        raise passphrase_error("A passphrase is wanted, and nobody can be asked for it here.")
+        raise passphrase_error("A passphrase is needed, and there is no terminal to ask for it.")
     typed = getpass("Passphrase of the key: ")
     if not typed:
         raise passphrase_error("The passphrase is empty.")
@@ -104,7 +104,7 @@ def add(subparsers: common.Subparsers) -> None:
     parser = subparsers.add_parser(
         "sign",
         help="sign a receipt with its evidence and its profile",
-        description="Writes attestation.dsse.json beside the receipt: an in-toto statement about "
+        description="Writes attestation.dsse.json next to the receipt: an in-toto statement about "
         "receipt.json, evidence.json and profile.folded in a DSSE envelope. Signed again with "
         "another key it gains a signature. A passphrase is taken from "
         f"{PASSPHRASE}, or asked for.",
@@ -136,13 +136,13 @@ def run(parsed: argparse.Namespace) -> int:
 
     grade = Grade.parse(parsed.require_grade)
     if parsed.key is None:
-        files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
-        _hand_over(parsed.receipt, files, parsed.predicate)
+        files = _read_honest(parsed.receipt, read_sources(parsed.receipt), grade)
+        _write_predicate(parsed.receipt, files, parsed.predicate)
         return 0
     key = _private_key(parsed.key)
     path = parsed.receipt.parent / ATTESTATION_NAME
-    with _undisturbed(parsed.receipt.parent.resolve()):
-        files = _honest(parsed.receipt, read_sources(parsed.receipt), grade)
+    with _lock_run(parsed.receipt.parent.resolve()):
+        files = _read_honest(parsed.receipt, read_sources(parsed.receipt), grade)
         present = read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
         store.write_atomic(path, sign_files(files, key, present))
     common.print_text(f"{path}\nsigned by {key.public.keyid}")
@@ -150,16 +150,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _undisturbed(directory: Path) -> Iterator[None]:
-    """Let no run replace ``directory`` and nobody else sign in it, by the lock that runs take."""
-    from pytest_flamegate.core.locks import lock_directory as directory_lock
+def _lock_run(directory: Path) -> Iterator[None]:
+    """Hold the lock that runs and signers of ``directory`` take."""
+    from pytest_flamegate.core.locks import lock_directory
     from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
 
     above = directory.parent
     if above == directory or not above.is_dir():
         yield
         return
-    with directory_lock(above, LOCK_TIMEOUT_S):
+    with lock_directory(above, LOCK_TIMEOUT_S):
         yield
 
 
@@ -169,12 +169,14 @@ def _private_key(path: Path) -> PrivateKey:
     pem = keys.read_key_file(path)
     key = keys.load_private_key(pem, passphrase() if keys.is_encrypted(pem) else None)
     if path.stat().st_mode & 0o077:
-        common.print_text(f"note: others on this machine may use {path}; type: chmod 600 {path}")
+        common.print_text(
+            f"note: other users of this machine may read {path}; run: chmod 600 {path}"
+        )
     return key
 
 
-def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
-    """Return the files, read once, that were verified; refuse what does not reach ``grade``."""
+def _read_honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
+    """Return the verified files, read once; raises ``E_NOT_SIGNED`` below ``grade``."""
     from pytest_flamegate.receipt import Refusal, verify_receipt
     from pytest_flamegate.receipt.sources import EVIDENCE_NAME, FOLDED_NAME, RECEIPT_NAME
 
@@ -193,26 +195,26 @@ def _honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
         raise ReceiptError(
             "E_NOT_SIGNED",
             f"{str(path)!a} is not signed: {first.code}: {first.message}",
-            first.remedy or "Run it again, and sign what that run writes.",
+            first.remedy or "Run it again, and sign the new files.",
         )
     return files
 
 
-def _hand_over(receipt: Path, files: dict[str, bytes], output: Path) -> None:
+def _write_predicate(receipt: Path, files: dict[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
     from pytest_flamegate.receipt import attestation as statement
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 
-    stands = output.parent.resolve() == receipt.parent.resolve()
-    if stands and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:
+    is_same_directory = output.parent.resolve() == receipt.parent.resolve()
+    if is_same_directory and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:
         raise UsageError(
-            "E_PREDICATE_PLACE",
-            f"{str(output)!a} is what the predicate is about, and is not overwritten.",
+            "E_NOT_OVERWRITTEN",
+            f"{str(output)!a} is part of the receipt, and the predicate must not overwrite it.",
             "Name another file: --predicate predicate.json.",
         )
     store.write_atomic(output, statement.encode_predicate(files) + b"\n")
-    # A receipt may go by another name; the others stand beside it under their own.
+    # A receipt may have another name; the other files have their own.
     names = [receipt, *(receipt.with_name(name) for name, _ in statement.hash_files(files)[1:])]
     common.print_text(f"subject-path={','.join(map(str, names))}")
     common.print_text(f"predicate-type={statement.PREDICATE_TYPE}")

@@ -1,4 +1,4 @@
-"""``flamegate verify-receipt PATH…``: whether these numbers may be believed."""
+"""``flamegate verify-receipt PATH…``: check receipts, and replay their workloads if asked."""
 
 from __future__ import annotations
 
@@ -35,16 +35,13 @@ _SEVERITY = (ReceiptError.exit_code, 2, 5, 4, 0)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer on one receipt; ``error`` is why its workload could not be run again."""
+    """The result for one receipt; ``error`` is the reason why its workload was not replayed."""
 
     verification: Verification
     error: FlamegateError | None = None
 
     def exit_code(self, *, replay: bool) -> int:
-        """Return 0 where all that was asked for holds.
-
-        A replay that was asked for and showed nothing is undecided, whatever else is well.
-        """
+        """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
         if not self.verification.ok:
             return ReceiptError.exit_code
         if self.error is not None:
@@ -55,7 +52,7 @@ class Answer:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--replay`` and what belongs to it."""
+    """Declare ``--replay`` and its options."""
     parser.add_argument(
         "--replay",
         action="store_true",
@@ -71,24 +68,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     common.add_options(parser, "budget", "config")
 
 
-def checked(parsed: argparse.Namespace) -> None:
-    """Refuse options that mean nothing without ``--replay``."""
+def require_replay(parsed: argparse.Namespace) -> None:
+    """Raise ``E_REPLAY_OPTION`` for an option that has no effect without ``--replay``."""
     for name in _ONLY_WITH:
         if getattr(parsed, name) and not parsed.replay:
             raise UsageError(
                 "E_REPLAY_OPTION",
-                f"--{name.replace('_', '-')} does nothing without --replay.",
-                "Say --replay too, or drop it.",
+                f"--{name.replace('_', '-')} has no effect without --replay.",
+                "Add --replay, or leave it out.",
             )
 
 
-def answers(
+def replay_all(
     parsed: argparse.Namespace, verify: Callable[..., Verification]
 ) -> Iterator[tuple[Path, Answer]]:
-    """Verify each receipt, run it again if it is honest, and yield the answer at once.
+    """Verify each receipt, replay it if it is honest, and yield the result at once.
 
-    ``verify(data, **parts)`` asks for all that the reader wants but for ``require_grade``,
-    which is among the parts.
+    ``verify(data, **parts)`` checks the requirements of the command line; ``parts`` may replace
+    ``require_grade``.
     """
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.engines.embedded import embedded_workloads
@@ -112,7 +109,7 @@ def answers(
 
 
 def worst(answers: Sequence[Answer], *, replay: bool) -> int:
-    """Return the exit code that says most of all answers."""
+    """Return the exit code of the worst result."""
     codes = {answer.exit_code(replay=replay) for answer in answers}
     return next(code for code in _SEVERITY if code in codes)
 
@@ -120,7 +117,7 @@ def worst(answers: Sequence[Answer], *, replay: bool) -> int:
 def _answer(path: Path, verify: Callable[..., Verification], replaying: Replaying) -> Answer:
     from pytest_flamegate.receipt.sources import read_sources
 
-    # Read once: what is verified, what is run and what is compared are the same bytes.
+    # Read once: the same bytes are verified, run and compared.
     sources = read_sources(path, None, None)
     read = {"evidence": sources.evidence, "profile_folded": sources.folded}
     if not isinstance(sources.receipt, bytes) or not all(
@@ -145,8 +142,8 @@ def _replayed(sources: Sources, replaying: Replaying) -> Replayed:
     if not isinstance(sources.evidence, bytes):
         raise UndecidedError(
             "E_REPLAY_NO_EVIDENCE",
-            "There is no evidence beside the receipt, and so no recipe to run again.",
-            "Keep evidence.json and profile.folded beside the receipt.",
+            "There is no evidence next to the receipt, so the workload is unknown.",
+            "Put evidence.json and profile.folded next to the receipt.",
         )
     assert isinstance(sources.receipt, bytes)  # it has been verified
     claimed = decode_receipt(sources.receipt)
@@ -185,9 +182,9 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Verify each receipt; 0 where all hold, 3 where one is refused.
+    """Verify each receipt; 0 if all hold, 3 if one is rejected.
 
-    With ``--replay`` 4 or 5 where one could not be run again, or that showed too little.
+    With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     from pytest_flamegate.receipt import Grade, verify_receipt
     from pytest_flamegate.receipt.policies import policy_for
@@ -195,16 +192,16 @@ def run(parsed: argparse.Namespace) -> int:
 
     grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
     max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
-    # A name that there is not is the caller's mistake, not the receipt's.
+    # An unknown policy is a mistake of the caller, not of the receipt.
     policy_for(parsed.kernel_policy)
     if grade is Grade.ATTESTED and not parsed.key:
         raise UsageError(
-            "E_NO_KEY",
-            "The grade ATTESTED says who signed, and no key was given to check that with.",
+            "E_BAD_KEY",
+            "The grade ATTESTED needs a signature, and no key was given to check it.",
             "Give the signer's public key: --key PUB.",
         )
     trusted = [_public_key(path) for path in parsed.key]
-    checked(parsed)
+    require_replay(parsed)
 
     def verify(data: bytes | Path, **parts: Any) -> Verification:
         asked: dict[str, Any] = {
@@ -218,8 +215,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     plain = ((path, Answer(verify(path))) for path in parsed.paths)
     results = []
-    # Each is told at once: who interrupts this keeps the answers that there are.
-    for path, each in answers(parsed, verify) if parsed.replay else plain:
+    # Each is printed at once, so that an interrupted command has printed its results so far.
+    for path, each in replay_all(parsed, verify) if parsed.replay else plain:
         results.append((path, each))
         if parsed.format == "text":
             common.print_text(
@@ -232,8 +229,8 @@ def run(parsed: argparse.Namespace) -> int:
                 )
             )
     if parsed.format == "json":
-        told = [{"path": str(path), **_document(each)} for path, each in results]
-        common.print_text(json.dumps(told, indent=2))
+        documents = [{"path": str(path), **_document(each)} for path, each in results]
+        common.print_text(json.dumps(documents, indent=2))
     elif len(results) > 1:
         codes = [each.exit_code(replay=parsed.replay) for _, each in results]
         refused = codes.count(ReceiptError.exit_code)
@@ -244,7 +241,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _public_key(path: Path) -> bytes:
-    """Return the file of a key; one that holds none is the caller's mistake, too."""
+    """Return the content of a key file; raises ``E_BAD_KEY`` if it holds no public key."""
     from pytest_flamegate.receipt import keys
 
     pem = keys.read_key_file(path)
@@ -256,7 +253,7 @@ def _seconds(text: str) -> float:
     match = _AGE.fullmatch(text)
     if match is None:
         raise UsageError(
-            "E_BAD_AGE", f"{text!r} is no age.", "Write a figure and a unit: 90s, 15m, 24h, 7d."
+            "E_BAD_AGE", f"{text!r} is no age.", "Write a number and a unit: 90s, 15m, 24h, 7d."
         )
     return float(match[1]) * _SECONDS[match[2]]
 

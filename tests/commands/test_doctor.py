@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_flamegate.commands.doctor import _bandwidth
+from pytest_flamegate.commands.doctor import _check_bandwidth
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe import bandwidth
@@ -178,9 +178,9 @@ def test_the_bandwidth_is_printed_only_if_it_is_known(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(process, "run", None)
-    assert _bandwidth() == []
+    assert _check_bandwidth() == []
     known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
     monkeypatch.setattr(bandwidth, "find_known_bandwidth", lambda: known)
-    ((name, good, words),) = _bandwidth()
+    ((name, good, words),) = _check_bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")

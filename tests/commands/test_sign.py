@@ -96,7 +96,7 @@ def test_no_key_is_overwritten(
     else:
         (tmp_path / taken).write_text("mine")
     assert ask("keygen") == 2
-    refused(capsys, "E_KEY_EXISTS")
+    refused(capsys, "E_NOT_OVERWRITTEN")
     assert [path.name for path in tmp_path.iterdir()] == [taken]
 
 
@@ -187,7 +187,7 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
 
 def test_the_grade_attested_needs_a_key(signed: Path, capsys: Captured) -> None:
     assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
-    refused(capsys, "E_NO_KEY")
+    refused(capsys, "E_BAD_KEY")
 
 
 def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Captured) -> None:
@@ -276,7 +276,7 @@ def test_the_predicate_for_another_signer(
 def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Captured, name: str) -> None:
     before = {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()}
     assert ask("sign", "receipt.json", "--predicate", str(signed / name)) == 2
-    refused(capsys, "E_PREDICATE_PLACE")
+    refused(capsys, "E_NOT_OVERWRITTEN")
     assert {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()} == before
 
 

@@ -13,12 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 INCOMPLETE = frozenset(
     {
         "child",
-        "commands",
-        "config",
-        "core",
         "engines",
         "graph",
-        "models",
         "plugin",
         "profile",
         "pytest_",
@@ -55,7 +51,7 @@ def test_every_code_has_one_row(codes: ModuleType) -> None:
     undocumented = {
         code: rooms
         for code, rooms in codes.find_uses().items()
-        if code not in rows and not rooms <= INCOMPLETE
+        if code not in rows and not rooms & INCOMPLETE
     }
     assert undocumented == {}
 

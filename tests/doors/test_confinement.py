@@ -187,15 +187,15 @@ def test_what_is_named_for_output_is_no_link(place: Path, kind: str, option: str
 
 
 def test_a_readme_of_somebody_else_is_left_alone(place: Path) -> None:
-    from pytest_flamegate.commands.flamegraph import _is_ours
+    from pytest_flamegate.commands.pictures import _is_our_guide
     from pytest_flamegate.report.markdown import guide_readme
 
     path = place / "project" / "README.md"
-    assert _is_ours(path)
+    assert _is_our_guide(path)
     path.write_text("# My project\n")
-    assert not _is_ours(path)
+    assert not _is_our_guide(path)
     path.write_text(guide_readme([]))
-    assert _is_ours(path)
+    assert _is_our_guide(path)
     path.unlink()
     path.symlink_to(place / "outside" / "precious")
-    assert not _is_ours(path)
+    assert not _is_our_guide(path)

@@ -49,7 +49,7 @@ def test_a_program_without_a_profiler_shows_less(
     assert main(("selftest", "p")) == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "flamegate selftest: flamegate.toml::p · no profiler"
-    assert lines[2].split("  ")[0] == "what was done"
+    assert lines[2].split("  ")[0] == "case"
     assert any("E_BAD_INJECTION" in line for line in lines)
     (swapped,) = (line for line in lines if line.startswith("base and head exchanged"))
     assert swapped.split()[-1] == "ok"

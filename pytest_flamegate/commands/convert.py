@@ -1,0 +1,234 @@
+"""``flamegate import`` and ``flamegate export``: files of other tools, read and written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.receipt.imports import ImportFormat
+
+
+_EXPORT_FORMATS = ("folded", "speedscope", "pprof")
+_MAX_FUNCTIONS = 10
+_EXTENSIONS = (
+    *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
+    *(".jsonl", ".csv", ".md"),
+)
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare ``import``."""
+    parser = subparsers.add_parser(
+        "import",
+        help="read a profile or a benchmark's result that another tool wrote",
+        description="Reads folded stacks or a speedscope file, recognised by its content, and "
+        "writes profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. "
+        "Or reads results of llama-bench (JSON, JSON lines, CSV, markdown), vLLM bench, GuideLLM, "
+        "inference-perf, AIPerf or GenAI-Perf, and writes a document of grade SELF_REPORTED for "
+        "each. Values that the file does not contain stay unknown; nothing is gated by them.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where to write (default: .flamegate/imported/NAME)",
+    )
+    common.add_options(parser, "dir")
+    parser.set_defaults(run=run)
+
+
+def add_export(subparsers: common.Subparsers) -> None:
+    """Declare ``export``."""
+    parser = subparsers.add_parser(
+        "export",
+        help="write a profile for other tools",
+        description="Writes the profile of a run (its directory, receipt or evidence), of folded "
+        "stacks or of a speedscope file. Equal profiles give equal bytes.",
+    )
+    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("--format", required=True, choices=_EXPORT_FORMATS)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.set_defaults(run=run_export)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Import a file of results or a profile."""
+    from pytest_flamegate.profile.formats.registry import (
+        detect_format,
+        read_file,
+        unknown_format_error,
+        unpack,
+    )
+    from pytest_flamegate.receipt.imports import detect_import_format
+
+    data = unpack(read_file(parsed.file))
+    results = detect_import_format(data)
+    if results is not None:
+        return _import_results(data, results, parsed)
+    if detect_format(data) is None:
+        raise unknown_format_error(data)
+    return _import_profile(data, parsed)
+
+
+def run_export(parsed: argparse.Namespace) -> int:
+    """Export the profile."""
+    from pytest_flamegate.profile.formats.registry import BINARY, export_profile
+    from pytest_flamegate.profile.frames import path_prefixes
+    from pytest_flamegate.receipt import store
+    from pytest_flamegate.run.open import open_profile
+
+    if parsed.output is None and parsed.format in BINARY and sys.stdout.isatty():
+        raise UsageError(
+            "E_TERMINAL",
+            f"{parsed.format} is a binary format, and standard output is a terminal.",
+            "Use -o FILE.",
+        )
+    opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
+    data = export_profile(opened.profile, parsed.format, opened.title)
+    if parsed.output is None:
+        common.print_bytes(data)
+    else:
+        store.write_atomic(parsed.output, data)
+        common.print_text(str(parsed.output))
+    return 0
+
+
+def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.Namespace) -> int:
+    """Write each result of ``data`` as a document of its own, all or none."""
+    from pytest_flamegate.core.clocks import utc_now
+    from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
+    from pytest_flamegate.report.terminal import imported_text
+
+    name = _choose_name(parsed)
+    results = results_format.read(data)
+    digest = hashlib.sha256(data).hexdigest()
+    file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
+    source = ImportSource(file, results_format.name, digest, utc_now())
+    files = {f"{each.result}.json": encode_imported(each, source) for each in results}
+    _require_same_source(parsed, name, digest, files)
+    directory = _write(files, name, parsed)
+    common.print_text(f"{imported_text(results)}\n{directory}")
+    return 0
+
+
+def _require_same_source(
+    parsed: argparse.Namespace, name: str, digest: str, files: Mapping[str, bytes]
+) -> None:
+    """Raise if the results of another file of the same name would be overwritten.
+
+    Below ``.flamegate`` the whole directory is replaced, elsewhere only ``files`` are.
+    """
+    from pytest_flamegate.commands.diff import find_results
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import RECEIPT_LIMITS
+    from pytest_flamegate.receipt.imports.imported import decode_imported
+
+    directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
+    for each in find_results(directory):
+        if parsed.output is not None and each.name not in files:
+            continue
+        source = decode_imported(read_bounded(each, RECEIPT_LIMITS.max_bytes))[1]
+        if source.sha256 != digest:
+            raise UsageError(
+                "E_NOT_OVERWRITTEN",
+                f"{str(directory)!a} holds the results of another file ({source.file!a}).",
+                "Use --name NAME to keep both, or remove that directory.",
+            )
+
+
+def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
+    from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
+    from pytest_flamegate.profile.frames import path_prefixes
+    from pytest_flamegate.receipt.baseline import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
+    from pytest_flamegate.report import flamegraph, flamegraph_html
+
+    name = _choose_name(parsed)
+    profile = parse_profile(data, path_prefixes(Path.cwd()))
+    origin = f"imported from {parsed.file.name}"
+    picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
+    page = flamegraph_html(profile, title=name, subtitle=origin, cpu_s_per_token=None)
+    files = {
+        FOLDED: export_profile(profile, "folded", name),
+        DESCRIBED: export_profile(profile, "speedscope", name),
+        PICTURE: picture.encode(),
+        INTERACTIVE: page.encode(),
+    }
+    directory = _write(files, name, parsed)
+    common.print_text("\n".join([*_describe_profile(profile), str(directory)]))
+    return 0
+
+
+def _choose_name(parsed: argparse.Namespace) -> str:
+    """Return ``--name``, else the file's name without the extensions of known formats."""
+    from pytest_flamegate.engines.declare import NAME
+
+    name: str = parsed.name or parsed.file.name
+    while not parsed.name and name.endswith(_EXTENSIONS) and os.path.splitext(name)[0]:  # noqa: PTH122
+        name = os.path.splitext(name)[0]  # noqa: PTH122
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            "E_BAD_NAME",
+            f"{name!a} cannot be the name of an import.",
+            "Use --name NAME: letters, digits, dots, dashes and underscores.",
+        )
+    return name
+
+
+def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
+    """Write the files and return their directory; a measured run is never overwritten."""
+    from pytest_flamegate.core.files import require_confined
+    from pytest_flamegate.receipt import store
+    from pytest_flamegate.receipt.baseline import EVIDENCE, RECEIPT
+
+    if parsed.output is None:
+        root = common.read_settings(parsed).directory
+        published = require_confined(root, store.child_path(root / "imported", name))
+        store.ensure_gitignore(root)
+        store.publish(published, files)
+        return published
+    directory: Path = parsed.output
+    for measured in (RECEIPT, EVIDENCE):
+        if os.path.lexists(directory / measured):
+            raise UsageError(
+                "E_NOT_OVERWRITTEN",
+                f"{str(directory)!a} holds a measured run ({measured}).",
+                "Name another directory.",
+            )
+    for file, data in files.items():
+        store.write_atomic(directory / file, data)
+    return directory
+
+
+def _describe_profile(profile: Profile) -> list[str]:
+    """Return a line for each of the hottest functions, and the notes of the profile."""
+    from pytest_flamegate.profile.hotspots import rank_hotspots
+    from pytest_flamegate.report import text as figures
+    from pytest_flamegate.report.text import clip, columns, visible
+
+    spots = [spot for spot in rank_hotspots(profile) if spot.self_samples]
+    rows = [
+        (figures.share(spot.self_share), clip(visible(spot.name), 60), visible(spot.module))
+        for spot in spots[:_MAX_FUNCTIONS]
+    ]
+    total = f"{figures.count(profile.samples)} {profile.unit}"
+    if profile.unit == "nanoseconds":
+        total = figures.seconds(profile.samples / 1e9)
+    head = f"{total} in {figures.plural(len(spots), 'function')}, hottest first by self share:"
+    notes = [f"note: {visible(note, 300)}" for note in profile.degraded]
+    return [head, *columns(rows, right=(0,), indent=2), *notes]

@@ -1,0 +1,194 @@
+"""``flamegate flamegraph`` and ``flamegate report``: pictures and pages."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import gate_all, worst_exit_code
+from pytest_flamegate.core.errors import FlamegateError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_flamegate.config.settings import Settings
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.run.publish import Outcome
+
+
+DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
+DEFAULT_REPORT = Path("flamegate-report.html")
+_WORKLOADS = ("1tok", "10tok")
+_GUIDE = "README.md"
+
+
+def add(subparsers: common.Subparsers) -> None:
+    """Declare ``flamegraph``."""
+    parser = subparsers.add_parser(
+        "flamegraph",
+        help="write flame graphs of 1 and 10 tokens, each with its page, and a guide",
+        description="Runs MODEL on the declared command that takes {model}, else on the embedded "
+        "engine. Without MODEL it takes the model that it finds, else the embedded one. Nothing "
+        "is judged, and earlier results are left as they are.",
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
+    parser.add_argument(
+        "output", nargs="?", type=Path, default=DEFAULT_DIRECTORY, metavar="OUTPUT_DIR"
+    )
+    common.add_options(parser, "profiler", "budget", "config")
+    parser.set_defaults(run=run)
+
+
+def add_report(subparsers: common.Subparsers) -> None:
+    """Declare ``report``."""
+    parser = subparsers.add_parser(
+        "report",
+        help="write the latest run of every workload as one HTML page",
+        description="Makes one self-contained page of the artifact directory: verdicts, flame "
+        "graphs, figures. Nothing is measured and nothing is judged again.",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=DEFAULT_REPORT,
+        metavar="PATH",
+        help=f"default: {DEFAULT_REPORT}",
+    )
+    common.add_options(parser, "dir")
+    parser.set_defaults(run=run_report)
+
+
+def run_report(parsed: argparse.Namespace) -> int:
+    """Write the page; 0 whatever the verdicts on it are."""
+    from pytest_flamegate.run.present import report_directory, require_writable, write_report
+
+    settings = common.read_settings(parsed)
+    require_writable(parsed.output)
+    write_report(parsed.output, report_directory(settings), settings)
+    common.print_text(str(parsed.output))
+    return 0
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Measure both workloads and write their pictures; 0 if both were measured."""
+    from pytest_flamegate.core.files import write_errors
+
+    settings = common.read_settings(parsed)
+    if settings.profiler == "none":
+        raise UsageError(
+            "E_NO_PROFILER",
+            "There is no flame graph without a profiler, and profiling is turned off.",
+            "Use --profiler=auto; it overrides FLAMEGATE_PROFILER and flamegate_profiler.",
+        )
+    # Before the measurements: a missing permission is reported at once.
+    with write_errors(parsed.output):
+        parsed.output.mkdir(parents=True, exist_ok=True)
+    workloads = _choose_workloads(settings, parsed.model, parsed.tokenizer)
+    with tempfile.TemporaryDirectory(prefix="flamegate-") as artifacts:
+        # In an artifact directory of its own: the project's runs and baselines stay untouched.
+        outcomes = gate_all(replace(settings, directory=Path(artifacts)), workloads)
+        failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
+        for outcome in failed:
+            for reason in outcome.verdict.reasons:
+                common.print_text(f"{outcome.workload.name}: {reason.code}: {reason.message}")
+        measured = [each for each in outcomes if each not in failed]
+        for path in _write(measured, parsed.output) if measured else ():
+            common.print_text(str(path))
+    return worst_exit_code(failed)
+
+
+def _choose_workloads(
+    settings: Settings, model: str | None, tokenizer: str | None
+) -> list[Workload]:
+    """Return the two workloads, on the declared command that takes ``{model}`` if there is one."""
+    from pytest_flamegate.engines.embedded import embedded_workloads
+
+    declared = (
+        each
+        for each in common.read_workloads(settings)
+        if any("{model}" in part for part in each.command)
+    )
+    template = next(declared, None)
+    command = template.command if template is not None else ()
+    if tokenizer and not any("{tokenizer}" in part for part in command):
+        common.print_text(
+            f"TOKENIZER {tokenizer} is not used: the engine finds its own with the model"
+        )
+        tokenizer = None
+    if model:
+        model = os.path.relpath(model, settings.root)
+    workloads = []
+    for each in embedded_workloads(settings.root):
+        if each.name not in _WORKLOADS:
+            continue
+        if template is not None:
+            each = replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
+        workloads.append(
+            replace(each, model=model or each.model, tokenizer=tokenizer or each.tokenizer)
+        )
+    return workloads
+
+
+def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
+    """Write picture and page of each outcome, and the guide; return their paths."""
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS
+    from pytest_flamegate.receipt import store
+    from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
+    from pytest_flamegate.report import flamegraph_markdown
+    from pytest_flamegate.report.markdown import GuideEntry, guide_readme
+
+    command = _command(outcomes, directory)
+    files: dict[str, bytes] = {}
+    entries = []
+    for outcome in outcomes:
+        assert outcome.evidence is not None  # outcomes without evidence are reported as failed
+        assert outcome.receipt is not None
+        name = outcome.workload.name
+        picture, page = f"{name}.svg", f"{name}.md"
+        for file, source in ((picture, PICTURE), (f"{name}.html", INTERACTIVE)):
+            files[file] = read_bounded(outcome.directory / source, EVIDENCE_LIMITS.max_bytes)
+        files[page] = flamegraph_markdown(
+            outcome.evidence, outcome.receipt, None, regenerate=command, picture=picture
+        ).encode()
+        entries.append(GuideEntry.of(name, outcome.evidence, picture=picture, page=page))
+    if _is_our_guide(directory / _GUIDE):
+        files[_GUIDE] = guide_readme(entries, regenerate=command).encode()
+    else:
+        common.print_text(f"{directory / _GUIDE} was not written by flamegate and is left as it is")
+    for file, data in files.items():
+        store.write_atomic(directory / file, data)
+    return [directory / file for file in files]
+
+
+def _is_our_guide(path: Path) -> bool:
+    """Whether ``path`` is a guide that this command wrote, or does not exist."""
+    if not os.path.lexists(path):
+        return True
+    from pytest_flamegate.core.files import read_bounded
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS
+    from pytest_flamegate.report.markdown import GUIDE_TITLE
+
+    try:
+        data = read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+    except FlamegateError:
+        return False
+    return data.startswith(GUIDE_TITLE.encode() + b"\n")
+
+
+def _command(outcomes: list[Outcome], directory: Path) -> str:
+    """Return the command line that writes this directory again."""
+    given = next((each.workload for each in outcomes if each.workload.model), None)
+    words = ["flamegate", "flamegraph"]
+    if given is not None:
+        words += [given.model or "", given.tokenizer or "", str(directory)]
+    elif directory != DEFAULT_DIRECTORY:
+        words += ["", "", str(directory)]
+    return shlex.join(words)
