@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate import cli
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.gate import GatedRun, GatePolicy, StoredBaseline, judge
 from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.artifacts import ArtifactStore, read_runs
 
 DATA = Path(__file__).parent / "data" / "version-0.1.0"
 MACHINE = "amd-epyc-2c-7202f2"
@@ -53,6 +56,22 @@ def test_a_baseline_is_listed_and_shown(project: Path, capsys: pytest.CaptureFix
     assert MACHINE in capsys.readouterr().out
     assert cli.main(["baseline", "show", "toy"]) == 0
     assert "toy" in capsys.readouterr().out
+
+
+def test_a_baseline_is_judged_against(project: Path) -> None:
+    found = ArtifactStore(project / ".flamegate").read_baseline(MACHINE, "toy")
+    assert found is not None
+    evidence = found.evidence
+    verdict = judge(
+        GatedRun(evidence, "OBSERVED"), StoredBaseline(evidence), GatePolicy(Thresholds())
+    )
+    # The very same processes cannot be evidence for both sides.
+    assert [reason.code for reason in verdict.reasons] == ["E_COPIED_BASELINE"]
+
+
+def test_the_history_is_read(project: Path) -> None:
+    lines = read_runs(project / ".flamegate" / "history" / "runs.jsonl")
+    assert [line.verdict for line in lines.lines] == ["no_baseline", "inconclusive", "pass"]
 
 
 def test_verdict_and_profile_become_a_page(project: Path) -> None:
