@@ -26,9 +26,10 @@ from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimme
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.instruments import Instruments
-from pytest_flamegate.run.measure import PAIRS_PROFILED_S, Measured
+from pytest_flamegate.run.measure import Measured
 from pytest_flamegate.run.prepare import Prepared, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.schedule import PAIRS_PROFILED_S
 from pytest_flamegate.run.seal import compose
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
-from pytest_flamegate.run.measure import PAIRS_SHARE
+from pytest_flamegate.run.schedule import PAIRS_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -83,8 +83,8 @@ def _calibrate(
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import append_gates, load_ledger, store
     from pytest_flamegate.run.lock import machine_lock
-    from pytest_flamegate.run.measure import PAIRS_SHARE
     from pytest_flamegate.run.present import relative
+    from pytest_flamegate.run.schedule import PAIRS_SHARE
 
     profiler = _profiler(session, workload)
     with machine_lock(session.progress.announce):

@@ -26,9 +26,9 @@ from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.run.calibration import Calibration, plan_for, recipe_sha256
-from pytest_flamegate.run.measure import PAIRS_PROFILED_S, PAIRS_SHARE
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.schedule import PAIRS_PROFILED_S, PAIRS_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -36,7 +36,7 @@ from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.run.measure import planned_pair_counts
+from pytest_flamegate.run.schedule import plan_pair_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -202,7 +202,7 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan
     ``pairs_share`` is the part of the budget that pairs may take. The first analysis waits for
     its pairs, however long they take.
     """
-    analyses = planned_pair_counts(budget_s)
+    analyses = plan_pair_counts(budget_s)
     in_time = math.floor(pairs_share * budget_s / pair_s)
     return AnalysisPlan(analyses, min(analyses[-1], max(analyses[0], in_time)))
 

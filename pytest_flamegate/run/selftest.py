@@ -17,10 +17,11 @@ from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.lock import machine_lock
-from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
+from pytest_flamegate.run.measure import Measured, measure
 from pytest_flamegate.run.prepare import INJECTABLE, Prepared, PreparedSide, Role, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.publish import RunStore
+from pytest_flamegate.run.schedule import plan_pair_counts
 from pytest_flamegate.run.seal import compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 
@@ -255,7 +256,7 @@ class Bench:
     ) -> Compared:
         policy = GatePolicy(self.asked.workload.thresholds, self.settings.share_drift)
         sides = self.side("base", base), self.side("head", head)
-        prepared = Prepared(sides, budget_s, pair_counts=planned_pair_counts(budget_s))
+        prepared = Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
         def until(measured: Measured) -> MoreProcesses:
             return wanted_processes(judge_run(compose(measured), policy))

@@ -17,8 +17,9 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import MoreProcesses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
-from pytest_flamegate.run.measure import Measured, measure, planned_pair_counts
+from pytest_flamegate.run.measure import Measured, measure
 from pytest_flamegate.run.prepare import Prepared, PreparedSide
+from pytest_flamegate.run.schedule import plan_pair_counts
 from tests import made
 from tests.run import fakes
 from tests.run.fakes import World
@@ -57,7 +58,7 @@ def alone(budget_s: float = 15.0, **changes: Any) -> Prepared:
 
 def paired(budget_s: float = 50.0, **changes: Any) -> Prepared:
     sides = side("base", **changes), side("head", **changes)
-    return Prepared(sides, budget_s, pair_counts=planned_pair_counts(budget_s))
+    return Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
 
 def run(prepared: Prepared, *answers: MoreProcesses) -> tuple[Measured, list[str]]:
@@ -265,9 +266,9 @@ def test_an_error_of_the_base_names_its_commit(
 
 
 def test_a_longer_budget_plans_more_analyses() -> None:
-    assert planned_pair_counts(15.0) == planned_pair_counts(50.0)
-    assert planned_pair_counts(100.0)[-1] > planned_pair_counts(50.0)[-1]
-    assert planned_pair_counts(100.0)[: len(planned_pair_counts(50.0))] == planned_pair_counts(50.0)
+    assert plan_pair_counts(15.0) == plan_pair_counts(50.0)
+    assert plan_pair_counts(100.0)[-1] > plan_pair_counts(50.0)[-1]
+    assert plan_pair_counts(100.0)[: len(plan_pair_counts(50.0))] == plan_pair_counts(50.0)
 
 
 def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch: Any) -> None:

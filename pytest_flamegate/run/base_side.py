@@ -1,0 +1,193 @@
+"""The base side of a comparison: a revision that is checked out, built and run like the project."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.child.sides import UNDER_TEST, Sides
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.build import build_workload, inspect_program
+from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.base import Plan
+    from pytest_flamegate.observe.build import Build, InspectedProgram
+
+
+@dataclass
+class Checkouts:
+    """Revisions that were checked out: each once, and built once by each command."""
+
+    _open: dict[tuple[Path, str], Checkout] = field(default_factory=dict)
+    _built: dict[tuple[Path, tuple[str, ...]], Build | None] = field(default_factory=dict)
+
+    def checkout(self, directory: Path, rev: str) -> Checkout:
+        """Return ``rev`` of the repository around ``directory``, checked out."""
+        key = (directory.absolute(), rev)
+        if key not in self._open:
+            known = [each for (place, _), each in self._open.items() if place == key[0]]
+            found = open_checkout(directory, rev)
+            same = next((each for each in known if each.commit == found.commit), None)
+            if same is not None:
+                found.close()
+            self._open[key] = same or found
+        return self._open[key]
+
+    def build(
+        self, workload: Workload, checkout: Checkout, head: InspectedProgram | None = None
+    ) -> Build | None:
+        """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set.
+
+        Raises:
+            ToolError: ``E_BASE_BUILD_FAILED``, which is no fault of the change;
+                ``E_PROGRAM_CHANGED`` if the build replaced ``head``, the other side's program.
+        """
+        based = make_base_workload(workload, checkout)
+        key = (based.directory, based.build)
+        if key not in self._built:
+            try:
+                built = build_workload(based, always=True)
+            except ToolError as error:
+                raise ToolError(
+                    "E_BASE_BUILD_FAILED",
+                    f"The base {checkout.commit[:12]} does not build, which says nothing about "
+                    f"the change. {error.problem}",
+                    "Compare with a revision that builds here, or correct the workload's build.",
+                ) from None
+            if head is not None:
+                head.require_unchanged()
+            self._built[key] = built
+        return self._built[key]
+
+    def close(self) -> None:
+        """Remove all of them."""
+        with ExitStack() as stack:
+            for checkout in {id(each): each for each in self._open.values()}.values():
+                stack.callback(checkout.close)
+        self._open.clear()
+        self._built.clear()
+
+
+def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:
+    """Return the workload with which another process can import ``call`` from a test module.
+
+    Raises:
+        UsageError: ``E_CALL_AT_REVISION`` if it has no name under which it can be imported.
+    """
+    name = getattr(call, "__qualname__", "<unnamed>")
+    module = sys.modules.get(getattr(call, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if "<" in name or hasattr(call, "__self__") or module is None or file is None:
+        raise UsageError(
+            "E_CALL_AT_REVISION",
+            f"{workload.node_name} measures {name}, which no other process can import, and so "
+            "not at another revision either.",
+            'Measure a function of a module, or declare it: engine = "python", '
+            'target = "module:function".',
+        )
+    levels = module.__name__.count(".") + Path(file).name.startswith("__init__.")
+    directory = Path(file).absolute().parents[levels]
+    if directory == workload.directory.absolute():
+        return workload
+    # pytest may have found the module in a directory that another process does not search.
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return replace(workload, env={**workload.env, "PYTHONPATH": os.pathsep.join(paths)})
+
+
+def require_own_code(workload: Workload, checkout: Checkout) -> None:
+    """Raise for the embedded engine of an installed package: it is the same on both sides."""
+    if workload.engine != "embedded" or workload.injection is not None:
+        return
+    if not Sides(checkout.project, checkout.root).holds(UNDER_TEST):
+        raise UsageError(
+            "E_NOTHING_DIFFERS",
+            f"Workload {workload.name!r} runs the engine that comes with flamegate, which is the "
+            "same at every revision of this repository.",
+            "Declare a workload that runs this repository's code, or deselect this one.",
+        )
+
+
+def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> str | None:
+    """Return a note if the base runs the very program of the head, else None.
+
+    Raises:
+        UsageError: ``E_SHARED_PROGRAM`` if both sides build it in one place outside of the
+            repository. A program in a directory of the ``PATH`` was not made by the build.
+    """
+    if isinstance(plan, Served):
+        return None
+    files = (Path(workload.directory, part) for part in plan.argv)
+    root = real_path(checkout.root)
+    if any(is_file(file) and real_path(file).is_relative_to(root) for file in files):
+        return None
+    program = Path(plan.argv[0])
+    is_path = os.sep in plan.argv[0] and str(program.parent) not in os.get_exec_path()
+    if workload.build and is_path:
+        raise UsageError(
+            "E_SHARED_PROGRAM",
+            f"Both sides build and run {program}, which lies outside the repository: one side's "
+            "program would be measured as the other's.",
+            "Let the build write inside the project (CARGO_TARGET_DIR may lead it elsewhere), and "
+            "name the program by its relative path.",
+        )
+    return (
+        f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "
+        "repository: only what it reads from its directory can differ."
+    )
+
+
+def inspect_base_program(
+    plan: Plan, workload: Workload, built: Build | None, checkout: Checkout
+) -> InspectedProgram | None:
+    """Inspect the base's program; its paths are written as the project's."""
+    try:
+        found = inspect_program(plan, workload, built)
+    except ToolError as error:
+        problem = f"At {checkout.commit[:12]}: {error.problem}"
+        raise ToolError(error.code, problem, error.remedy) from None
+    return found and found.told(checkout.root, checkout.project)
+
+
+def use_own_environments(
+    base: Plan, head: Plan, based: Workload, workload: Workload
+) -> tuple[Plan, Plan]:
+    """Run each side in the ``.venv`` that its build made; a fresh checkout has no other."""
+    if not workload.build or not isinstance(base, Served) or not isinstance(head, Served):
+        return base, head
+    pythons = [each.directory.absolute() / ".venv/bin/python" for each in (based, workload)]
+    if not pythons[0].exists():
+        return base, head
+    base = replace(base, python=str(pythons[0]))
+    return base, replace(head, python=str(pythons[1])) if pythons[1].exists() else head
+
+
+def bind_to_project(plan: Plan, checkout: Checkout) -> Plan:
+    """Bind the head's imports to the working tree.
+
+    Otherwise a base whose build installs itself would be imported on this side too.
+    """
+    if not isinstance(plan, Served):
+        return plan
+    trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
+    return replace(plan, load={**plan.load, **trees})
+
+
+def mark_own_model(plan: Plan) -> Plan:
+    """Report to the child that the two sides load different models: that is a difference.
+
+    Without it the code has to come from each side.
+    """
+    if not isinstance(plan, Served) or "model" not in plan.load:
+        return plan
+    return replace(plan, load={**plan.load, "own_model": True})
