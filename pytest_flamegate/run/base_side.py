@@ -156,7 +156,7 @@ def inspect_base_program(
     except ToolError as error:
         problem = f"At {checkout.commit[:12]}: {error.problem}"
         raise ToolError(error.code, problem, error.remedy) from None
-    return found and found.told(checkout.root, checkout.project)
+    return found and found.with_build_paths(checkout.root, checkout.project)
 
 
 def use_own_environments(
