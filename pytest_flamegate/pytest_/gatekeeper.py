@@ -13,11 +13,12 @@ import pytest
 
 from pytest_flamegate.config.marker import (
     EMBEDDED,
+    MarkerOptions,
+    check_marker,
     is_kernel_benchmark,
     is_marked,
     takes_fixture,
 )
-from pytest_flamegate.config.marker_options import MarkerOptions, check_marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE
 from pytest_flamegate.core.errors import FlamegateError

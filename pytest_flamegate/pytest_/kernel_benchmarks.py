@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config.marker_options import MarkerOptions
+from pytest_flamegate.config.marker import MarkerOptions
 from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError

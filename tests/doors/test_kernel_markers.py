@@ -33,7 +33,7 @@ def test_without_flamegate_it_is_a_benchmark_as_ever(kernels: Project) -> None:
     [
         ('tokens_per_second="5%"', "a benchmark generates no tokens"),
         ("speed=1", "no argument 'speed'"),
-        ('workload="1tok", elements=1', "elements is said of a benchmark"),
+        ('workload="1tok", elements=1', "elements belongs to a benchmark"),
     ],
 )
 def test_a_marker_that_means_nothing_is_refused(kernels: Project, mark: str, words: str) -> None:

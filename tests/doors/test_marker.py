@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.config.marker import is_marked, takes_fixture
-from pytest_flamegate.config.marker_options import MarkerOptions, check_marker
+from pytest_flamegate.config.marker import MarkerOptions, check_marker, is_marked, takes_fixture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
