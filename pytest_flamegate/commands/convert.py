@@ -113,7 +113,7 @@ def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.
     """Write each result of ``data`` as a document of its own, all or none."""
     from pytest_flamegate.core.clocks import utc_now
     from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
-    from pytest_flamegate.report.terminal import imported_text
+    from pytest_flamegate.report.answers import imported_text
 
     name = _choose_name(parsed)
     results = results_format.read(data)
@@ -156,13 +156,14 @@ def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
     from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
     from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.receipt.baseline import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
-    from pytest_flamegate.report import flamegraph, flamegraph_html
+    from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+    from pytest_flamegate.report.flame_svg import flamegraph
 
     name = _choose_name(parsed)
     profile = parse_profile(data, path_prefixes(Path.cwd()))
     origin = f"imported from {parsed.file.name}"
     picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
-    page = flamegraph_html(profile, title=name, subtitle=origin, cpu_s_per_token=None)
+    page = flamegraph_html(Drawn(name, profile), subtitle=origin)
     files = {
         FOLDED: export_profile(profile, "folded", name),
         DESCRIBED: export_profile(profile, "speedscope", name),

@@ -59,7 +59,7 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
     from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.report.difference import difference_document, difference_text
+    from pytest_flamegate.report.answers import difference_document, difference_text
     from pytest_flamegate.run.difference import compare_opened, named, other_work
     from pytest_flamegate.run.open import open_profile
 
@@ -95,20 +95,17 @@ def _write(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:
     """Write the picture, the page and both folded stacks; return their paths."""
     from pytest_flamegate.profile.folded import fold_profile
     from pytest_flamegate.receipt import store
-    from pytest_flamegate.report import difference_svg, flamegraph_html
+    from pytest_flamegate.report.difference_svg import difference_svg
+    from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
 
     is_picture = parsed.output.suffix == ".svg"
     picture = parsed.output if is_picture else parsed.output / _PICTURE
     # In a directory of their own the stacks need no name before theirs.
     prefix = f"{picture.stem}." if is_picture else ""
     title = f"{parsed.before} → {parsed.after}"
-    html = flamegraph_html(
-        found.head.profile,
-        title=title,
-        subtitle="",
-        cpu_s_per_token=found.head.cpu_s_per_token,
-        difference=found,
-    )
+    cost_s = found.head.cpu_s_per_token
+    drawn = Drawn(title, found.head.profile, cost_s, found, opens_compared=True)
+    html = flamegraph_html(drawn, subtitle="")
     files = {
         picture: difference_svg(found, title=title, subtitle=""),
         picture.with_suffix(".html"): html,
@@ -147,7 +144,7 @@ def _is_imported(path: Path) -> bool:
 def _compare_results(parsed: argparse.Namespace) -> int:
     """Compare figures; 0 whatever the difference is."""
     from pytest_flamegate.receipt.imports.comparison import compare_results
-    from pytest_flamegate.report.terminal import compared_document, compared_text
+    from pytest_flamegate.report.answers import comparison_document, comparison_text
 
     if parsed.output is not None:
         raise UsageError(
@@ -157,9 +154,9 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         )
     compared = compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":
-        common.print_text(json.dumps(compared_document(compared), indent=2, allow_nan=False))
+        common.print_text(json.dumps(comparison_document(compared), indent=2, allow_nan=False))
     else:
-        common.print_text(compared_text(compared))
+        common.print_text(comparison_text(compared))
     if compared.differing and not parsed.anyway:
         first, more = compared.differing[0], len(compared.differing) - 1
         others = f" The same holds for {more} more." if more else ""

@@ -142,8 +142,8 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.core.json import EVIDENCE_LIMITS
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
-    from pytest_flamegate.report import flamegraph_markdown
-    from pytest_flamegate.report.markdown import GuideEntry, guide_readme
+    from pytest_flamegate.report.markdown import GuideEntry, guide_readme, run_markdown
+    from pytest_flamegate.report.run_report import RunReport
 
     command = _command(outcomes, directory)
     files: dict[str, bytes] = {}
@@ -155,9 +155,15 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
         picture, page = f"{name}.svg", f"{name}.md"
         for file, source in ((picture, PICTURE), (f"{name}.html", INTERACTIVE)):
             files[file] = read_bounded(outcome.directory / source, EVIDENCE_LIMITS.max_bytes)
-        files[page] = flamegraph_markdown(
-            outcome.evidence, outcome.receipt, None, regenerate=command, picture=picture
-        ).encode()
+        report = RunReport(
+            name,
+            None,
+            receipt=outcome.receipt,
+            evidence=outcome.evidence,
+            picture=picture,
+            again=command,
+        )
+        files[page] = run_markdown(report).encode()
         entries.append(GuideEntry.of(name, outcome.evidence, picture=picture, page=page))
     if _is_our_guide(directory / _GUIDE):
         files[_GUIDE] = guide_readme(entries, regenerate=command).encode()

@@ -188,7 +188,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     from pytest_flamegate.receipt import Grade, verify_receipt
     from pytest_flamegate.receipt.policies import policy_for
-    from pytest_flamegate.report import verification_text
+    from pytest_flamegate.report.answers import verification_text
 
     grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
     max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
@@ -259,7 +259,7 @@ def _seconds(text: str) -> float:
 
 
 def _document(answer: Answer) -> dict[str, object]:
-    from pytest_flamegate.report.terminal import replay_document
+    from pytest_flamegate.report.answers import replay_document
 
     found = answer.verification
     document: dict[str, object] = {

@@ -1,30 +1,30 @@
-"""The colours of a difference: orange is dearer, blue cheaper, grey unchanged.
+"""A difference of two profiles in words, colours, rows and plain data.
 
-Orange and blue are told apart by every kind of sight. The tint of a box says how much its
-function changed, relative to the whole; what it costs more now is solid, and what it no
-longer costs is an empty outline, so that neither is told by colour alone.
+Orange costs more, blue costs less, grey is unchanged; every kind of sight separates orange from
+blue. The tint of a box grows with the change of its function, relative to the whole. Added cost is
+solid and removed cost is an empty outline, so that neither depends on colour alone.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.report import text
+from pytest_flamegate.report.flame import SHORTEST_CHAIN, Placed, chain_frame, place
 from pytest_flamegate.report.svg import FLOOR, Shade
-from pytest_flamegate.report.text import columns, paint, visible
+from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.profile.difference import (
         Change,
         FunctionChange,
         Measure,
+        PathChange,
         ProfileDifference,
-        ProfileSide,
         State,
     )
 
@@ -50,16 +50,16 @@ SHADES: Mapping[str, Shade] = MappingProxyType(
         "loud": Shade("#FFE66A", "#5A4A00", _DARK, _WHITE),
     }
 )
-"""By class. ``more`` and ``less`` are a cost that came or went; ``came`` and ``went`` are callers
-on one side alone, whose own cost did not change."""
+"""By class. ``more`` and ``less`` are added and removed cost; ``came`` and ``went`` are callers on
+one side alone whose own cost did not change."""
 
 
-def alone(side: Literal["new", "vanished"] | None) -> str:
-    """Return the class of a box that did not change itself, by the one side that it is on."""
+def unchanged_shade(side: Literal["new", "vanished"] | None) -> str:
+    """Return the class of a box whose own cost is unchanged, by the one side that it is on."""
     return "came" if side == "new" else "went" if side == "vanished" else "same"
 
 
-def kind(state: State, part_of_whole: float) -> str:
+def change_shade(state: State, part_of_whole: float) -> str:
     """Return the class of a box whose function changed by that part of the whole, 0 to 1."""
     if state == "unchanged":
         return "same"
@@ -70,6 +70,31 @@ def kind(state: State, part_of_whole: float) -> str:
     return f"{state}{1 + sum(part_of_whole >= step for step in STEPS)}"
 
 
+def collapse_chains(difference: ProfileDifference) -> ProfileDifference:
+    """Return ``difference`` with each chain of callers that do no work themselves as one path."""
+    paths: list[tuple[PathChange, int]] = []
+    todo = [(root, -1) for root in reversed(difference.roots)]
+    # A list and not recursion: a stack may be deeper than Python's own.
+    while todo:
+        path, above = todo.pop()
+        chain = [path]
+        while chain[-1].is_idle and chain[-1].one_sided is None:
+            chain.append(chain[-1].children[0])
+        idle = chain[:-1]
+        if len(idle) >= SHORTEST_CHAIN:
+            path = replace(idle[-1], frame=chain_frame([each.frame for each in idle]))
+        todo += [(child, len(paths)) for child in reversed(path.children)]
+        paths.append((path, above))
+    below: dict[int, list[PathChange]] = {}
+    for index in range(len(paths) - 1, -1, -1):
+        path, above = paths[index]
+        children = tuple(reversed(below.pop(index, [])))
+        if any(one is not other for one, other in zip(children, path.children, strict=True)):
+            path = replace(path, children=children)
+        below.setdefault(above, []).append(path)
+    return replace(difference, roots=tuple(reversed(below.get(-1, []))))
+
+
 NOTHING = "no difference beyond sampling noise"
 MOST_ROWS = 12
 _MOST_Z = 1e6
@@ -77,8 +102,8 @@ _NAMED = 3
 _STATES: dict[State, str] = {
     "new": "new",
     "vanished": "gone",
-    "up": "dearer",
-    "down": "cheaper",
+    "up": "costs more",
+    "down": "costs less",
     "unchanged": "unchanged",
 }
 _STATES_OF_SHARES: dict[State, str] = _STATES | {"up": "larger", "down": "smaller"}
@@ -91,7 +116,7 @@ SHARES_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How the values of one difference are written: all in one unit."""
+    """The unit in which all values of one difference are written."""
 
     unit: str
     factor: float
@@ -119,7 +144,7 @@ class Scale:
         text = self.bare(abs(value))
         return text if text == "0" else ("+" if value > 0 else "−") + text
 
-    def told(self, change: Change) -> str:
+    def describe(self, change: Change) -> str:
         """Return ``62 → 181 µs/token (+119 ± 9)``; the error is two standard errors."""
         return (
             f"{self.bare(change.base)} → {self.bare(change.head)} {self.unit} "
@@ -128,13 +153,13 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One function, or what is left of them, as it is shown; ``rank`` is empty for the rest."""
+class ChangeRow:
+    """A function, or all the others, as text; ``rank`` is empty for the others."""
 
     rank: str
     name: str
     state: State
-    said: str
+    word: str
     before: str
     after: str
     change: str
@@ -143,56 +168,59 @@ class Row:
     z: str
 
 
-def answer(difference: ProfileDifference) -> str:
-    """Return what changed in one sentence, the largest change first."""
+def describe_difference(difference: ProfileDifference) -> str:
+    """Return the changes in one sentence, the largest first."""
     changed = difference.changed
     if not changed:
-        return _of_the_whole(difference)
-    told = [
+        return _describe_whole(difference)
+    sentences = [
         _sentence(difference, each, in_full=index == 0)
         for index, each in enumerate(changed[:_NAMED])
     ]
     left = len(changed) - _NAMED
     rest = f"{left} more changed" if left > 0 else "nothing else changed beyond sampling noise"
-    return "; ".join([*told, rest])
+    return "; ".join([*sentences, rest])
 
 
-def _of_the_whole(difference: ProfileDifference) -> str:
-    """Return what is to be said where no function certainly changed: the whole still may have."""
+def _describe_whole(difference: ProfileDifference) -> str:
+    """Return the sentence if no function certainly changed: the whole still may have."""
     total = difference.total
     if difference.measure == "share" or abs(total.z) < difference.certain_z:
-        return f"{NOTHING}: {whole(difference)} in all"
+        return f"{NOTHING}: {describe_total(difference)} in all"
     likeliest = _sentence(difference, difference.functions[0], in_full=True)
     verb = _VERBS[difference.measure]
-    return f"the whole {verb} {whole(difference)}, no function certainly; most likely {likeliest}"
+    return (
+        f"the whole {verb} {describe_total(difference)}, no function certainly; "
+        f"most likely {likeliest}"
+    )
 
 
-def whole(difference: ProfileDifference) -> str:
-    """Return what both sides are in all: ``2,800 → 2,867 µs/token (+66.6 ± 16)``."""
+def describe_total(difference: ProfileDifference) -> str:
+    """Return the totals of both sides: ``2,800 → 2,867 µs/token (+66.6 ± 16)``."""
     if difference.measure == "share":
         base, head = difference.base.samples, difference.head.samples
         return f"{text.count(base)} and {text.plural(head, unit_of(difference))}"
-    return Scale.of(difference).told(difference.total)
+    return Scale.of(difference).describe(difference.total)
 
 
-def z_words(z: float) -> str:
-    """Return ``+3.1``; a dash where something exact changed, which no noise is measured in."""
+def z_text(z: float) -> str:
+    """Return ``+3.1``; a dash for an exact change, which has no noise."""
     return "–" if abs(z) > _MOST_Z else f"{z:+.1f}".replace("-", "−")
 
 
-def told_z(z: float) -> float:
-    """Return a ``z`` that a page can hold and sort by: finite, to one decimal."""
+def finite_z(z: float) -> float:
+    """Return a ``z`` that a page can store and sort by: finite, to one decimal."""
     return round(max(-_MOST_Z, min(_MOST_Z, z)), 1)
 
 
 def unit_of(difference: ProfileDifference) -> str:
-    """Return one of what both profiles count: ``sample``, ``nanosecond``; ``count`` of neither."""
+    """Return the unit of both profiles: ``sample``, ``nanosecond``; ``count`` if they differ."""
     base, head = (side.profile.unit for side in (difference.base, difference.head))
     return base.removesuffix("s") if base == head else "count"
 
 
-def state_words(difference: ProfileDifference, state: State) -> str:
-    """Return a state in one word; a share is larger and not dearer."""
+def state_word(difference: ProfileDifference, state: State) -> str:
+    """Return a state in one word; a share is larger and not slower."""
     return (_STATES_OF_SHARES if difference.measure == "share" else _STATES)[state]
 
 
@@ -205,10 +233,10 @@ def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_ful
         return f"{name} is gone ({scale.bare(own.base)} {scale.unit} before)"
     if not in_full:
         return f"{name} {scale.signed(own.change)}"
-    return f"{name} {verb} {scale.told(own)}"
+    return f"{name} {verb} {scale.describe(own)}"
 
 
-def rows(difference: ProfileDifference, most: int = MOST_ROWS) -> list[Row]:
+def change_rows(difference: ProfileDifference, most: int = MOST_ROWS) -> list[ChangeRow]:
     """Return the ``most`` largest certain changes, and everything else as the last row."""
     changed = difference.changed
     shown = [
@@ -218,23 +246,25 @@ def rows(difference: ProfileDifference, most: int = MOST_ROWS) -> list[Row]:
     return [*shown, _rest(difference, changed[:most])]
 
 
-def _row(difference: ProfileDifference, rank: str, name: str, state: State, change: Change) -> Row:
+def _row(
+    difference: ProfileDifference, rank: str, name: str, state: State, change: Change
+) -> ChangeRow:
     scale = Scale.of(difference)
-    return Row(
+    return ChangeRow(
         rank=rank,
         name=name,
         state=state,
-        said=state_words(difference, state),
+        word=state_word(difference, state),
         before=scale.bare(change.base) if state != "new" else "–",
         after=scale.bare(change.head) if state != "vanished" else "–",
         change=scale.signed(change.change),
         share=f"{text.share(change.base_share)} → {text.share(change.head_share)}",
         shift=f"{change.shift_pp:+.1f} pp".replace("-", "−"),
-        z="–" if state == "unchanged" else z_words(change.z),
+        z="–" if state == "unchanged" else z_text(change.z),
     )
 
 
-def _rest(difference: ProfileDifference, shown: Sequence[FunctionChange]) -> Row:
+def _rest(difference: ProfileDifference, shown: Sequence[FunctionChange]) -> ChangeRow:
     total = difference.total
     old = total.base_samples - sum(each.own.base_samples for each in shown)
     new = total.head_samples - sum(each.own.head_samples for each in shown)
@@ -244,99 +274,79 @@ def _rest(difference: ProfileDifference, shown: Sequence[FunctionChange]) -> Row
     return _row(difference, "", name, "unchanged", difference.change(old, new))
 
 
-_LONG = 2000
+# Layout
 
 
-def difference_text(difference: ProfileDifference, *, colour: bool = False) -> str:
-    """Return the answer, what warns of it, and a table, without a line break at the end."""
-    said = visible(answer(difference), _LONG)
-    lines = [paint(said, "yellow" if difference.changed else "green") if colour else said]
-    lines += _warnings(difference)
-    for role, side in (("before", difference.base), ("after", difference.head)):
-        samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
-        lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
-    own = f"own part in {Scale.of(difference).unit}"
-    table = [("", own, "", "before", "after", "change", "share", "moved", "z")]
-    table += [
-        (row.rank, row.name, row.said, row.before, row.after, row.change, row.share, row.shift,
-         row.z)
-        for row in rows(difference)
-    ]  # fmt: skip
-    lines += columns(table, right=(0, 3, 4, 5, 6, 7, 8), indent=2, gap=2)
-    lines.append(f"  in all  {whole(difference)}")
-    lines.append(
-        f"  changed means |z| ≥ {difference.certain_z:.1f}: of two profiles of one program one in "
-        "a hundred shows any change; ± is two standard errors"
-    )
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class DifferenceLayout:
+    """Boxes in the unit of the difference's measure; ``width`` is that of all of them.
 
-
-def _warnings(difference: ProfileDifference) -> Iterator[str]:
-    if difference.mismatches:
-        told = "; ".join(visible(str(each)) for each in difference.mismatches)
-        yield f"  NOT COMPARABLE  the two profiles were not taken alike: {told}"
-    if difference.measure == "share":
-        yield f"  shares only  {SHARES_ONLY}"
-
-
-def difference_document(difference: ProfileDifference) -> dict[str, object]:
-    """Return all of it as plain data; every function, the largest change first.
-
-    Values are in ``unit``: seconds per token, shares of 0 to 1, or instructions. ``z`` is
-    null where something exact changed.
+    A path is as wide as its callees and its own cost: the larger of the two sides' if it
+    changed, their mean if it did not. So neither side is drawn narrower than it is, a function
+    that is gone stays visible, and noise does not add up.
     """
-    units = {"cost": "s/token", "share": "share", "count": "instructions"}
-    return {
-        "answer": answer(difference),
-        "measure": difference.measure,
-        "unit": units[difference.measure],
-        "certain_z": difference.certain_z,
-        "mismatches": [
-            {"what": each.condition, "base": each.base, "head": each.head}
-            for each in difference.mismatches
-        ],
-        "base": _side(difference.base),
-        "head": _side(difference.head),
-        "total": _change(difference.total),
-        "functions": [
-            {
-                "name": each.frame.name,
-                "module": each.frame.module,
-                "kind": each.frame.kind,
-                "state": each.state,
-                "own": _change(each.own),
-                "inclusive": _change(each.inclusive),
-            }
-            for each in difference.functions
-        ],
-    }
+
+    boxes: tuple[Placed[PathChange], ...]
+    width: float
+    depth: int
+    left_out: int
 
 
-def _side(side: ProfileSide) -> dict[str, object]:
-    profile = side.profile
-    return {
-        "name": side.name,
-        "samples": profile.samples,
-        "profiler": profile.profiler,
-        "event": profile.event,
-        "rate_hz": profile.rate_hz,
-        "call_graph": profile.call_graph,
-        "python": profile.python,
-        "covers": profile.covers,
-        "cpu_s_per_token": side.cpu_s_per_token,
-    }
+def difference_layout(
+    difference: ProfileDifference, *, least_part: float, calm_part: float
+) -> DifferenceLayout:
+    """Lay the merged tree out; boxes below ``least_part`` of the whole are left out.
+
+    So are those below ``calm_part`` in which nothing changed, which would be rows of slivers.
+    """
+    heavy, moved = _weights(difference)
+    stackless = _stackless_width(difference)
+    width = sum(heavy[id(root)] for root in difference.roots) + stackless
+    boxes, left_out = place(
+        difference.roots,
+        weight=lambda path: heavy[id(path)],
+        children=lambda path: path.children,
+        least=lambda path: width * (least_part if id(path) in moved else calm_part),
+    )
+    depth = max((box.depth + 1 for box in boxes), default=0)
+    return DifferenceLayout(boxes, width, depth, left_out)
 
 
-def _change(change: Change) -> dict[str, object]:
-    return {
-        "base": change.base,
-        "head": change.head,
-        "change": change.change,
-        "error": change.error,
-        "z": change.z if math.isfinite(change.z) else None,
-        "base_samples": change.base_samples,
-        "head_samples": change.head_samples,
-        "base_share": change.base_share,
-        "head_share": change.head_share,
-        "shift_pp": change.shift_pp,
-    }
+def own_change(difference: ProfileDifference, path: PathChange) -> Change:
+    """Return the own cost of a path on both sides."""
+    return difference.change(path.base_self, path.head_self)
+
+
+def _own_width(difference: ProfileDifference, path: PathChange) -> float:
+    change = own_change(difference, path)
+    if path.state == "unchanged":
+        return (change.base + change.head) / 2
+    return max(change.base, change.head)
+
+
+def _stackless_width(difference: ProfileDifference) -> float:
+    """Return the width of the samples without a known frame."""
+    total = difference.total
+    old = total.base_samples - sum(root.base_samples for root in difference.roots)
+    new = total.head_samples - sum(root.head_samples for root in difference.roots)
+    change = difference.change(old, new)
+    return (change.base + change.head) / 2
+
+
+def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]:
+    """Return the width of every path, and the paths that changed or lead to one that did."""
+    todo = list(difference.roots)
+    entered: list[PathChange] = []
+    while todo:
+        path = todo.pop()
+        entered.append(path)
+        todo.extend(path.children)
+    heavy: dict[int, float] = {}
+    moved: set[int] = set()
+    # Later entries are deeper, so that callees come before their callers.
+    for path in reversed(entered):
+        below = [id(each) for each in path.children]
+        heavy[id(path)] = _own_width(difference, path) + sum(heavy[each] for each in below)
+        if path.state != "unchanged" or not moved.isdisjoint(below):
+            moved.add(id(path))
+    return heavy, moved

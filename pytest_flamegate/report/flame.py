@@ -1,134 +1,25 @@
-"""The boxes of a picture and the words on them, grouped by class to be short.
+"""The layout and the colours of flame graphs.
 
-The words stand apart from the boxes and let the pointer through, so that each box needs
-nothing but itself and its ``<title>``.
+Frames are coloured by the kind of work. If most of a profile is of no known kind, they are
+coloured by module. A chain of callers that do no work themselves is one box.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
+from itertools import count, groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.report.svg import FLOOR, MONO, TEXT, Shade, attributes, number, room, xml_text
-from pytest_flamegate.report.text import cells, clip, visible
+from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.report.svg import FLOOR, Shade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_flamegate.profile.model import Frame, Stack
-
-
-ROW = 20.0
-_TALL = number(ROW - 1)
-_AS_WIDE_AS_LETTERS = str.maketrans("", "", "…·µ→−–±")
-
-
-@dataclass(slots=True)
-class Boxes:
-    """Boxes and words by their class, as they are added."""
-
-    shapes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    marks: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    words: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(
-        self, kind: str, x: float, y: float, width: float, told: Sequence[str], words: Words
-    ) -> None:
-        """Add a box of the class ``kind``; ``told`` are the lines of its title."""
-        # A hair between neighbours, except where the hair would be all that is left.
-        wide = width - 0.75 if width > 2 else width
-        title = "\n".join(map(xml_text, told))
-        self.shapes[kind].append(
-            f'<rect x="{number(x)}" y="{number(y)}" width="{number(wide)}" height="{_TALL}">'
-            f"<title>{title}</title></rect>"
-        )
-        label = words.within(wide - 7)
-        if label:
-            self.words[kind].append(_placed(label, x, y, wide))
-        elif words.short and room(wide - 1, TEXT) >= cells(words.short):
-            middle = attributes(x=x + wide / 2, y=y + 14, text_anchor="middle")
-            self.words[kind].append(f"<text{middle}>{xml_text(words.short)}</text>")
-
-    def mark(self, kind: str, x: float, y: float, width: float) -> None:
-        """Mark a part of a box with the class ``kind``; the box's title still shows there."""
-        inset = 0.5
-        place = attributes(
-            x=x + inset,
-            y=y + inset,
-            width=max(width - 0.75 - 2 * inset, 0.5),
-            height=ROW - 1 - 2 * inset,
-        )
-        self.marks[kind].append(f"<rect{place}/>")
-
-    def drawn(self, shades: Mapping[str, Shade]) -> str:
-        """Return all of them; a class stands in the style sheet as it does in ``shades``."""
-        groups = [
-            f"<g{_coloured(kind, shades[kind])}{more}>{''.join(shapes)}</g>"
-            for drawn, more in ((self.shapes, ""), (self.marks, ' pointer-events="none"'))
-            for kind, shapes in drawn.items()
-        ]
-        font = attributes(font_family=MONO, font_size=TEXT, pointer_events="none")
-        words = [
-            f"<g{attributes(class_=f'on-{kind}', fill=shades[kind].light_ink)}>{''.join(texts)}</g>"
-            for kind, texts in self.words.items()
-        ]
-        return "\n".join([*groups, f"<g{font}>", *words, "</g>"])
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What stands on a box: a name, and after it whatever there is room for, in this order.
-
-    ``short`` stands there alone where there is no room for the name.
-    """
-
-    name: str
-    more: Sequence[str] = ()
-    short: str = ""
-
-    def within(self, width: float) -> list[str]:
-        """Return the words that fit into ``width``, none where not even three letters do."""
-        fits = room(width, TEXT)
-        if fits < 3:
-            return []
-        shown = [clip(_shown_name(self.name, fits), fits)]
-        left = fits - cells(shown[0])
-        for text in map(visible, self.more):
-            left -= cells(text) + 2
-            if left < 0 or not text:
-                break
-            shown.append(text)
-        return shown
-
-
-def _coloured(kind: str, shade: Shade) -> str:
-    stroke = {"stroke": shade.edge[0]} if shade.edge else {}
-    return attributes(class_=kind, fill=shade.light, **stroke)
-
-
-def _placed(label: Sequence[str], x: float, y: float, wide: float) -> str:
-    name, *more = map(xml_text, label)
-    text = name + "".join(f'<tspan dx="10">{each}</tspan>' for each in more)
-    if "".join(label).translate(_AS_WIDE_AS_LETTERS).isascii():
-        return f'<text x="{number(x + 5)}" y="{number(y + 14)}">{text}</text>'
-    # Of letters whose width no rule tells: a nested svg clips what it holds, so that no
-    # face can push a name over its neighbour.
-    place = attributes(x=x, y=y, width=wide, height=ROW - 1)
-    return f'<svg{place}><text x="5" y="14">{text}</text></svg>'
-
-
-def _shown_name(name: str, fits: int) -> str:
-    """Return ``name``, without its class or namespace where only that makes it fit."""
-    shown = visible(name)
-    if cells(shown) <= fits:
-        return shown
-    bare = shown.replace("::", ".").rpartition(".")[2]
-    return bare if bare.isidentifier() else shown
+    from pytest_flamegate.profile.model import Stack
 
 
 _DARK = "#14171A"
@@ -137,7 +28,7 @@ _WHITE = "#FFFFFF"
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """A category's colours, and what belongs to it in a few words; ``name`` is its class."""
+    """The colours of a category, and its meaning in a few words; ``name`` is its class."""
 
     name: str
     shade: Shade
@@ -176,27 +67,77 @@ UNKNOWN = Tone(
     "a category that this version does not know",
 )
 
-
-def tone(category: str) -> Tone:
-    """Return the tone of ``category``; one that is not in the palette gets ``UNKNOWN``."""
-    return PALETTE.get(category, UNKNOWN)
+_GENERIC = frozenset({"python", "native"})
+"""Categories that name no kind of work."""
+_MODULE_FILLS = ("#7CB2C0", "#DAC262", "#9C8CD9", "#E28383", "#C5F1F1", "#F1F1C5")
+_MODULE_SHADES = MappingProxyType(
+    {f"module{rank}": Shade(fill, fill, _DARK, _DARK) for rank, fill in enumerate(_MODULE_FILLS, 1)}
+)
 
 
 def shades() -> dict[str, Shade]:
     """Return the colours of every class of box in a flame graph."""
-    return {each.name: each.shade for each in (*_TONES, UNKNOWN)} | {"floor": FLOOR}
+    named = {each.name: each.shade for each in (*_TONES, UNKNOWN)}
+    return named | dict(_MODULE_SHADES) | {"floor": FLOOR}
+
+
+@dataclass(frozen=True, slots=True)
+class Colouring:
+    """The kind of each frame in one picture: its category, or the name of its module.
+
+    ``modules`` are the tones of the modules with the largest self shares; empty if the picture
+    is coloured by category alone.
+    """
+
+    categorise: Callable[[Frame], str]
+    modules: Mapping[str, Tone]
+
+    def kind(self, frame: Frame) -> str:
+        """Return the kind of a frame, as the legend names it."""
+        category = self.categorise(frame)
+        module = _file_name(frame)
+        return module if category in _GENERIC and module in self.modules else category
+
+    def tone(self, kind: str) -> Tone:
+        """Return the colours of a kind; those of ``UNKNOWN`` if it is in no palette."""
+        return self.modules.get(kind) or PALETTE.get(kind, UNKNOWN)
+
+
+def choose_colours(own: Mapping[Frame, float], categorise: Callable[[Frame], str]) -> Colouring:
+    """Return the colouring of a picture; ``own`` are the self shares of its frames, 0 to 1."""
+    generic = {frame: share for frame, share in own.items() if categorise(frame) in _GENERIC}
+    by_module: dict[str, float] = {}
+    for frame, share in generic.items():
+        by_module[_file_name(frame)] = by_module.get(_file_name(frame), 0.0) + share
+    by_module.pop("", None)
+    # One module alone would have one colour: then its category says more.
+    if sum(generic.values()) <= 0.5 * sum(own.values()) or len(by_module) < 2:
+        return Colouring(categorise, {})
+    ranked = sorted(by_module, key=lambda name: (-by_module[name], name))
+    tones = {
+        name: Tone(kind, shade, f"the module {name}")
+        for name, (kind, shade) in zip(ranked, _MODULE_SHADES.items(), strict=False)
+    }
+    return Colouring(categorise, tones)
+
+
+def _file_name(frame: Frame) -> str:
+    return frame.module.rpartition("/")[2]
+
+
+# Layout
 
 
 T = TypeVar("T")
 
 MAX_BOXES = 5000
-"""More than anybody tells apart, and what keeps the largest picture near a megabyte."""
+"""More than a reader separates; keeps the largest picture near a megabyte."""
 MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[T]):
-    """An item and where it stands: ``start`` and ``weight`` are in the same unit."""
+    """An item and its place: ``start`` and ``weight`` are in the same unit."""
 
     item: T
     depth: int
@@ -208,16 +149,16 @@ def place(
     roots: Iterable[T],
     *,
     weight: Callable[[T], float],
-    children: Callable[[T, int], Iterable[T]],
+    children: Callable[[T], Iterable[T]],
     least: Callable[[T], float],
     max_depth: int = MAX_DEPTH,
     max_boxes: int = MAX_BOXES,
 ) -> tuple[tuple[Placed[T], ...], int]:
-    """Return the boxes from left to right, callers before what they call, and what is left out.
+    """Return the boxes from left to right, callers before callees, and the number left out.
 
-    ``children`` is asked for an item and its depth only where the item is drawn, so what is
-    too small costs nothing. At most ``max_boxes`` are drawn, the heaviest; those lighter than
-    their ``least`` or ``max_depth`` deep are not. What is left out is counted in branches.
+    Of more than ``max_boxes`` the heaviest are drawn; a box below its ``least`` weight or
+    ``max_depth`` deep is not. ``children`` is called only for drawn items, so what is too small
+    costs nothing. The number left out counts branches.
     """
     order = count()
     heap: list[tuple[float, float, int, int, T]] = []
@@ -237,20 +178,94 @@ def place(
             left_out += 1
             continue
         drawn.append(Placed(item, depth, start, -negative))
-        offer(children(item, depth), depth + 1, start)
+        offer(children(item), depth + 1, start)
     drawn.sort(key=lambda box: (box.start, box.depth))
     return tuple(drawn), left_out
 
 
+SHORTEST_CHAIN = 3
+"""Callers in a row that do no work themselves and become one box."""
+_MOST_NAMES = 12
+
+
+def chain_frame(frames: Sequence[Frame]) -> Frame:
+    """Return one frame for a chain: ``main › run › step``, ``loop ×40``; module of the last."""
+    names = []
+    for name, same in groupby(frame.name for frame in frames):
+        times = len(list(same))
+        names.append(name if times == 1 else f"{name} ×{times:,}")
+    if len(names) > _MOST_NAMES:
+        names = [*names[:8], f"… {len(names) - 11:,} more …", *names[-3:]]
+    return Frame(" › ".join(names), frames[-1].module, frames[-1].kind)
+
+
+@dataclass(slots=True)
+class Group:
+    """The stacks that share a path of ``length`` frames; ``frames`` are drawn as one box."""
+
+    frames: list[Frame]
+    samples: int
+    stacks: list[tuple[Stack, int]]
+    length: int
+
+    @property
+    def frame(self) -> Frame:
+        """The frame of the box, joined if it is a chain."""
+        return self.frames[0] if len(self.frames) == 1 else chain_frame(self.frames)
+
+    @property
+    def self_samples(self) -> int:
+        """The samples that end in this path."""
+        return ending(self.stacks, self.length)
+
+
+def split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[Group]:
+    """Return ``stacks`` by their frame at ``depth``, in the order of the frames."""
+    groups: dict[Frame, Group] = {}
+    for each in stacks:
+        stack, samples = each
+        if len(stack) <= depth:
+            continue
+        frame = stack[depth]
+        group = groups.get(frame)
+        if group is None:
+            group = groups[frame] = Group([frame], 0, [], depth + 1)
+        group.samples += samples
+        group.stacks.append(each)
+    return [groups[frame] for frame in sorted(groups)]
+
+
+def enter(group: Group) -> list[Group]:
+    """Return the groups below ``group``, which takes in a chain of callers that do no work."""
+    below = split(group.stacks, group.length)
+    idle: list[Group] = []
+    current, inner = group, below
+    while len(inner) == 1 and inner[0].samples == current.samples:
+        idle.append(current)
+        current = inner[0]
+        inner = split(current.stacks, current.length)
+    if len(idle) < SHORTEST_CHAIN:
+        return below
+    group.frames = [each.frames[0] for each in idle]
+    group.length = idle[-1].length
+    return [current]
+
+
+def ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
+    """Return the samples of the stacks that are ``length`` frames long."""
+    return sum(samples for stack, samples in stacks if len(stack) == length)
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One rectangle: a frame as called through one path.
+    """One rectangle: a frame as called through one path, or a chain of them.
 
-    ``x`` and ``width`` are in the units of the picture, ``depth`` counts from 0 at the
-    root. ``samples`` is inclusive, ``self_samples`` is what the frame spent itself.
+    ``x`` and ``width`` are in the units of the picture, ``depth`` counts boxes from 0 at the
+    root. ``samples`` is inclusive. ``last`` is the frame whose kind colours it.
     """
 
     frame: Frame
+    last: Frame
     depth: int
     x: float
     width: float
@@ -260,11 +275,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All boxes, parents before children, and what was too small to draw.
+    """All boxes, callers before callees, and the samples that are in none.
 
     ``folded_samples`` counts the samples that end in a frame which is not drawn, and
     ``folded_branches`` the branches that they are in; they remain in the width of their
-    callers. ``stackless`` counts the samples of which no frame is known.
+    callers. ``stackless`` counts the samples without a known frame.
     """
 
     boxes: tuple[Box, ...]
@@ -273,15 +288,6 @@ class Layout:
     folded_samples: int
     folded_branches: int
     stackless: int
-
-
-@dataclass(slots=True)
-class Group:
-    """The stacks that share a path down to ``frame``."""
-
-    frame: Frame
-    samples: int
-    stacks: list[tuple[Stack, int]]
 
 
 def layout(
@@ -294,12 +300,14 @@ def layout(
 ) -> Layout:
     """Lay ``stacks`` out on ``width`` units.
 
-    Siblings stand in the order of (name, module, kind), so that equal profiles give
-    equal pictures. A box narrower than ``min_width`` or deeper than ``max_depth`` rows
-    is left out with everything above it and counted, and so are the narrowest beyond
-    ``max_boxes``. Samples with an empty stack take room at the right and have no box.
-    Raises ``UndecidedError`` where there is no sample and ``ReceiptError`` where a count
-    is negative.
+    Siblings are in the order of (name, module, kind), so that equal profiles give equal
+    pictures. A box narrower than ``min_width`` or deeper than ``max_depth`` rows is left out
+    with everything above it and counted, and so are the narrowest beyond ``max_boxes``. Samples
+    with an empty stack take room at the right and have no box.
+
+    Raises:
+        UndecidedError: There is no sample.
+        ReceiptError: A count is negative.
     """
     samples = sum(stacks.values())
     if any(each < 0 for each in stacks.values()):
@@ -314,14 +322,14 @@ def layout(
             "The profile holds no samples, so there is nothing to draw.",
             "Measure for longer (--flamegate-budget) or choose another profiler.",
         )
-    # Only what is drawn is ever split by its next frame: of 100,000 stacks most are too
-    # small to be seen, and a tree of all of them costs seconds.
+    # Only drawn groups are split by their next frame: of 100,000 stacks most are too small to
+    # be visible, and a tree of all of them costs seconds.
     whole = [(stack, each) for stack, each in stacks.items() if each]
     unit = width / samples
     placed, left_out = place(
         split(whole, 0),
         weight=lambda group: group.samples,
-        children=lambda group, depth: split(group.stacks, depth + 1),
+        children=enter,
         least=lambda _: min_width / unit,
         max_depth=max_depth,
         max_boxes=max_boxes,
@@ -329,11 +337,12 @@ def layout(
     boxes = tuple(
         Box(
             frame=each.item.frame,
+            last=each.item.frames[-1],
             depth=each.depth,
             x=each.start * unit,
             width=each.weight * unit,
             samples=each.item.samples,
-            self_samples=ending(each.item.stacks, each.depth + 1),
+            self_samples=each.item.self_samples,
         )
         for each in placed
     )
@@ -346,27 +355,6 @@ def layout(
         folded_branches=left_out,
         stackless=stackless,
     )
-
-
-def split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[Group]:
-    """Return ``stacks`` by their frame at ``depth``, in the order of the frames."""
-    groups: dict[Frame, Group] = {}
-    for each in stacks:
-        stack, samples = each
-        if len(stack) <= depth:
-            continue
-        frame = stack[depth]
-        group = groups.get(frame)
-        if group is None:
-            group = groups[frame] = Group(frame, 0, [])
-        group.samples += samples
-        group.stacks.append(each)
-    return [groups[frame] for frame in sorted(groups)]
-
-
-def ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
-    """Return the samples of the stacks that are ``length`` frames long."""
-    return sum(samples for stack, samples in stacks if len(stack) == length)
 
 
 def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:

@@ -1,13 +1,9 @@
-"""A profile as the compact data that the interactive flame graph draws from.
-
-Paths stand in preorder, each with its depth alone: that tells every parent, and three
-small numbers a path keep the page of a hundred thousand stacks small.
-"""
+"""The interactive flame graph as HTML: its legend, its tables of functions, its page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame
@@ -16,335 +12,35 @@ from pytest_flamegate.report.difference import (
     SHARES_ONLY,
     STEPS,
     Scale,
-    alone,
-    answer,
-    kind,
-    state_words,
-    told_z,
-    z_words,
+    change_shade,
+    describe_difference,
+    finite_z,
+    state_word,
+    z_text,
 )
-from pytest_flamegate.report.flame import ending, split, tone
-from pytest_flamegate.report.sections import category_shares, profile_notes
-from pytest_flamegate.report.text import require_cost, visible
+from pytest_flamegate.report.flame import choose_colours, self_shares
+from pytest_flamegate.report.flame_data import flame_data
+from pytest_flamegate.report.flame_svg import profile_notes
+from pytest_flamegate.report.text import require_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_flamegate.profile.difference import (
-        FunctionChange,
-        PathChange,
-        ProfileDifference,
-        State,
-    )
-    from pytest_flamegate.profile.model import Hotspot, Profile, Stack
-    from pytest_flamegate.report.flame import Group
-
-
-T = TypeVar("T")
-
-PARTS = 20_000
-"""Paths below one in so many of the whole are told together under their caller."""
-REST = Frame("(paths too small to tell)", "", "native")
-STATES: tuple[State, ...] = ("unchanged", "up", "down", "new", "vanished")
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """One row of the data: a frame at a depth, with its own samples on either side.
-
-    ``was``, ``state``, ``z`` and ``calm`` are of a difference, ``calm`` the class of its box
-    where it did not change; ``together`` counts the paths that ``REST`` stands for.
-    """
-
-    depth: int
-    frame: Frame
-    own: int
-    was: int = 0
-    state: int = 0
-    z: float = 0.0
-    calm: str = "same"
-    together: int = 0
-
-
-def flame_data(
-    profile: Profile,
-    *,
-    spots: Sequence[Hotspot],
-    cpu_s_per_token: float | None,
-    difference: ProfileDifference | None,
-    categorise: Callable[[Frame], str],
-) -> dict[str, object]:
-    """Return JSON-ready data: names once, frames by name, paths by frame.
-
-    ``spots`` are the hotspots of ``profile``, ``difference`` one whose head it is.
-    Shown names are one line each, with nothing hidden in them.
-    """
-    paths = list(plain(profile) if difference is None else changed(difference))
-    frames = _numbered(path.frame for path in paths)
-    names = _numbered(frame.name for frame in frames)
-    modules = _numbered(frame.module for frame in frames)
-    kinds = {frame: categorise(frame) if frame is not REST else "" for frame in frames}
-    categories = _numbered(kinds.values())
-    by_name = {spot.name: spot for spot in spots}
-    counted = [by_name.get(name) for name in names]
-    told: dict[str, object] = {
-        "unit": profile.unit,
-        "total": profile.samples,
-        "cost": cpu_s_per_token,
-        "categories": [[name, tone(name).name, tone(name).meaning] for name in categories],
-        "names": [visible(name) for name in names],
-        "modules": [visible(module) for module in modules],
-        "functions": {
-            "own": [spot.self_samples if spot else 0 for spot in counted],
-            "all": [spot.inclusive_samples if spot else 0 for spot in counted],
-        },
-        "frames": {
-            "name": [names[frame.name] for frame in frames],
-            "module": [modules[frame.module] for frame in frames],
-            "category": [categories[kinds[frame]] for frame in frames],
-        },
-        "paths": {
-            "depth": [path.depth for path in paths],
-            "frame": [frames[path.frame] for path in paths],
-            "own": [path.own for path in paths],
-        },
-        "left": sum(path.together for path in paths),
-    }
-    if difference is not None:
-        told["difference"] = _difference(difference, paths, list(names))
-    return told
-
-
-def _numbered(values: Iterable[T]) -> dict[T, int]:
-    """Return a number for each distinct value, in the order in which they come."""
-    return {value: index for index, value in enumerate(dict.fromkeys(values))}
-
-
-def plain(profile: Profile) -> Iterator[Path]:
-    """Yield the paths of one profile in preorder, siblings in the order of their names."""
-    least = profile.samples / PARTS
-    remedy: list[tuple[int, Group] | Path] = []
-
-    def enter(stacks: Sequence[tuple[Stack, int]], depth: int) -> None:
-        groups = split(stacks, depth)
-        small = [group for group in groups if group.samples < least]
-        if small:
-            own = sum(group.samples for group in small)
-            remedy.append(Path(depth, REST, own, together=len(small)))
-        remedy.extend((depth, group) for group in reversed(groups) if group.samples >= least)
-
-    enter([each for each in profile.stacks.items() if each[1]], 0)
-    # A list and not recursion: a stack may be deeper than Python's own.
-    while remedy:
-        entry = remedy.pop()
-        if isinstance(entry, Path):
-            yield entry
-            continue
-        depth, group = entry
-        yield Path(depth, group.frame, ending(group.stacks, depth + 1))
-        enter(group.stacks, depth + 1)
-
-
-def changed(difference: ProfileDifference) -> Iterator[Path]:
-    """Yield the paths of both sides together in preorder."""
-    least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
-    remedy: list[tuple[int, PathChange] | Path] = []
-
-    def enter(paths: Sequence[PathChange], depth: int) -> None:
-        small: list[PathChange] = []
-        kept: list[PathChange] = []
-        for path in paths:
-            size = max(path.base_samples, path.head_samples)
-            (small if size < least else kept).append(path)
-        if small:
-            now = sum(path.head_samples for path in small)
-            was = sum(path.base_samples for path in small)
-            remedy.append(Path(depth, REST, now, was, together=len(small)))
-        remedy.extend((depth, path) for path in reversed(kept))
-
-    enter(difference.roots, 0)
-    while remedy:
-        entry = remedy.pop()
-        if isinstance(entry, Path):
-            yield entry
-            continue
-        depth, path = entry
-        z = told_z(difference.change(path.base_self, path.head_self).z)
-        state = STATES.index(path.state)
-        calm = alone(difference.one_sided_call(path))
-        yield Path(depth, path.frame, path.head_self, path.base_self, state, z, calm)
-        enter(path.children, depth + 1)
-
-
-def _difference(
-    difference: ProfileDifference, paths: list[Path], names: list[str]
-) -> dict[str, Any]:
-    by_name = {each.frame.name: each for each in difference.functions}
-    known = [by_name.get(name) for name in names]
-    return {
-        "measure": difference.measure,
-        "base": visible(difference.base.name),
-        "head": visible(difference.head.name),
-        "total": difference.base.profile.samples,
-        "cost": difference.base.cpu_s_per_token,
-        "now": difference.head.cpu_s_per_token,
-        "certain": round(difference.certain_z, 2),
-        "states": [state_words(difference, state) for state in STATES],
-        "kinds": list(STATES),
-        "steps": list(STEPS),
-        "was": [path.was for path in paths],
-        "state": [path.state for path in paths],
-        "z": [path.z for path in paths],
-        "calm": {index: path.calm for index, path in enumerate(paths) if path.calm != "same"},
-        "functions": {
-            "own": [each.own.base_samples if each else 0 for each in known],
-            "all": [each.inclusive.base_samples if each else 0 for each in known],
-            "state": [STATES.index(each.state) if each else 0 for each in known],
-            "z": [told_z(each.own.z) if each else 0.0 for each in known],
-        },
-    }
+    from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
+    from pytest_flamegate.profile.model import Hotspot, Profile
+    from pytest_flamegate.report.flame import Colouring
 
 
 TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""
 
 
-def swatch(name: str) -> str:
-    """Return a small square in the colours of a class."""
-    return html.element("span", class_=f"swatch {name}", aria_hidden="true")
-
-
-def legend(spots: Sequence[Hotspot], cpu_s_per_token: float | None) -> str:
-    """Return the kinds of work with the self share and cost of each, largest first."""
-    items = [
-        html.element(
-            "li",
-            swatch(f"tone-{tone(name).name}"),
-            html.text(name),
-            html.element("span", _share_and_cost(value, cpu_s_per_token), class_="figure"),
-            data_category=name,
-            title=tone(name).meaning,
-        )
-        for name, value in category_shares(spots).items()
-    ]
-    return html.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
-
-
-def _share_and_cost(share: float, cpu_s_per_token: float | None) -> str:
-    cost = "" if cpu_s_per_token is None else f" · {text.seconds(cpu_s_per_token * share)}"
-    return html.text(text.share(share) + cost)
-
-
-def exact(shown: str, value: float) -> str:
-    """Return a figure that sorts by its exact value."""
-    return html.element("span", html.text(shown), data_value=repr(value))
-
-
-def named(name: str, colour: str) -> str:
-    """Return a function's name beside a square in the colours of a class."""
-    told = html.element("span", html.text(name), class_="name")
-    return html.element("span", swatch(colour), told, class_="named")
-
-
-def hottest(spots: Sequence[Hotspot]) -> str:
-    """Return the table of the hottest functions."""
-    known = any(spot.cpu_s_per_token is not None for spot in spots)
-    head = ["function", "self", "total", *(["µs/token"] if known else [])]
-    rows = [_row_flame_tables(spot) for spot in spots[:TABLE_ROWS]]
-    said = "Self is what a function spends itself, total adds all it calls; recursion counts once."
-    return html.element("div", functions(head, rows, said, len(spots)), class_="of-profile")
-
-
-def _row_flame_tables(spot: Hotspot) -> list[str]:
-    cost = spot.cpu_s_per_token
-    return [
-        named(spot.name, f"tone-{tone(spot.category).name}"),
-        exact(text.share(spot.self_share), spot.self_share),
-        exact(text.share(spot.inclusive_share), spot.inclusive_share),
-        *([] if cost is None else [exact(text.micros(cost), cost)]),
-    ]
-
-
-def functions(head: Sequence[str], rows: Iterable[Sequence[str]], said: str, count: int) -> str:
-    """Return a table of functions under the caption ``said``; ``count`` is how many there are."""
-    left = count - TABLE_ROWS
-    more = f" {text.plural(left, 'further function')}: search." if left > 0 else ""
-    right = range(1, len(head))
-    return html.table(head, rows, right=right, caption=said + more, class_="functions")
-
-
-_COLOURS: tuple[tuple[str, State], ...] = (
-    ("down3", "down"),
-    ("same", "unchanged"),
-    ("up3", "up"),
-    ("more", "new"),
-    ("less", "vanished"),
-)
-
-
-def warnings(difference: ProfileDifference) -> str:
-    """Return, loudly, how the two sides were not taken alike."""
-    told = [
-        f"Not comparable: the two profiles were not taken alike ({each}), so this shows more "
-        "than the program's change."
-        for each in map(str, difference.mismatches)
-    ]
-    return html.lines("p", told, class_="warning", role="alert")
-
-
-def change_legend(difference: ProfileDifference) -> str:
-    """Return the colours of a difference."""
-    items = [
-        html.element("li", swatch(f"change-{name}"), html.text(state_words(difference, state)))
-        for name, state in _COLOURS
-    ]
-    steps = " and ".join(f"{100 * step:g} %" for step in STEPS)
-    said = html.element("li", html.text(f"stronger from {steps} of the whole on"), class_="muted")
-    return html.element("ul", *items, said, class_="scale of-difference", aria_label="Colours")
-
-
-def changes(difference: ProfileDifference) -> str:
-    """Return what changed in one sentence, and the table of functions by their change."""
-    scale = Scale.of(difference)
-    rows = [_row(each, difference, scale) for each in difference.functions[:TABLE_ROWS]]
-    said = (
-        f"Own {difference.measure} in {scale.unit}: {difference.base.name}, then "
-        f"{difference.head.name}. From |z| = {difference.certain_z:.1f} on a change is no noise."
-    )
-    head = ["function", "before", "after", "change", "z"]
-    parts = [
-        html.lines("p", [answer(difference)], class_="answer"),
-        html.lines("p", [SHARES_ONLY] if difference.measure == "share" else [], class_="muted"),
-        functions(head, rows, said, len(difference.functions)),
-    ]
-    return html.element("div", *parts, class_="of-difference")
-
-
-def _row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
-    own, total = each.own, difference.total
-    part = abs(own.change) / max(total.base, total.head)
-    state = "" if each.state == "unchanged" else state_words(difference, each.state)
-    return [
-        named(each.frame.name, f"change-{kind(each.state, part)}")
-        + html.lines("strong", [state], class_="state"),
-        exact(scale.bare(own.base), own.base),
-        exact(scale.bare(own.head), own.head),
-        exact(scale.signed(own.change), own.change),
-        exact(z_words(own.z), told_z(own.z)),
-    ]
-
-
-KEYS = (
-    "Click or Enter zooms in; Escape, Backspace or a click on a caller zooms out, Home shows all. "
-    "Arrow keys walk from box to box. Ctrl+F or / searches; a second Ctrl+F is the browser's own."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One flame graph to be drawn, and the difference whose head its profile is, if any.
+    """A flame graph for a page, and the difference whose head its profile is, if any.
 
-    ``cpu_s_per_token`` is the CPU time of one token in seconds.
+    ``cpu_s_per_token`` is the CPU time of one token in seconds. A page ``opens_compared`` if the
+    difference is what its reader came for.
     """
 
     title: str
@@ -352,30 +48,22 @@ class Drawn:
     cpu_s_per_token: float | None = None
     difference: ProfileDifference | None = None
     categorise: Callable[[Frame], str] = categorize_frame
+    opens_compared: bool = False
 
 
-def flamegraph_html(
-    profile: Profile,
-    *,
-    title: str,
-    subtitle: str,
-    cpu_s_per_token: float | None,
-    difference: ProfileDifference | None = None,
-    categorise: Callable[[Frame], str] = categorize_frame,
-) -> str:
-    """Draw ``profile`` as one self-contained HTML page.
+def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
+    """Return a flame graph as one self-contained HTML page.
 
-    ``cpu_s_per_token`` is the CPU time of one token in seconds; with it each function
-    tells what it costs. ``difference`` is one whose head is ``profile``. Equal arguments
-    give equal bytes. Raises ``UndecidedError`` where the profile holds no samples and
-    ``ReceiptError`` where a figure makes no sense.
+    Equal arguments give equal bytes.
+
+    Raises:
+        UndecidedError: The profile holds no samples.
+        ReceiptError: A figure is impossible.
     """
-    drawn = Drawn(title, profile, cpu_s_per_token, difference, categorise)
-    header = html.element(
-        "div", html.lines("h1", [title]), html.lines("p", [subtitle], class_="muted")
-    )
+    title = html.lines("h1", [drawn.title])
+    header = html.element("div", title, html.lines("p", [subtitle], class_="muted"))
     return html.document(
-        f"{title} · flame graph",
+        f"{drawn.title} · flame graph",
         [
             html.element("header", header, html.element("div", class_="theme")),
             html.element("main", flame(drawn, "flame-1")),
@@ -392,43 +80,176 @@ def flame(drawn: Drawn, name: str) -> str:
     require_cost(drawn.cpu_s_per_token)
     if not profile.samples:
         raise no_samples_error(profile.profiler, profile.errors, profile.lost)
+    colouring = choose_colours(self_shares(profile.stacks), drawn.categorise)
     spots = [
-        replace(spot, category=drawn.categorise(Frame(spot.name, spot.module, spot.kind)))
+        replace(spot, category=colouring.kind(Frame(spot.name, spot.module, spot.kind)))
         for spot in rank_hotspots(profile, drawn.cpu_s_per_token)
     ]
-    room = html.element("div", _without_script(), class_="room")
+    notes = [html.element("p", html.text(" · ".join(profile_notes(profile)), 2000)),
+             html.element("p", html.text(_KEYS, 2000))]  # fmt: skip
     picture = html.element(
         "div",
-        room,
-        legend(spots, drawn.cpu_s_per_token),
-        change_legend(difference) if difference is not None else "",
-        _notes(profile),
+        html.element("div", _without_script(), class_="room"),
+        _legend(spots, colouring, drawn.cpu_s_per_token),
+        _change_legend(difference) if difference is not None else "",
+        html.element("div", *notes, class_="notes"),
         class_="picture",
     )
-    changed = changes(difference) if difference is not None else ""
-    beside = html.element("div", hottest(spots), changed, class_="beside")
-    found = flame_data(
-        profile,
-        spots=spots,
-        cpu_s_per_token=drawn.cpu_s_per_token,
-        difference=difference,
-        categorise=drawn.categorise,
-    )
+    changes = _changes(difference) if difference is not None else ""
+    tables = html.element("div", _hottest(spots, colouring), changes, class_="beside")
+    compared = drawn.opens_compared and difference is not None
     section = html.element(
-        "section", picture, beside, class_="flame", data_flame=name, data_title=drawn.title
+        "section",
+        picture,
+        tables,
+        class_="flame compared" if compared else "flame",
+        data_flame=name,
+        data_title=drawn.title,
     )
-    warned = warnings(difference) if difference is not None else ""
-    return "\n".join([warned, section, html.data(name, found)])
+    warning = _warnings(difference) if difference is not None else ""
+    return "\n".join([warning, section, html.data(name, flame_data(drawn, spots, colouring))])
 
 
-def _notes(profile: Profile) -> str:
-    taken = html.element("p", html.text(" · ".join(profile_notes(profile)), 2000))
-    return html.element("div", taken, html.element("p", html.text(KEYS, 2000)), class_="notes")
+# Legends and tables
+
+
+def _swatch(name: str) -> str:
+    """Return a small square in the colours of a class."""
+    return html.element("span", class_=f"swatch {name}", aria_hidden="true")
+
+
+def named(name: str, colour: str) -> str:
+    """Return a name next to a square in the colours of a class."""
+    label = html.element("span", html.text(name), class_="name")
+    return html.element("span", _swatch(colour), label, class_="named")
+
+
+def _exact(shown: str, value: float) -> str:
+    """Return a figure that sorts by its exact value."""
+    return html.element("span", html.text(shown), data_value=repr(value))
+
+
+def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: float | None) -> str:
+    """Return the kinds of work with the self share and cost of each, largest first."""
+    shares: dict[str, float] = {}
+    for spot in spots:
+        if spot.self_samples:
+            shares[spot.category] = shares.get(spot.category, 0.0) + spot.self_share
+    items = []
+    for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
+        tone = colouring.tone(name)
+        cost = "" if cpu_s_per_token is None else f" · {text.seconds(cpu_s_per_token * share)}"
+        figure = html.element("span", html.text(text.share(share) + cost), class_="figure")
+        items.append(
+            html.element(
+                "li",
+                _swatch(f"tone-{tone.name}"),
+                html.text(name),
+                figure,
+                data_category=name,
+                title=tone.meaning,
+            )
+        )
+    return html.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
+
+
+def _hottest(spots: Sequence[Hotspot], colouring: Colouring) -> str:
+    """Return the table of the hottest functions."""
+    known = any(spot.cpu_s_per_token is not None for spot in spots)
+    rows = [
+        [
+            named(spot.name, f"tone-{colouring.tone(spot.category).name}"),
+            _exact(text.share(spot.self_share), spot.self_share),
+            _exact(text.share(spot.inclusive_share), spot.inclusive_share),
+            *([_exact(text.micros(cost), cost)] if (cost := spot.cpu_s_per_token) is not None
+              else []),
+        ]
+        for spot in spots[:TABLE_ROWS]
+    ]  # fmt: skip
+    head = ["function", "self", "total", *(["µs/token"] if known else [])]
+    caption = "Self is the function's own time, total adds its callees; recursion counts once."
+    return html.element("div", _functions(head, rows, caption, len(spots)), class_="of-profile")
+
+
+def _functions(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, count: int) -> str:
+    left = count - TABLE_ROWS
+    more = f" {text.plural(left, 'further function')}: search." if left > 0 else ""
+    right = range(1, len(head))
+    return html.table(head, rows, right=right, caption=caption + more, class_="functions")
+
+
+_COLOURS: tuple[tuple[str, State], ...] = (
+    ("down3", "down"),
+    ("same", "unchanged"),
+    ("up3", "up"),
+    ("more", "new"),
+    ("less", "vanished"),
+)
+
+
+def _warnings(difference: ProfileDifference) -> str:
+    """Warn loudly if the two sides were taken differently."""
+    sentences = [
+        f"Not comparable: the profiles were taken differently ({each}), so this shows more than "
+        "the program's change."
+        for each in map(str, difference.mismatches)
+    ]
+    return html.lines("p", sentences, class_="warning", role="alert")
+
+
+def _change_legend(difference: ProfileDifference) -> str:
+    """Return the colours of a difference."""
+    items = [
+        html.element("li", _swatch(f"change-{name}"), html.text(state_word(difference, state)))
+        for name, state in _COLOURS
+    ]
+    steps = " and ".join(f"{100 * step:g} %" for step in STEPS)
+    note = html.element("li", html.text(f"stronger from {steps} of the whole on"), class_="muted")
+    return html.element("ul", *items, note, class_="scale of-difference", aria_label="Colours")
+
+
+def _changes(difference: ProfileDifference) -> str:
+    """Return the change in one sentence, and the table of functions by their change."""
+    scale = Scale.of(difference)
+    found = [each for each in difference.functions if each.own.base or each.own.head]
+    rows = [_change_row(each, difference, scale) for each in found[:TABLE_ROWS]]
+    caption = (
+        f"Own {difference.measure} in {scale.unit}: {difference.base.name}, then "
+        f"{difference.head.name}. A change is certain from |z| = {difference.certain_z:.1f} on."
+    )
+    head = ["function", "before", "after", "change", "z"]
+    parts = [
+        html.lines("p", [describe_difference(difference)], class_="answer"),
+        html.lines("p", [SHARES_ONLY] if difference.measure == "share" else [], class_="muted"),
+        _functions(head, rows, caption, len(found)),
+    ]
+    return html.element("div", *parts, class_="of-difference")
+
+
+def _change_row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
+    own, total = each.own, difference.total
+    part = abs(own.change) / max(total.base, total.head)
+    state = "" if each.state == "unchanged" else state_word(difference, each.state)
+    return [
+        named(each.frame.name, f"change-{change_shade(each.state, part)}")
+        + html.lines("strong", [state], class_="state"),
+        _exact(scale.bare(own.base), own.base),
+        _exact(scale.bare(own.head), own.head),
+        _exact(scale.signed(own.change), own.change),
+        _exact(z_text(own.z), finite_z(own.z)),
+    ]
+
+
+_KEYS = (
+    "Click or Enter zooms in; Escape, Backspace or a click on a caller zooms out, Home shows all. "
+    "Arrow keys move from box to box. Ctrl+F or / searches; a second Ctrl+F is the browser's own. "
+    "The address holds zoom, search and view: copy it to share them."
+)
 
 
 def _without_script() -> str:
-    said = (
-        "The picture needs JavaScript, which is turned off here. The table of functions does "
-        "not, nor do the SVG pictures of a run."
+    note = (
+        "The picture needs JavaScript, which is turned off here. The table of functions does not, "
+        "nor do the SVG pictures of a run."
     )
-    return html.element("noscript", html.element("p", html.text(said)))
+    return html.element("noscript", html.element("p", html.text(note)))

@@ -1,7 +1,7 @@
-"""HTML in small pieces, and one page that needs nothing from anywhere else.
+"""HTML in small pieces, and a page that loads nothing.
 
-The page's security policy lets in its own script and style by their hashes and nothing
-more: no network, no inline handler, no style attribute. Foreign text is only ever text.
+The page's security policy admits its own script and style by their hashes and nothing more: no
+network, no inline handler, no style attribute. Foreign text is always escaped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCRIPTS = (
     "flame.js",
     "page.js",
 )
-"""In the order in which they are put together: each uses what stands before it."""
+"""In the order in which they are joined: each uses those before it."""
 
 
 def text(value: str, limit: int = MAX_SHOWN) -> str:
@@ -48,11 +48,11 @@ def element(tag: str, *children: str, **attributes: str) -> str:
 
     ``class_`` and ``data_flame`` become ``class`` and ``data-flame``.
     """
-    told = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{text(value, 2000)}"'
         for name, value in attributes.items()
     )
-    return f"<{tag}{told}>{''.join(children)}</{tag}>"
+    return f"<{tag}{written}>{''.join(children)}</{tag}>"
 
 
 def lines(tag: str, texts: Iterable[str], **attributes: str) -> str:
@@ -68,7 +68,7 @@ def table(
     caption: str = "",
     **attributes: str,
 ) -> str:
-    """Return a table that scrolls where it is too wide; cells are markup already.
+    """Return a table that scrolls if it is too wide; cells are markup already.
 
     The columns numbered in ``right`` hold figures. The first cell of a row is its heading.
     """
@@ -80,8 +80,8 @@ def table(
             if tag == "th":
                 made.append(element("th", cell, scope="col", **kind))
             else:
-                told = {"scope": "row"} if index == 0 else {}
-                made.append(element("td" if index else "th", cell, **told, **kind))
+                scope = {"scope": "row"} if index == 0 else {}
+                made.append(element("td" if index else "th", cell, **scope, **kind))
         return element("tr", *made)
 
     parts = [
@@ -89,7 +89,8 @@ def table(
         element("thead", row("th", [text(each) for each in head])),
         element("tbody", *(row("td", each) for each in rows)),
     ]
-    return element("div", element("table", *parts, **attributes), class_="scroll")
+    # Focusable, so that a wide table scrolls by keys too.
+    return element("div", element("table", *parts, **attributes), class_="scroll", tabindex="0")
 
 
 def data(name: str, value: Mapping[str, object]) -> str:

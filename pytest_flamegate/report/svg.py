@@ -1,13 +1,14 @@
-"""SVG in small pieces: numbers, escaped text, lines of text and rectangles."""
+"""SVG in small pieces: text, rectangles, the labelled boxes of a picture, and whole sheets."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from pytest_flamegate.report.text import MAX_SHOWN, clip, visible, wrap
+from pytest_flamegate.report.text import MAX_SHOWN, cells, clip, visible, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,3 +165,160 @@ class Sheet:
                 "",
             ]
         )
+
+
+ROW = 20.0
+_TALL = number(ROW - 1)
+_AS_WIDE_AS_LETTERS = str.maketrans("", "", "…·µ→−–±")
+
+
+@dataclass(slots=True)
+class Boxes:
+    """Boxes and words by their class, as they are added.
+
+    The words lie above all boxes and let the pointer through, so that each box needs only itself
+    and its ``<title>``.
+    """
+
+    shapes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    marks: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    words: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(
+        self, kind: str, x: float, y: float, width: float, title: Sequence[str], words: Words,
+        *, ink: str = "",
+    ) -> None:  # fmt: skip
+        """Add a box of the class ``kind``; ``ink`` is the class of its words if it differs."""
+        # A gap between neighbours, unless nothing else would be left.
+        wide = width - 0.75 if width > 2 else width
+        lines = "\n".join(map(xml_text, title))
+        self.shapes[kind].append(
+            f'<rect x="{number(x)}" y="{number(y)}" width="{number(wide)}" height="{_TALL}">'
+            f"<title>{lines}</title></rect>"
+        )
+        label = words.within(wide - 7)
+        if label:
+            self.words[ink or kind].append(_placed(label, x, y, wide))
+        elif words.short and room(wide - 1, TEXT) >= cells(words.short):
+            middle = attributes(x=x + wide / 2, y=y + 14, text_anchor="middle")
+            self.words[ink or kind].append(f"<text{middle}>{xml_text(words.short)}</text>")
+
+    def mark(self, kind: str, x: float, y: float, width: float) -> None:
+        """Mark a part of a box with the class ``kind``; the box's title still shows there."""
+        inset = 0.5
+        place = attributes(
+            x=x + inset,
+            y=y + inset,
+            width=max(width - 0.75 - 2 * inset, 0.5),
+            height=ROW - 1 - 2 * inset,
+        )
+        self.marks[kind].append(f"<rect{place}/>")
+
+    def drawn(self, shades: Mapping[str, Shade]) -> str:
+        """Return all of them in the colours of ``shades``."""
+        groups = [
+            f"<g{_coloured(kind, shades[kind])}{more}>{''.join(shapes)}</g>"
+            for drawn, more in ((self.shapes, ""), (self.marks, ' pointer-events="none"'))
+            for kind, shapes in drawn.items()
+        ]
+        font = attributes(font_family=MONO, font_size=TEXT, pointer_events="none")
+        words = [
+            f"<g{attributes(class_=f'on-{kind}', fill=shades[kind].light_ink)}>{''.join(texts)}</g>"
+            for kind, texts in self.words.items()
+        ]
+        return "\n".join([*groups, f"<g{font}>", *words, "</g>"])
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The label of a box: a name, then as many of ``more`` as fit, in this order.
+
+    ``short`` takes their place if there is no room for the name.
+    """
+
+    name: str
+    more: Sequence[str] = ()
+    short: str = ""
+
+    def within(self, width: float) -> list[str]:
+        """Return the words that fit into ``width``; none if three letters do not."""
+        fits = room(width, TEXT)
+        if fits < 3:
+            return []
+        shown = [clip(_shown_name(self.name, fits), fits)]
+        left = fits - cells(shown[0])
+        for text in map(visible, self.more):
+            left -= cells(text) + 2
+            if left < 0 or not text:
+                break
+            shown.append(text)
+        return shown
+
+
+def _coloured(kind: str, shade: Shade) -> str:
+    stroke = {"stroke": shade.edge[0]} if shade.edge else {}
+    return attributes(class_=kind, fill=shade.light, **stroke)
+
+
+def _placed(label: Sequence[str], x: float, y: float, wide: float) -> str:
+    name, *more = map(xml_text, label)
+    text = name + "".join(f'<tspan dx="10">{each}</tspan>' for each in more)
+    if "".join(label).translate(_AS_WIDE_AS_LETTERS).isascii():
+        return f'<text x="{number(x + 5)}" y="{number(y + 14)}">{text}</text>'
+    # The width of these letters is not known: a nested svg clips them, so that no font can
+    # push a name over its neighbour.
+    place = attributes(x=x, y=y, width=wide, height=ROW - 1)
+    return f'<svg{place}><text x="5" y="14">{text}</text></svg>'
+
+
+def _shown_name(name: str, fits: int) -> str:
+    """Return ``name``, without its class or namespace if only that makes it fit."""
+    shown = visible(name)
+    if cells(shown) <= fits:
+        return shown
+    bare = shown.replace("::", ".").rpartition(".")[2]
+    return bare if bare.isidentifier() else shown
+
+
+_PLOT_WIDTH, _PLOT_HEIGHT, _PLOT_EDGE = 720.0, 84.0, 24.0
+
+
+def draw_pairs(
+    changes_pct: Sequence[float], interval_pct: tuple[float, float], limit_pct: float | None
+) -> str:
+    """Return a plot of changes in percent as SVG for a page, whose style sheet colours it.
+
+    Args:
+        changes_pct: One dot each.
+        interval_pct: Drawn as a bar below the dots.
+        limit_pct: Drawn as a line.
+    """
+    low, high = (f([*changes_pct, *interval_pct, 0.0, limit_pct or 0.0]) for f in (min, max))
+    scale = (_PLOT_WIDTH - 2 * _PLOT_EDGE) / ((high - low) or 1.0)
+
+    def at(value: float) -> str:
+        return number(_PLOT_EDGE + (value - low) * scale)
+
+    def mark(value: float, kind: str, label: str) -> str:
+        x = at(value)
+        return (
+            f'<line x1="{x}" x2="{x}" y1="6" y2="64" class="{kind}"/>'
+            f'<text x="{x}" y="78" text-anchor="middle">{xml_text(label)}</text>'
+        )
+
+    dots = [
+        f'<circle cx="{at(change)}" cy="{26 + 7 * (index % 3 - 1)}" r="4">'
+        f"<title>pair {index + 1}: {change:+.1f} %</title></circle>"
+        for index, change in enumerate(changes_pct)
+    ]
+    first, last = interval_pct
+    bar = (
+        f'<rect x="{at(first)}" y="48" width="{number(max((last - first) * scale, 1.0))}" '
+        'height="8" rx="2" class="interval"/>'
+    )
+    limit = "" if limit_pct is None else mark(limit_pct, "limit", f"{limit_pct:+g} %")
+    label = f"{len(changes_pct)} pairs from {min(changes_pct):+.1f} to {max(changes_pct):+.1f} %"
+    return (
+        f'<svg class="pairs" viewBox="0 0 {number(_PLOT_WIDTH)} {number(_PLOT_HEIGHT)}" role="img" '
+        f'aria-label="{xml_text(label)}">{mark(0.0, "zero", "0")}{limit}{bar}{"".join(dots)}</svg>'
+    )

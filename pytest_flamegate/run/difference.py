@@ -15,7 +15,7 @@ from pytest_flamegate.profile.difference import (
 )
 from pytest_flamegate.receipt.baseline import BASE_FOLDED, DIFFERENCE, FOLDED
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
-from pytest_flamegate.report.sections import revision
+from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.open import OpenedProfile, open_profile
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def named(opened: OpenedProfile, role: str) -> OpenedProfile:
         return replace(opened, title=role)
     injected = opened.evidence.workload.get("injection")
     more = [f"with {injected} injected"] if injected else []
-    return replace(opened, title=" ".join([role, *revision(opened.evidence), *more]))
+    return replace(
+        opened, title=" ".join(filter(None, [role, revision_note(opened.evidence), *more]))
+    )
 
 
 def difference_of(run: Run, verdict: Verdict) -> ProfileDifference | None:

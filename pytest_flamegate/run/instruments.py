@@ -25,7 +25,7 @@ from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
 from pytest_flamegate.profile.profilers.instructions import count_instructions
 from pytest_flamegate.receipt.types import Metric
-from pytest_flamegate.report import preamble
+from pytest_flamegate.report.terminal import preamble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

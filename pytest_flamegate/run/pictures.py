@@ -12,6 +12,7 @@ from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+from pytest_flamegate.gate import headline
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
@@ -36,17 +37,14 @@ from pytest_flamegate.receipt.baseline import (
     PICTURE,
 )
 from pytest_flamegate.receipt.metrics import cost_of
-from pytest_flamegate.report import (
-    difference_svg,
-    flamegraph,
-    flamegraph_html,
-    flamegraph_markdown,
-    picture_subtitle,
-)
-from pytest_flamegate.report.bricks import BricksShown
-from pytest_flamegate.report.flame_html import Drawn
-from pytest_flamegate.report.markdown import decode_picture
-from pytest_flamegate.report.sections import hardware, what_ran
+from pytest_flamegate.report.bricks import BrickView
+from pytest_flamegate.report.difference_svg import difference_svg
+from pytest_flamegate.report.evidence import machine_note, picture_subtitle, workload_notes
+from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.hotspots import decode_picture
+from pytest_flamegate.report.markdown import run_markdown
+from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.decode import document
 from pytest_flamegate.run.difference import difference_of
 
@@ -67,7 +65,7 @@ class Pictures:
 
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
     drawn: Drawn | None = None
-    bricks: BricksShown | None = None
+    bricks: BrickView | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -96,12 +94,12 @@ def draw(
     run = sealed.run
     difference = difference_of(run, verdict)
     bricks, warnings = _bricks(run, verdict, top, peak_gflops)
-    bricks = bricks and replace(bricks, all_of_it=_bricks_command(directory))
+    bricks = bricks and replace(bricks, full_command=_bricks_command(directory))
     drawn = _difference_files(sealed, difference)
     drawn |= _flame_files(run, verdict, again, difference, bricks)
     drawn |= _decode_files(run)
     drawn |= _instruction_files(run)
-    return Pictures(drawn, _drawn(run, difference), bricks, warnings)
+    return Pictures(drawn, _drawn(run, verdict, difference), bricks, warnings)
 
 
 def _flame_files(
@@ -109,7 +107,7 @@ def _flame_files(
     verdict: Verdict,
     again: str,
     difference: ProfileDifference | None,
-    bricks: BricksShown | None,
+    bricks: BrickView | None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and interactive, and its page; nothing without a profile."""
     head = run.head
@@ -119,31 +117,38 @@ def _flame_files(
     subtitle = picture_subtitle(head.evidence, head.receipt)
     cost_s = cost_of(head.profile.covers, head.evidence.metrics)
     picture = flamegraph(head.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost_s)
-    interactive = flamegraph_html(
-        head.profile,
-        title=title,
-        subtitle=subtitle,
-        cpu_s_per_token=cost_s,
-        difference=difference,
-    )
-    page = flamegraph_markdown(
-        head.evidence,
-        head.receipt,
-        verdict,
-        regenerate=again,
-        decode=run.measured.decode,
-        difference=None if difference is None else DIFFERENCE,
-        bricks=bricks and replace(bricks, all_of_it=f"flamegate bricks {BRICKS}"),
+    drawn = Drawn(title, head.profile, cost_s, difference, opens_compared=opens_compared(verdict))
+    interactive = flamegraph_html(drawn, subtitle=subtitle)
+    page = run_markdown(
+        RunReport(
+            str(head.evidence.workload.get("name")),
+            verdict,
+            headline(verdict),
+            head.receipt,
+            head.evidence,
+            picture=PICTURE,
+            difference=DIFFERENCE if difference is not None else "",
+            decode=run.measured.decode,
+            decode_picture=DECODE_PICTURE,
+            bricks=bricks and replace(bricks, full_command=f"flamegate bricks {BRICKS}"),
+            again=again,
+        )
     )
     return {PICTURE: picture.encode(), INTERACTIVE: interactive.encode(), PAGE: page.encode()}
 
 
-def _drawn(run: Run, difference: ProfileDifference | None) -> Drawn | None:
+def opens_compared(verdict: Verdict) -> bool:
+    """Whether a page opens on the difference: it is what a reader of a changed run came for."""
+    return verdict.verdict in {"regressed", "improved"}
+
+
+def _drawn(run: Run, verdict: Verdict, difference: ProfileDifference | None) -> Drawn | None:
     profile, evidence = run.head.profile, run.head.evidence
     if profile is None:
         return None
     name = str(evidence.workload.get("name"))
-    return Drawn(name, profile, cost_of(profile.covers, evidence.metrics), difference)
+    cost_s = cost_of(profile.covers, evidence.metrics)
+    return Drawn(name, profile, cost_s, difference, opens_compared=opens_compared(verdict))
 
 
 def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> dict[str, bytes]:
@@ -163,7 +168,7 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
         picture = difference_svg(
             difference,
             title=f"{run.measured.prepared.head.subject.workload.node_name}: what changed",
-            subtitle=" · ".join([*what_ran(evidence), ", ".join(hardware(evidence))]),
+            subtitle=" · ".join([*workload_notes(evidence), machine_note(evidence)]),
         )
         found[DIFFERENCE] = picture.encode()
     return found
@@ -211,7 +216,7 @@ def _instruction_files(run: Run) -> dict[str, bytes]:
 
 def _bricks(
     run: Run, verdict: Verdict, top: int, peak_gflops: float | None
-) -> tuple[BricksShown | None, tuple[str, ...]]:
+) -> tuple[BrickView | None, tuple[str, ...]]:
     if verdict.verdict == "dishonest":
         return None, ()
     recorded = run.head.recorded
@@ -234,7 +239,7 @@ def bricks_in(
     shown_directory: str,
     top: int = DEFAULT_ROWS,
     peak_gflops: float | None = None,
-) -> tuple[BricksShown | None, tuple[str, ...]]:
+) -> tuple[BrickView | None, tuple[str, ...]]:
     """Return the bricks of the run in ``directory``, whose evidence is given; or a warning.
 
     ``shown_directory`` is the directory as it is typed in a command.
@@ -252,14 +257,14 @@ def bricks_in(
         return None, warnings
     if warning is not None:
         shown = replace(shown, notes=(warning,))
-    shown = replace(shown, all_of_it=_bricks_command(shown_directory))
+    shown = replace(shown, full_command=_bricks_command(shown_directory))
     bandwidth = find_known_bandwidth(_threads(evidence))
     return with_roofline(shown, evidence, bandwidth, peak_gflops), warnings
 
 
 def bricks_of(
     evidence: Evidence, calls: Sequence[BrickCall] | None, *, top: int = DEFAULT_ROWS
-) -> tuple[BricksShown | None, tuple[str, ...]]:
+) -> tuple[BrickView | None, tuple[str, ...]]:
     """Return the table of bricks, and the tree of one token if its calls are known."""
     if not evidence.bricks:
         return None, ()
@@ -268,20 +273,20 @@ def bricks_of(
     except FlamegateError as error:
         return None, (f"No bricks are shown. {error}",)
     if calls is None:
-        return BricksShown(table), ()
+        return BrickView(table), ()
     try:
         token = summarize_token(calls)
     except FlamegateError as error:
-        return BricksShown(table, notes=(f"There is no tree of one token. {error}",)), ()
-    return BricksShown(table, token.tree, token.critical_path), ()
+        return BrickView(table, notes=(f"There is no tree of one token. {error}",)), ()
+    return BrickView(table, token.tree, token.critical_path), ()
 
 
 def with_roofline(
-    shown: BricksShown,
+    shown: BrickView,
     evidence: Evidence,
     bandwidth: Bandwidth | None,
     peak_gflops: float | None = None,
-) -> BricksShown:
+) -> BrickView:
     """Return ``shown`` with the part of the machine's memory bandwidth that decode reached."""
     found = compute_roofline(
         evidence,

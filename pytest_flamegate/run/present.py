@@ -23,11 +23,14 @@ from pytest_flamegate.core.json import (
 )
 from pytest_flamegate.engines.declare import find_line
 from pytest_flamegate.gate import Reason, Verdict, headline
-from pytest_flamegate.gate.document import StoredVerdict, read_verdict
+from pytest_flamegate.gate.document import read_verdict
+from pytest_flamegate.gate.pairs import pair_differences
+from pytest_flamegate.gate.signals import rate_change_pct
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import (
+    BASE_EVIDENCE,
     DIFFERENCE,
     EVIDENCE,
     FOLDED,
@@ -37,15 +40,16 @@ from pytest_flamegate.receipt.baseline import (
 )
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt
-from pytest_flamegate.report import ci, text
-from pytest_flamegate.report.bricks import BricksShown, bricks_lines
+from pytest_flamegate.report import bricks, text
+from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.flame_html import Drawn
-from pytest_flamegate.report.run_page import Reported, run_page
-from pytest_flamegate.report.terminal import Outcome as Row
-from pytest_flamegate.report.terminal import failure_section
+from pytest_flamegate.report.markdown import step_summary
+from pytest_flamegate.report.page import run_page
+from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.terminal import SummaryRow, error_annotation, failure_section
 from pytest_flamegate.run.difference import read_difference
 from pytest_flamegate.run.open import open_profile
-from pytest_flamegate.run.pictures import bricks_in
+from pytest_flamegate.run.pictures import bricks_in, opens_compared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,12 +128,13 @@ class ResultView:
     warnings: tuple[str, ...] = ()
     family: str | None = None
     variant: str | None = None
-    bricks: BricksShown | None = None
+    bricks: BrickView | None = None
+    pairs_pct: tuple[float, ...] = ()
 
     @property
-    def row(self) -> Row:
+    def row(self) -> SummaryRow:
         """The data of its row in the summary table."""
-        return Row(
+        return SummaryRow(
             self.workload,
             self.verdict,
             self.receipt,
@@ -186,10 +191,24 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         family=workload.family,
         variant=workload.variant,
         bricks=outcome.pictures.bricks,
+        pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
     )
 
 
-def rows(results: Sequence[ResultView]) -> list[Row]:
+def pair_changes(
+    verdict: Verdict, base: Evidence | None, head: Evidence | None
+) -> tuple[float, ...]:
+    """Return the change of the rate in each pair that decided, in percent; none without pairs."""
+    if verdict.pairs is None or base is None or head is None:
+        return ()
+    try:
+        differences = pair_differences(base, head)[: verdict.pairs]
+    except FlamegateError:
+        return ()
+    return tuple(rate_change_pct(difference.quiet) for difference in differences)
+
+
+def rows(results: Sequence[ResultView]) -> list[SummaryRow]:
     """Return the rows of the summary table.
 
     A workload that several tests ask for has a row for each, labelled with the test.
@@ -222,14 +241,14 @@ def brick_lines(results: Sequence[ResultView], *, width: int, colour: bool) -> l
         line
         for one in results
         if one.bricks is not None
-        for line in bricks_lines(one.workload, one.bricks, width=width, colour=colour)
+        for line in bricks.brick_lines(one.workload, one.bricks, width=width, colour=colour)
     ]
 
 
 def workflow_commands(results: Sequence[ResultView]) -> list[str]:
     """Return one GitHub workflow command for each result that failed its test."""
     return [
-        ci.error_annotation(one.file, one.line, f"flamegate: {one.workload}", headline(one.verdict))
+        error_annotation(one.file, one.line, f"flamegate: {one.workload}", headline(one.verdict))
         for one in results
         if one.fails
     ]
@@ -240,7 +259,7 @@ def append_step_summary(results: Sequence[ResultView]) -> None:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(ci.step_summary(rows(results)) + "\n")
+            file.write(step_summary(rows(results)) + "\n")
 
 
 def _paths(outcome: Outcome, root: Path) -> list[str]:
@@ -276,7 +295,7 @@ def require_writable(path: Path) -> None:
     store.require_writable(path.parent)
 
 
-def write_report(path: Path, reported: Sequence[Reported], settings: Settings) -> None:
+def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) -> None:
     """Write the page, all or nothing; ``ToolError`` if the system does not allow it."""
     title = f"flamegate: {settings.root.name}"
     with system_errors():
@@ -300,13 +319,15 @@ class DrawnRuns:
         return drawn if known == nonce else None
 
 
-def report_results(results: Sequence[ResultView], drawn: DrawnRuns, hints: Hints) -> list[Reported]:
+def report_results(
+    results: Sequence[ResultView], drawn: DrawnRuns, hints: Hints
+) -> list[RunReport]:
     """Return what was gated in this session; of one workload gated twice, the last."""
     last = {one.workload: one for one in results}
     return [_report_result(one, drawn, hints) for one in last.values()]
 
 
-def report_directory(settings: Settings) -> list[Reported]:
+def report_directory(settings: Settings) -> list[RunReport]:
     """Return the latest run of every workload.
 
     Raises:
@@ -329,7 +350,7 @@ def report_directory(settings: Settings) -> list[Reported]:
     ]
 
 
-def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> Reported:
+def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> RunReport:
     drawn, warnings = None, one.warnings
     if one.receipt is not None and one.evidence is not None:
         drawn = drawn_runs.find(one.workload, one.evidence.nonce)
@@ -337,9 +358,11 @@ def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> Repo
             directory = ArtifactStore(hints.settings.directory).latest_directory(one.workload)
             paired = one.verdict.pairs is not None
             drawn, warnings = _read_drawn(directory, one.evidence.nonce, warnings, paired=paired)
-    return Reported(
+            drawn = drawn and replace(drawn, opens_compared=opens_compared(one.verdict))
+    return RunReport(
         name=one.workload,
-        told=StoredVerdict.of(one.verdict),
+        verdict=one.verdict,
+        headline=headline(one.verdict),
         receipt=one.receipt,
         evidence=one.evidence,
         drawn=drawn,
@@ -347,32 +370,38 @@ def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> Repo
         accept=_accept_command(one.verdict, hints.accept(one.node), hints.settings),
         warnings=warnings,
         bricks=one.bricks,
+        pairs_pct=one.pairs_pct,
     )
 
 
-def _read_run(directory: Path, hints: Hints) -> Reported:
+def _read_run(directory: Path, hints: Hints) -> RunReport:
     """Return the run in a directory; an error in place of its verdict if it cannot be read."""
     try:
         return _read_files(directory, hints)
     except FlamegateError as error:
         problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
         verdict = Verdict.unjudged("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
-        return Reported(name=directory.name, told=StoredVerdict.of(verdict))
+        return RunReport(directory.name, verdict, headline(verdict))
 
 
-def _read_files(directory: Path, hints: Hints) -> Reported:
-    told = read_verdict(files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes))
-    evidence = receipt = drawn = bricks = None
+def _read_files(directory: Path, hints: Hints) -> RunReport:
+    stored = read_verdict(files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes))
+    verdict = stored.verdict
+    evidence = receipt = base = drawn = view = None
     warnings: tuple[str, ...] = ()
     if is_file(directory / EVIDENCE):
         evidence = decode_evidence(
             files.read_bounded(directory / EVIDENCE, EVIDENCE_LIMITS.max_bytes)
         )
-        paired = told.verdict.pairs is not None
+        paired = verdict.pairs is not None
         drawn, warnings = _read_drawn(directory, evidence.nonce, (), paired=paired)
-        if told.verdict.verdict != "dishonest":
+        drawn = drawn and replace(drawn, opens_compared=opens_compared(verdict))
+        if paired and is_file(directory / BASE_EVIDENCE):
+            data = files.read_bounded(directory / BASE_EVIDENCE, EVIDENCE_LIMITS.max_bytes)
+            base = decode_evidence(data)
+        if verdict.verdict != "dishonest":
             settings = hints.settings
-            bricks, more = bricks_in(
+            view, more = bricks_in(
                 directory,
                 evidence,
                 shown_directory=relative(directory, settings.root),
@@ -382,16 +411,18 @@ def _read_files(directory: Path, hints: Hints) -> Reported:
             warnings += more
     if is_file(directory / RECEIPT):
         receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_LIMITS.max_bytes))
-    return Reported(
+    return RunReport(
         name=directory.name,
-        told=told,
+        verdict=verdict,
+        headline=stored.headline,
         receipt=receipt,
         evidence=evidence,
         drawn=drawn,
-        again=hints.again(directory.name, against=told.verdict.against),
-        accept=_accept_command(told.verdict, "flamegate baseline accept", hints.settings),
+        again=hints.again(directory.name, against=verdict.against),
+        accept=_accept_command(verdict, "flamegate baseline accept", hints.settings),
         warnings=warnings,
-        bricks=bricks,
+        bricks=view,
+        pairs_pct=pair_changes(verdict, base, evidence),
     )
 
 

@@ -1,4 +1,4 @@
-"""The interactive flame graph, clicked and typed into like a person would."""
+"""The interactive flame graph, used as a person would: a few page loads, many checks each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flamegate.profile.model import Stack, Unit
+from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report import text
-from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
 from tests.browser.watched import Watched, boxes, named
 from tests.report import factory
 
@@ -20,18 +20,14 @@ if TYPE_CHECKING:
 
 
 COST_S = 1.93e-3
+PREVENTED = """([key, ctrl]) => !document.activeElement.dispatchEvent(
+    new KeyboardEvent("keydown", {key, ctrlKey: ctrl, bubbles: true, cancelable: true}))"""
 
 
 def write(directory: Path, stacks: dict[Stack, int] | None = None) -> Path:
     path = directory / "flamegraph.html"
-    page = flamegraph_html(
-        factory.profile(stacks),
-        title="embedded::10tok",
-        subtitle="embedded · 10 tokens",
-        cpu_s_per_token=COST_S,
-        categorise=factory.categorise,
-    )
-    path.write_text(page, "utf-8")
+    drawn = Drawn("embedded::10tok", factory.profile(stacks), COST_S, categorise=factory.categorise)
+    path.write_text(flamegraph_html(drawn, subtitle="embedded · 10 tokens"), "utf-8")
     return path
 
 
@@ -49,26 +45,46 @@ def found(page: Page) -> str:
 
 
 def place(page: Page, name: str) -> FloatRect:
-    found = named(page, name).bounding_box()
-    assert found is not None
-    return found
+    rect = named(page, name).bounding_box()
+    assert rect is not None
+    return rect
 
 
 def focused(page: Page) -> str:
     return str(page.evaluate("document.activeElement.getAttribute('aria-label')"))
 
 
-def test_it_needs_nothing_and_breaks_no_rule(watched: Watched, tmp_path: Path) -> None:
+def test_boxes_have_names_places_and_tips_and_nothing_breaks_the_policy(
+    watched: Watched, tmp_path: Path
+) -> None:
     path = write(tmp_path)
     page = watched.open(path)
-    page.locator(".search input").fill("gemv")
+    counts = {
+        "main": 1312, "generate": 1311, "decode_step": 1311, "swiglu_ffn": 1150,
+        "ternary_gemv": 940, "quantize": 210, "softmax": 56, "attention": 56,
+        "rms_norm": 42, "memmove": 30, "read": 1,
+    }  # fmt: skip
+    modules = {"ternary_gemv": "kernels.py", "quantize": "kernels.py", "memmove": "libc.so.6",
+               "read": "kernel"}  # fmt: skip
+    assert set(boxes(page)) == {
+        f"{name}, {modules.get(name, 'engine.py')}, {text.share(count / 1312)} of samples, "
+        f"{text.seconds(COST_S * count / 1312)} per token"
+        for name, count in counts.items()
+    } | {"all, 100.0 % of samples, 1.93 ms per token"}
+    whole, ffn, gemv = (place(page, name) for name in ("all", "swiglu_ffn", "ternary_gemv"))
+    assert gemv["y"] < ffn["y"] < whole["y"]
+    assert gemv["width"] == pytest.approx(whole["width"] * 940 / 1312, abs=2)
+    assert ffn["x"] <= gemv["x"]
     named(page, "ternary_gemv").hover()
-    named(page, "attention").click()
+    tip = page.locator(".tip").inner_text()
+    for words in ("ternary_gemv", "kernels.py · matmul", "940", "71.6 % · 1.38 ms/token", "81.7 %"):
+        assert words in tip
+    page.mouse.move(2, 2)
+    assert not page.locator(".tip").is_visible()
+    page.get_by_role("button", name="Icicle").click()
+    assert place(page, "ternary_gemv")["y"] > place(page, "all")["y"]
     watched.was_quiet(path)
-    policy = page.locator("meta[http-equiv]").get_attribute("content") or ""
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    # The policy is in force: what comes from elsewhere does not run.
+    # The policy is in force: a foreign script does not run.
     watched.run(
         "document.body.append(Object.assign(document.createElement('script'), "
         "{textContent: 'window.foreign = 1'}))"
@@ -77,108 +93,66 @@ def test_it_needs_nothing_and_breaks_no_rule(watched: Watched, tmp_path: Path) -
     assert watched.run("window.violations.length") == 1
 
 
-def test_every_box_says_name_module_share_and_cost(page: Page) -> None:
-    total = 1312
-    counts = {
-        "main": 1312, "generate": 1311, "decode_step": 1311, "swiglu_ffn": 1150,
-        "ternary_gemv": 940, "quantize": 210, "softmax": 56, "attention": 56,
-        "rms_norm": 42, "memmove": 30, "read": 1,
-    }  # fmt: skip
-    modules = {"ternary_gemv": "kernels.py", "quantize": "kernels.py", "memmove": "libc.so.6",
-               "read": "kernel"}  # fmt: skip
-    expected = {
-        f"{name}, {modules.get(name, 'engine.py')}, {text.share(count / total)} of samples, "
-        f"{text.seconds(COST_S * count / total)} per token"
-        for name, count in counts.items()
-    }
-    assert set(boxes(page)) == expected | {"all, 100.0 % of samples, 1.93 ms per token"}
-
-
-def test_boxes_stand_on_their_callers_and_are_as_wide_as_their_share(page: Page) -> None:
-    whole, ffn, gemv = (place(page, name) for name in ("all", "swiglu_ffn", "ternary_gemv"))
-    assert gemv["y"] < ffn["y"] < whole["y"]
-    assert gemv["width"] == pytest.approx(whole["width"] * 940 / 1312, abs=2)
-    assert ffn["x"] <= gemv["x"]
-    page.get_by_role("button", name="Icicle").click()
-    whole, gemv = (place(page, name) for name in ("all", "ternary_gemv"))
-    assert gemv["y"] > whole["y"]
-
-
-def test_a_click_zooms_in_and_keys_zoom_out(page: Page) -> None:
+def test_clicks_and_keys_zoom_and_walk(page: Page) -> None:
     named(page, "swiglu_ffn").click()
     assert said(page).startswith("Zoomed to swiglu_ffn, engine.py, 87.7 % of samples")
-    whole, ffn = (place(page, name) for name in ("all", "swiglu_ffn"))
-    assert ffn["width"] == pytest.approx(whole["width"], abs=1)
+    assert place(page, "swiglu_ffn")["width"] == pytest.approx(place(page, "all")["width"], abs=1)
     assert named(page, "rms_norm").count() == 0
     page.keyboard.press("Escape")
     assert said(page).startswith("Zoomed to decode_step")
     page.keyboard.press("Backspace")
     page.keyboard.press("Home")
     assert said(page).startswith("1,312 samples")
-    assert named(page, "rms_norm").count() == 1
     assert page.get_by_role("button", name="Reset zoom").is_disabled()
-
-
-def test_arrows_walk_and_enter_zooms(page: Page) -> None:
     tree = page.get_by_role("tree")
-    assert tree.locator('[tabindex="0"]').count() == 1
     tree.locator('[tabindex="0"]').focus()
     walked = []
     for key in ("ArrowUp",) * 5 + ("ArrowLeft", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
         walked.append(focused(page).split(",")[0])
-    assert walked == [
-        "main", "generate", "decode_step", "swiglu_ffn", "ternary_gemv", "quantize",
-        "swiglu_ffn", "swiglu_ffn",
-    ]  # fmt: skip
+    assert walked[-4:] == ["ternary_gemv", "quantize", "swiglu_ffn", "swiglu_ffn"]
     assert tree.locator('[tabindex="0"]').count() == 1
     assert page.locator(".tip").is_visible()
     page.keyboard.press("Enter")
     assert said(page).startswith("Zoomed to swiglu_ffn")
     assert focused(page).startswith("swiglu_ffn")
-    assert page.locator('.box[aria-level="5"]').count() == 1
 
 
-@pytest.mark.parametrize("unit", ["nanoseconds", "instructions", "bytes"])
-def test_what_is_counted_is_called_by_its_name(
-    watched: Watched, tmp_path: Path, unit: Unit
-) -> None:
-    profile = replace(factory.profile(), unit=unit)
-    path = tmp_path / "flamegraph.html"
-    path.write_text(
-        flamegraph_html(profile, title="t", subtitle="s", cpu_s_per_token=None), "utf-8"
-    )
+def test_zoom_search_and_view_survive_a_reload(watched: Watched, tmp_path: Path) -> None:
+    path = write(tmp_path)
     page = watched.open(path)
-    page.locator(".search input").fill("gemv")
-    named(page, "ternary_gemv").hover()
-    assert said(page).startswith(f"1,312 {unit} · width: share of {unit}")
-    assert found(page) == f"71.6 % of {unit} match"
-    assert page.locator(".tip dt").first.inner_text() == unit
-    assert f"71.6 % of {unit}" in str(named(page, "ternary_gemv").get_attribute("aria-label"))
-    assert "sample" not in page.locator("main").inner_text()
+    page.get_by_role("button", name="Inverted").click()
+    named(page, "ternary_gemv").click()
+    page.locator(".search input").fill("^tern|swi")
+    page.get_by_role("button", name="Regular expression").click()
+    address = page.url
+    assert address.startswith(f"{path.as_uri()}#flame-1?")
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator(".box").first.wait_for()
+    assert page.get_by_role("button", name="Inverted").get_attribute("aria-pressed") == "true"
+    assert said(page).startswith("Zoomed to ternary_gemv")
+    assert page.locator(".search input").input_value() == "^tern|swi"
+    assert page.locator(".box.match").count() == 2
+    # An address may hold anything.
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#flame-1?zoom=9.x.-1&view=constructor&search=(&by=expression")
+    page.locator(".box").first.wait_for()
+    assert found(page) == "not a regular expression"
+    page.get_by_role("button", name="Regular expression").click()
+    page.locator(".search input").fill("")
+    assert page.url == path.as_uri()
 
 
-def test_inverted_starts_with_what_runs(page: Page) -> None:
+def test_inverted_tables_and_legend(page: Page) -> None:
     page.get_by_role("button", name="Inverted").click()
     roots = page.locator('.box[aria-level="2"]')
     first = [str(box.get_attribute("aria-label")).split(",")[0] for box in roots.all()]
     assert first[:3] == ["ternary_gemv", "quantize", "softmax"]
-    assert first[-1] == "read"
     named(page, "ternary_gemv").click()
     names = [label.split(",")[0] for label in boxes(page)]
     assert names == ["all", "ternary_gemv", "swiglu_ffn", "decode_step", "generate", "main"]
-
-
-def test_the_tip_tells_everything(page: Page) -> None:
-    named(page, "ternary_gemv").hover()
-    tip = page.locator(".tip").inner_text()
-    for words in ("ternary_gemv", "kernels.py · matmul", "940", "71.6 % · 1.38 ms/token", "81.7 %"):
-        assert words in tip
-    page.mouse.move(2, 2)
-    assert not page.locator(".tip").is_visible()
-
-
-def test_the_legend_highlights_one_kind_of_work(page: Page) -> None:
+    page.get_by_role("button", name="Inverted").click()
     chip = page.locator(".legend button", has_text="norm")
     chip.click()
     assert chip.get_attribute("aria-pressed") == "true"
@@ -186,52 +160,98 @@ def test_the_legend_highlights_one_kind_of_work(page: Page) -> None:
     assert "faint" not in (named(page, "rms_norm").get_attribute("class") or "")
     chip.click()
     assert page.locator(".box.faint").count() == 0
-
-
-def test_the_table_sorts_and_searches(page: Page) -> None:
-    names = page.locator("table.functions tbody .name")
-    assert names.first.inner_text() == "ternary_gemv"
-    page.get_by_role("button", name="total", exact=True).click()
-    assert names.first.inner_text() == "main"
-    assert page.locator('th[aria-sort="descending"]').inner_text().startswith("total")
-    page.get_by_role("button", name="total", exact=True).click()
-    assert names.first.inner_text() == "read"
-    page.get_by_role("button", name="function", exact=True).click()
-    assert names.first.inner_text() == "attention"
-    assert page.locator('th[aria-sort="ascending"]').inner_text().startswith("function")
-    page.get_by_role("button", name="function", exact=True).click()
-    assert names.first.inner_text() == "ternary_gemv"
-    assert page.locator('th[aria-sort="descending"]').inner_text().startswith("function")
+    rows = page.locator("table.functions tbody .name")
+    for column, order, top in (
+        ("total", "descending", "main"), ("total", "ascending", "read"),
+        ("function", "ascending", "attention"), ("function", "descending", "ternary_gemv"),
+    ):  # fmt: skip
+        page.get_by_role("button", name=column, exact=True).click()
+        assert page.locator(f'th[aria-sort="{order}"]').inner_text().startswith(column)
+        assert rows.first.inner_text() == top
     page.locator("table.functions button.name", has_text="softmax").click()
     assert found(page) == "4.3 % of samples match"
     page.locator("table.functions button.name", has_text="softmax").click()
     assert found(page) == ""
 
 
-def test_dark_and_light(page: Page) -> None:
-    paper = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(paper)
-    page.get_by_role("button", name="Dark").click()
-    dark = page.evaluate(paper)
-    assert light == "rgb(255, 255, 255)" != dark
-    page.get_by_role("button", name="Light").click()
-    assert page.evaluate(paper) == light
-    assert page.evaluate("localStorage.length + document.cookie.length") == 0
+def test_search(page: Page) -> None:
+    for key, ctrl in (("/", False), ("f", True)):
+        page.evaluate("document.activeElement.blur()")
+        assert page.evaluate(PREVENTED, [key, ctrl])
+        assert focused(page) == "Search functions"
+        # The second time it is left to the browser, and a slash is a character.
+        assert not page.evaluate(PREVENTED, [key, ctrl])
+    page.keyboard.type("GEMV")
+    assert found(page) == "71.6 % of samples match"
+    assert page.locator(".box.match").count() == 1
+    assert "faint" in (named(page, "rms_norm").get_attribute("class") or "")
+    page.keyboard.press("Escape")
+    assert page.locator(".box.match").count() == 0
+    box = page.locator(".search input")
+    box.fill("^(rms|soft)")
+    assert found(page) == "no match"
+    page.get_by_role("button", name="Regular expression").click()
+    assert found(page) == f"{text.share(98 / 1312)} of samples match"
+    page.get_by_role("button", name="Regular expression").click()
+    box.fill("m")
+    steps = []
+    for keys in ("Enter", "Enter", "Shift+Enter", "Shift+Enter"):
+        page.keyboard.press(keys)
+        steps.append(said(page).split(",")[0])
+    assert steps == ["1 of 5: main", "2 of 5: softmax", "1 of 5: main", "5 of 5: ternary_gemv"]
+    assert focused(page) == "Search functions"
+    page.get_by_role("button", name="Next match", exact=True).click()
+    assert said(page).startswith("1 of 5: main")
 
 
-def test_the_system_s_choice_counts(browser: Browser, tmp_path: Path) -> None:
+def test_chains_recursion_and_small_paths(watched: Watched, tmp_path: Path) -> None:
+    fib, main, idle = (factory.python(name) for name in ("fib", "main", "idle"))
+    small: dict[Stack, int] = {(factory.python(f"small_{n}"),): 1 for n in range(150)}
+    callers = (idle, factory.python("a"), factory.python("b"))
+    stacks: dict[Stack, int] = {(*callers, main, fib, fib): 18_000, (*callers, main): 12_000}
+    page = watched.open(write(tmp_path, {**stacks, **small}))
+    assert said(page).endswith("150 paths too small to show are one box.")
+    assert named(page, "idle › a › b").count() == 1
+    # A name of the table finds the chain that it is in.
+    page.locator("table.functions button.name", has_text="idle").click()
+    assert found(page) == "99.5 % of samples match"
+    page.locator(".search input").fill("fib")
+    assert found(page) == "59.7 % of samples match"
+    row = page.locator("table.functions tbody tr").filter(has_text="fib")
+    assert row.locator("td").all_inner_texts()[:2] == ["59.7 %", "59.7 %"]
+    named(page, "(paths too small to show)").hover()
+    tip = page.locator(".tip").inner_text().splitlines()
+    assert tip[:2] == ["(paths too small to show)", "module unknown"]
+
+
+def test_a_counted_profile_has_its_own_unit(watched: Watched, tmp_path: Path) -> None:
+    profile = replace(factory.profile(), unit="instructions")
+    path = tmp_path / "flamegraph.html"
+    path.write_text(flamegraph_html(Drawn("t", profile), subtitle="s"), "utf-8")
+    page = watched.open(path)
+    page.locator(".search input").fill("gemv")
+    named(page, "ternary_gemv").hover()
+    assert said(page).startswith("1,312 instructions · width: share of instructions")
+    assert found(page) == "71.6 % of instructions match"
+    assert page.locator(".tip dt").first.inner_text() == "instructions"
+    assert "sample" not in page.locator("main").inner_text()
+
+
+def test_themes_and_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context(color_scheme="dark")
     page = Watched(context).open(write(tmp_path))
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-    assert page.get_by_role("button", name="Light").count() == 1
-    context.close()
-
-
-def test_a_narrow_window(page: Page) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(paper)
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(paper) == "rgb(255, 255, 255)" != dark
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(paper) == dark
+    assert page.evaluate("localStorage.length + document.cookie.length") == 0
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.querySelector('.chart').clientWidth < 400")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert place(page, "all")["width"] < 400
+    context.close()
 
 
 def test_without_javascript(browser: Browser, tmp_path: Path) -> None:
@@ -244,36 +264,21 @@ def test_without_javascript(browser: Browser, tmp_path: Path) -> None:
     context.close()
 
 
-def test_a_hundred_thousand_stacks(watched: Watched, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_a_hundred_thousand_stacks_and_one_of_twenty_thousand_frames(
+    watched: Watched, tmp_path: Path
+) -> None:
     frames = [factory.python(f"function_{number}") for number in range(200)]
     stacks: dict[Stack, int] = {
         tuple(frames[(number // 7**level) % 200] for level in range(6)): 1 + number % 5
         for number in range(100_000)
     }
+    deep = tuple(factory.python(f"loop_{number % 2}") for number in range(20_000))
+    stacks |= {deep[:length]: 1 for length in range(1, 20_000, 50)}
     path = write(tmp_path, stacks)
     page = watched.open(path)
-    assert page.locator(".box").count() <= 3000
+    assert page.locator(".box").count() <= 3001
     page.get_by_role("button", name="Inverted").click()
     page.locator(".search input").fill("function_19")
     assert found(page).endswith("of samples match")
     watched.was_quiet(path)
-
-
-def test_a_stack_deeper_than_any_call_stack(watched: Watched, tmp_path: Path) -> None:
-    deep = (factory.python("loop"),) * 20_000
-    path = write(tmp_path, {deep: 3, deep[:1]: 1})
-    page = watched.open(path)
-    assert page.locator(".box").count() <= 3001
-    named(page, "loop").click()
-    page.get_by_role("button", name="Inverted").click()
-    watched.was_quiet(path)
-
-
-def test_what_is_too_small_to_tell_is_one_box_of_no_kind(watched: Watched, tmp_path: Path) -> None:
-    small: dict[Stack, int] = {(factory.python(f"small_{n}"),): 1 for n in range(500)}
-    page = watched.open(write(tmp_path, {(factory.python("hot"),): 30_000, **small}))
-    assert said(page).endswith("500 paths too small to tell are told together.")
-    named(page, "(paths too small to tell)").hover()
-    tip = page.locator(".tip").inner_text().splitlines()
-    assert tip[:2] == ["(paths too small to tell)", "module unknown"]
-    assert "on all paths" not in tip

@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from tests.browser.watched import Watched
 from tests.report import factory
@@ -62,10 +62,8 @@ def profile(names: tuple[str, ...]) -> Profile:
 
 
 def html(names: tuple[str, ...]) -> str:
-    return flamegraph_html(
-        profile(names), title=names[0], subtitle=names[1], cpu_s_per_token=1e-3,
-        categorise=lambda _: "native",
-    )  # fmt: skip
+    drawn = Drawn(names[0], profile(names), 1e-3, categorise=lambda _: "native")
+    return flamegraph_html(drawn, subtitle=names[1])
 
 
 def svg(names: tuple[str, ...]) -> str:
@@ -140,7 +138,7 @@ def test_a_name_that_means_something_to_the_search(
     counts: dict[Stack, int] = {(factory.python(name),): 3, (factory.python("other"),): 1}
     path = written(
         tmp_path, "a.html",
-        flamegraph_html(factory.profile(counts), title="t", subtitle="s", cpu_s_per_token=None),
+        flamegraph_html(Drawn("t", factory.profile(counts)), subtitle="s"),
     )  # fmt: skip
     page = watched.open(path)
     page.locator(".search input").fill(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_flamegate.graph.table import tabulate_runs
-from pytest_flamegate.report.bricks import BricksShown
+from pytest_flamegate.report.bricks import BrickView
 from tests.bricks.factory import make_run, make_totals
 
 TREE = (
@@ -16,7 +16,7 @@ TREE = (
 )
 
 
-def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> BricksShown:
+def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> BrickView:
     """Three processes, 94 % in bricks; ``name`` is the costliest, ``text`` every sentence."""
     passes = [
         make_run(
@@ -32,11 +32,11 @@ def shown(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> Bric
         )
         for pid in (11, 12, 13)
     ]
-    return BricksShown(
+    return BrickView(
         table=tabulate_runs(passes, top=top),
         tree=(*TREE, text) if text else TREE,
         critical_path=text or "critical path: QkvProjection → LmHead, 410 µs of 500 µs",
         roofline=text or "at 61 % of this machine's read bandwidth (19.5 of 32.0 GB/s, 1 thread)",
         notes=(text,) if text else (),
-        all_of_it=text or "flamegate bricks .flamegate/latest/decode",
+        full_command=text or "flamegate bricks .flamegate/latest/decode",
     )

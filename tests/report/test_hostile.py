@@ -11,9 +11,16 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.gate import Reason
-from pytest_flamegate.report import ci
-from pytest_flamegate.report.markdown import flamegraph_markdown
-from pytest_flamegate.report.terminal import Outcome, failure_section, preamble, summary
+from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.report.markdown import run_markdown, step_summary
+from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.terminal import (
+    SummaryRow,
+    error_annotation,
+    failure_section,
+    preamble,
+    summary,
+)
 from tests.report import factory, verdicts
 
 EVIL = {
@@ -41,7 +48,7 @@ TAGS = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "p
 evil_names = pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
 
 
-def outcome(evil: str) -> Outcome:
+def outcome(evil: str) -> SummaryRow:
     records = tuple(
         dataclasses.replace(each, name=evil, module=evil, category=evil)
         for each in factory.hotspots()
@@ -51,11 +58,11 @@ def outcome(evil: str) -> Outcome:
         verdicts.regressed(), hotspots=(hotspot,), reasons=(Reason("E_X", evil),)
     )
     evidence = factory.evidence(records=records)
-    return Outcome(evil, verdict, factory.receipt(), evidence, (evil,))
+    return SummaryRow(evil, verdict, factory.receipt(), evidence, (evil,))
 
 
 def assert_inert(text: str, longest: int) -> None:
-    """Nothing that a terminal obeys, nothing hidden, and no line without an end."""
+    """No terminal obeys anything in ``text``, nothing is hidden, no line is endless."""
     categories = {unicodedata.category(char) for char in text.replace("\n", "")}
     assert not categories & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert max(map(len, text.split("\n"))) <= longest
@@ -89,7 +96,7 @@ def test_the_line_before_is_one_line(evil: str) -> None:
 
 @evil_names
 def test_the_annotation_is_one_command(evil: str) -> None:
-    assert_inert(ci.error_annotation(evil, 3, evil, evil), 200_000)
+    assert_inert(error_annotation(evil, 3, evil, evil), 200_000)
 
 
 @evil_names
@@ -99,8 +106,18 @@ def test_markdown_shows_text_and_nothing_else(evil: str) -> None:
     assert shown.receipt is not None
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     pages = [
-        flamegraph_markdown(shown.evidence, shown.receipt, shown.verdict, regenerate=evil),
-        ci.step_summary([shown]),
+        run_markdown(
+            RunReport(
+                evil,
+                shown.verdict,
+                headline(shown.verdict),
+                shown.receipt,
+                shown.evidence,
+                picture="flamegraph.svg",
+                again=evil,
+            )
+        ),
+        step_summary([shown]),
     ]
     for page in pages:
         html = str(parser.render(page))

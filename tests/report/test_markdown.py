@@ -1,22 +1,33 @@
+"""Markdown: pieces that keep text text, the page of a run, the guide of a folder."""
+
 from __future__ import annotations
 
-import dataclasses
 import re
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.gate import Reason, Verdict
-from pytest_flamegate.report.markdown import flamegraph_markdown
+from pytest_flamegate.gate import Reason, Verdict, headline
+from pytest_flamegate.report.flame import PALETTE
+from pytest_flamegate.report.markdown import (
+    GuideEntry,
+    block,
+    code,
+    escape,
+    guide_readme,
+    link,
+    run_markdown,
+    step_summary,
+    table,
+)
+from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.terminal import SummaryRow
+from pytest_flamegate.report.text import visible
 from tests.report import factory, verdicts
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
-
 
 HOSTILE = st.one_of(
     st.text(alphabet="`|\\*_[]()<>#+-.!~&=:1 a\n\x00\u202e'\"/", max_size=25),
@@ -25,233 +36,221 @@ HOSTILE = st.one_of(
     ),
 )
 AGAIN = 'pytest "flamegate.toml::decode" --flamegate'
-TAGS = set(
-    "h1 h2 p strong img table thead tbody tr th td code pre ul ol li em a".split()  # noqa: SIM905
-)
+TAGS = {
+    "h1", "h2", "p", "strong", "img", "table", "thead", "tbody", "tr", "th", "td", "code", "pre",
+    "ul", "li", "ol", "em", "a", "details", "summary",
+}  # fmt: skip
 
 
-def page(evidence: Evidence | None = None, verdict: Verdict | None = None) -> str:
-    return flamegraph_markdown(
-        evidence or factory.evidence(),
-        factory.receipt(),
-        verdict or verdicts.regressed(),
-        regenerate=AGAIN,
-    )
+def run(verdict: Verdict | None = None, **changes: object) -> RunReport:
+    judged = verdict or verdicts.regressed()
+    given: dict[str, object] = {
+        "receipt": factory.receipt(),
+        "evidence": factory.evidence(),
+        "picture": "flamegraph.svg",
+        "difference": "diff.svg",
+        "again": AGAIN,
+    } | changes
+    return RunReport("decode", judged, headline(judged), **given)  # type: ignore[arg-type]
 
 
 def render(markdown: str) -> str:
     return str(MarkdownIt("commonmark").enable("table").render(markdown))
 
 
-def rows(markdown: str, heading: str) -> list[list[str]]:
-    section = markdown.split(f"## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+def cell_texts(html: str) -> list[str]:
+    return re.findall(r"<td[^>]*>(.*?)</td>", html, re.DOTALL)
 
 
-def plain(cell: str) -> str:
-    return cell.replace("\u00a0", " ").strip("`")
+# Pieces
 
 
-def test_the_answer_comes_first_then_the_picture() -> None:
-    lines = page().splitlines()
+@given(HOSTILE)
+def test_escaped_text_is_a_paragraph_of_itself(text: str) -> None:
+    html = render(escape(text)).strip()
+    shown = visible(text).strip()
+    plain = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    expected = re.sub(r"\s+", " ", plain.replace('"', "&quot;"))
+    assert re.sub(r"\s+", " ", html) == (f"<p>{expected}</p>" if shown else "")
+
+
+@given(HOSTILE, HOSTILE)
+def test_a_table_keeps_its_cells_and_code_its_text(one: str, other: str) -> None:
+    cells = cell_texts(render(table(["a", "b", "c"], [[code(one), escape(other) or "–", "end"]])))
+    assert len(cells) == 3
+    assert cells[2] == "end"
+    found = re.fullmatch(r"<code>(.*)</code>", cells[0], re.DOTALL)
+    assert (found is not None) == bool(visible(one).strip())
+
+
+@given(st.lists(HOSTILE, max_size=4))
+def test_a_block_cannot_be_closed_from_inside(lines: list[str]) -> None:
+    html = render(block("\n".join(lines), "bash") + "\n\nafter")
+    assert html.count("<pre>") == 1
+    assert html.endswith("<p>after</p>\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# head", "- item", "1. one", "12) twelve", "+ x", "---", "===", "> quote", "    code", "```"],
+)
+def test_nothing_opens_a_block(text: str) -> None:
+    assert render(escape(text)).startswith("<p>")
+
+
+def test_links_are_not_made_by_themselves() -> None:
+    assert escape("see https://evil.example and www.evil.example") == (
+        r"see https\://evil.example and www\.evil.example"
+    )
+
+
+def test_figures_are_on_the_right_and_keep_their_unit() -> None:
+    assert table(["a b", "c d"], [["x y", "1 %"]], right=[1]) == (
+        "| a b | c d |\n| --- | ---: |\n| x y | 1\u00a0% |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("a/b_1.svg", "a/b_1.svg"),
+        ("javascript:alert(1)", "javascript%3Aalert%281%29"),
+        ("a b.svg", "a%20b.svg"),
+    ],
+)
+def test_addresses_are_relative(path: str, address: str) -> None:
+    assert link("x", path) == f"[x]({address})"
+
+
+# The page of a run
+
+
+def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
+    page = run_markdown(run())
+    assert page == run_markdown(run())
+    lines = page.splitlines()
     assert lines[0] == "# Flame graph: decode"
     assert lines[2].startswith("**regressed: 6.2 % slower (5.1 … 7.4, threshold 5)")
-    assert lines[4] == "![Flame graph of decode](flamegraph.svg)"
-
-
-def test_equal_inputs_give_equal_bytes() -> None:
-    assert page() == page()
-    assert page().endswith("\n")
-
-
-def test_the_hottest_frames_are_filled_in() -> None:
-    found = [[plain(cell) for cell in row] for row in rows(page(), "Hottest frames")]
-    assert found[0] == [
-        "1", "ternary_gemv", "kernels.py", "matmul", "940", "71.6 %", "71.6 %", "1,383"
+    assert lines[4:7] == ["## What changed", "", "![What changed in decode](diff.svg)"]
+    assert re.findall(r"^(?:## |<details><summary>)(.*?)(?:</summary>)?$", page, re.MULTILINE) == [
+        "What changed", "Where it went (µs/token)", "Where the time goes", "Compared", "Reasons",
+        "Findings", "Next", "How sure it is", "Throughput and latency", "What ran", "Machine",
+        "Build and environment", "Profiler", "Evidence", "How to view and read it",
     ]  # fmt: skip
-    assert found[4][1:] == ["decode_step", "engine.py", "python", "33", "2.5 %", "99.9 %", "49"]
-    assert len(found) == 11
+    assert "![Flame graph of decode](flamegraph.svg)" in page
+    assert f"Measure it again:\n\n```bash\n{AGAIN}\n```" in page
+    assert "Width is the share of the samples" in page
 
 
-def test_a_long_profile_shows_twenty_and_counts_the_rest() -> None:
-    many = tuple(
-        dataclasses.replace(factory.hotspots()[0], name=f"f{i:02}", self_samples=99 - i)
-        for i in range(23)
-    )
-    markdown = page(factory.evidence(records=many))
-    assert len(rows(markdown, "Hottest frames")) == 20
-    assert "3 further frames in `evidence.json`." in markdown
+def test_tables_have_the_figures_of_the_verdict() -> None:
+    page = run_markdown(run()).replace("\u00a0", " ")
+    for row in (
+        "| tokens/s, quiet clock | 518 | 486 | -6.2 % | -7.4 … -5.1 % | 5 % | 1.9 % | regressed |",
+        "| tokens/s, wall clock, not gated | 515 | 480 | -6.8 % | – | – | – | not gated |",
+        r"| share of rms\_norm | 3.2 % | 8.8 % | +5.6 pp | +5.1 … +6.1 pp | 3 pp | – | regressed |",
+        "| `rms_norm` | 62 | 181 | +119 ±9 | 98 % | 3.2 % → 8.8 % |",
+        "| `attention` | 83 | 82 | -1 ±5 | no certain change | 4.3 % → 4.0 % |",
+    ):
+        assert row in page
 
 
-@pytest.mark.parametrize(
-    ("heading", "row"),
-    [
-        ("What ran", ["generated", "2026-01-02T03:04:06Z"]),
-        ("What ran", ["commit", f"4f2c91a{'0' * 33}` on `main`, 2 uncommitted files"]),
-        ("What ran", ["model name", "tiny-ternary"]),
-        ("What ran", ["model path", "models/tiny.gguf"]),
-        ("What ran", ["model sha256", "c" * 64]),
-        ("What ran", ["model quantisation", "i2_s"]),
-        ("What ran", ["tokenizer", "models/tokenizer.json"]),
-        ("What ran", ["workload engine", "embedded"]),
-        ("What ran", ["workload prompt", "What is 2+2?"]),
-        ("What ran", ["tokens", "10 generated of 10 requested"]),
-        ("Hardware", ["cpu model", "AMD EPYC 7B13"]),
-        ("Hardware", ["cpu cores", "2"]),
-        ("Build", ["command", "cargo build --release"]),
-        ("Build", ["OS", "linux-x86_64"]),
-        ("Profiler", ["event", "wall-clock"]),
-        ("Profiler", ["rate", "100 Hz"]),
-        ("Profiler", ["call graph", "python"]),
-        ("Profiler", ["samples", "1,312"]),
-        ("Profiler", ["lost", "0"]),
-        ("Profiler", ["errors", "2"]),
-        ("Profiler", ["complete stacks", "99.9 %"]),
-        ("Profiler", ["overhead", "1.8 % CPU"]),
-        ("Profiler", ["degraded", "ptrace is denied: sampled without stopping the process"]),
-        ("Evidence", ["grade", "OBSERVED"]),
-        ("Evidence", ["kernels seen", "ternary_gemv` (profile, 940)"]),
-    ],
-)
-def test_everything_needed_to_believe_it_is_told(heading: str, row: list[str]) -> None:
-    assert row in [[plain(cell) for cell in found] for found in rows(page(), heading)]
+def test_missing_parts_are_named() -> None:
+    bare = run(evidence=factory.evidence(with_profile=False, commit=None), difference="")
+    page = run_markdown(replace(bare, verdict=None, headline=""))
+    assert "No profile was taken." in page
+    assert "This run was not judged." in page
+    assert "| commit | not in a repository |" in page
+    assert "| grade | not judged |" in page
+    assert "<summary>Profiler" not in page
+    assert "diff.svg" not in page.split("## How to view")[0]
 
 
-def test_figures_carry_unit_formula_and_clock() -> None:
-    found = [[plain(cell) for cell in row] for row in rows(page(), "Throughput and latency")]
-    assert ["time to first token (TTFT)", "5.85 ms", "first-token-request", "wall", "12",
-            "measured"] in found  # fmt: skip
-    assert ["quiet time for each token", "2.33 ms", "quiet-time/tokens", "quiet", "3",
-            "measured"] in found  # fmt: skip
-    shown = {row[0].split(" (")[0].split(",")[0] for row in found}
-    assert {"throughput", "prefill", "decode", "time per output token"} <= shown
-
-
-def test_requested_and_effective_environment_stand_side_by_side() -> None:
-    evidence = dataclasses.replace(
-        factory.evidence(),
-        requested_environment=MappingProxyType({"A": "1", "B": "2"}),
-        effective_environment=MappingProxyType({"A": "7"}),
-    )
-    assert rows(page(evidence), "Determinism environment") == [
-        ["`A`", "`1`", "`7`"],
-        ["`B`", "`2`", "–"],
-    ]
-
-
-def test_the_comparison_shows_every_signal_and_where_it_went() -> None:
-    found = [[plain(cell) for cell in row] for row in rows(page(), "Against the baseline")]
-    assert found == [
-        ["tokens_per_second", "518 tokens/s", "486 tokens/s", "-6.2 %", "-7.4 … -5.1 %", "5 %",
-         "1.9 %", "regressed"],
-        ["tokens_per_second_wall", "515 tokens/s", "480 tokens/s", "-6.8 %", "–", "–", "–",
-         "not gated"],
-        ["share:rms_norm", "3.2 %", "8.8 %", "+5.6 pp", "+5.1 … +6.1 pp", "3 pp", "–",
-         "regressed"],
-        ["share:attention", "4.3 %", "4.0 %", "-0.3 pp", "-0.8 … +0.2 pp", "3 pp", "–", "pass"],
-        # The second table's head and rule.
-        ["where it went", "before µs/token", "after µs/token", "change µs/token", "explains"],
-        ["---", "---:", "---:", "---:", "---:"],
-        ["rms_norm", "62", "181", "+119 ±9", "98 %"],
-        ["ternary_gemv", "1,383", "1,386", "+3 ±12", "2 %"],
-        ["attention", "83", "82", "-1 ±5", "-1 %"],
-    ]  # fmt: skip
-    assert "14 at the baseline, 14 now" in page()
-
-
-@pytest.mark.parametrize(
-    ("unit", "tokens", "shown"),
-    [
-        ("byte", ("52", "226", "130", "172"), "`4€`"),
-        ("byte", ("52", "255"), "`4\ufffd`"),
-        ("byte", ("4", "256"), "`4256`"),
-        ("word", ("52", " is"), "`52 is`"),
-        ("word", (), "–"),
-    ],
-)
-def test_the_output_is_text(unit: str, tokens: tuple[str, ...], shown: str) -> None:
-    evidence = dataclasses.replace(
-        factory.evidence(), tokens=tokens, token_source=f"yielded:{unit}"
-    )
-    assert ["output", shown] in rows(page(evidence), "What ran")
-
-
-def test_the_build_does_not_repeat_the_determinism_environment() -> None:
-    receipt = dataclasses.replace(
-        factory.receipt(),
-        environment=MappingProxyType({"OS": "linux", "OMP_NUM_THREADS": "1"}),
-    )
-    markdown = flamegraph_markdown(factory.evidence(), receipt, None, regenerate=AGAIN)
-    assert [row[0] for row in rows(markdown, "Build")] == ["command", "`OS`"]
-    assert "`OMP_NUM_THREADS`" in [row[0] for row in rows(markdown, "Determinism environment")]
-
-
-def test_without_a_profile_it_says_so() -> None:
-    markdown = page(factory.evidence(with_profile=False))
-    assert "No profile was taken." in markdown
-    assert "## Profiler" not in markdown
-
-
-def test_without_a_verdict_or_repository_it_says_so() -> None:
-    markdown = flamegraph_markdown(
-        factory.evidence(commit=None), factory.receipt(), None, regenerate=AGAIN
-    )
-    assert "This run was not judged." in markdown
-    assert "| commit | not in a repository |" in markdown
-    assert "| grade | not judged |" in markdown
-
-
-def test_it_tells_how_to_make_it_again_and_read_it() -> None:
-    assert f"## Make it again\n\n```bash\n{AGAIN}\n```" in page()
-    assert "Width is the share of the samples" in page()
-
-
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_hostile_text_stays_text(one: str, two: str, three: str) -> None:
-    honest = render(page())
+    honest = render(run_markdown(run()))
     evidence = factory.evidence(
         records=tuple(
-            dataclasses.replace(each, name=one, module=two, category=three)
-            for each in factory.hotspots()
+            replace(each, name=one, module=two, category=three) for each in factory.hotspots()
         ),
-        model=MappingProxyType({"path": one, two: three}),
+        model=MappingProxyType({"path": one, "name": three}),
         workload=MappingProxyType(
-            {"name": one, "prompt": two, "command": [three, one], two: {"x": three}, "build": [one]}
+            {"name": one, "prompt": two, "command": [three], two: {"x": three}, "build": [one]}
         ),
-        commit=dataclasses.replace(factory.COMMIT, revision=one, branch=two),
+        commit=replace(factory.COMMIT, revision=one, branch=two),
     )
-    evidence = dataclasses.replace(
-        evidence, machine=MappingProxyType({one: two}), tokens=(one, two, three)
-    )
-    verdict = dataclasses.replace(
+    evidence = replace(evidence, machine=MappingProxyType({one: two}), tokens=(one, two, three))
+    verdict = replace(
         verdicts.regressed(), reasons=(Reason(one, two),), grade=three, error_rate_basis=one
     )
     html = render(
-        flamegraph_markdown(
-            evidence, factory.receipt(), verdict, regenerate=three, picture=f"{two}.svg"
-        )
+        run_markdown(run(verdict, evidence=evidence, again=three or "x", picture=f"{two}.svg"))
     )
     assert set(re.findall(r"<([a-z][a-z0-9]*)", html)) <= TAGS
     assert html.count("<table>") == honest.count("<table>")
     assert html.count("<h1>") == 1
     assert html.count("<h2>") == honest.count("<h2>")
     assert "http://e" not in re.findall(r'(?:href|src)="([^"]*)"', html)
-    for row in re.findall(r"<table>.*?</table>", html, re.DOTALL):
-        assert len({line.count("<t") for line in row.split("<tr>")[1:]}) <= 2
+    for found in re.findall(r"<table>.*?</table>", html, re.DOTALL):
+        assert len({line.count("<t") for line in found.split("<tr>")[1:]}) <= 2
 
 
-def test_the_difference_stands_where_the_run_is_compared() -> None:
-    def page(difference: str | None) -> str:
-        return flamegraph_markdown(
-            factory.evidence(),
-            factory.receipt(),
-            verdicts.regressed(),
-            regenerate="pytest",
-            difference=difference,
-        )
+# The summary page of a job
 
-    shown = page("diff.svg")
-    assert "## Against the baseline\n\n![What changed in decode](diff.svg)\n\n- " in shown
-    assert "diff.svg" not in page(None).split("## How to view")[0]
+
+def test_the_job_summary_is_a_table_with_every_headline() -> None:
+    rows = [
+        SummaryRow("decode|x", verdicts.regressed(), factory.receipt(), factory.evidence()),
+        SummaryRow(
+            "1tok", Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")
+        ),
+        SummaryRow("a", replace(verdicts.regressed(), verdict="pass")),
+    ]
+    lines = step_summary(rows).replace("\u00a0", " ").splitlines()
+    assert lines[4:6] == [
+        r"| `decode\|x` | **regressed** | 518 | 486 | -6.2 % | -7.4 … -5.1 % | 5 % | 1.9 % "
+        "| OBSERVED |",
+        "| `1tok` | **error** | – | – | – | – | – | – | NONE |",
+    ]
+    assert lines[6].startswith("| `a` | pass |")
+    assert lines[8] == "Figures are tokens/s on the quiet clock, which is gated."
+    assert lines[10].startswith(r"- `decode\|x` regressed: 6.2 % slower")
+    assert lines[11] == "- `1tok` error: It &lt;b&gt;broke&lt;/b&gt;."
+    assert lines[12].startswith("- `a` pass: 6.2 % slower (5.1 … 7.4")
+    assert step_summary([]) == "## flamegate\n\nNothing was measured.\n"
+
+
+# The guide of a folder
+
+
+def entry(name: str) -> GuideEntry:
+    return GuideEntry.of(name, factory.evidence(), picture=f"{name}.svg", page=f"{name}.md")
+
+
+def test_the_guide_lists_its_pictures_by_name() -> None:
+    assert entry("10tok") == GuideEntry(
+        name="10tok",
+        picture="10tok.svg",
+        page="10tok.md",
+        generated="2026-01-02T03:04:06Z",
+        about="embedded engine, tiny.gguf, prompt “What is 2+2?”, 10 tokens",
+        hardware="AMD EPYC 7B13, 2 cores",
+    )
+    command = "flamegate flamegraph model.gguf"
+    readme = guide_readme([entry("1tok"), entry("10tok")], regenerate=command)
+    found = re.findall(r"^\| \[(\w+)\]\((\S+)\) \| \[page\]\((\S+)\)", readme, re.MULTILINE)
+    assert found == [("10tok", "10tok.svg", "10tok.md"), ("1tok", "1tok.svg", "1tok.md")]
+    assert readme == guide_readme([entry("10tok"), entry("1tok")], regenerate=command)
+    assert f"```bash\n{command}\n```" in readme
+    assert all(f"| `{name}` | `{tone.fill}` |" in readme for name, tone in PALETTE.items())
+    assert "## Current baselines\n\nNone yet." in guide_readme([])
+
+
+@given(st.one_of(st.text(max_size=30), st.just("{regenerate}{reading}")))
+def test_hostile_names_stay_text_in_the_guide(name: str) -> None:
+    evil = GuideEntry(name, name, name, name, name, name)
+    html = render(guide_readme([evil]))
+    assert html.count("<table>") == 2
+    assert html.count("<h2>") == 7
+    assert "<script" not in html
+    assert html.split("<tbody>")[1].split("</tbody>")[0].count("<td") == 5

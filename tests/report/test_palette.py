@@ -1,4 +1,4 @@
-"""The palette is told apart by every kind of sight, and its ink reads on its fill."""
+"""Every kind of sight separates the colours, and their ink reads on their fill."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import re
 
 import pytest
 
-from pytest_flamegate.profile.difference import State
 from pytest_flamegate.report import html
-from pytest_flamegate.report.difference import SHADES, kind
-from pytest_flamegate.report.flame import PALETTE, UNKNOWN, shades, tone
+from pytest_flamegate.report.difference import SHADES
+from pytest_flamegate.report.flame import PALETTE, UNKNOWN, choose_colours, shades
 from pytest_flamegate.report.svg import INK
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
@@ -72,7 +71,7 @@ def seen(colour: str, sight: str) -> Triple:
 
 @pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_every_two_categories_are_told_apart(sight: str, paper: str) -> None:
+def test_every_two_categories_differ(sight: str, paper: str) -> None:
     shown = {name: seen(getattr(each.shade, paper), sight) for name, each in PALETTE.items()}
     too_close = [
         (one, other)
@@ -123,7 +122,7 @@ def test_the_measures_can_fail() -> None:
 
 
 def test_an_unknown_category_has_a_tone_of_its_own() -> None:
-    assert tone("telepathy") is UNKNOWN
+    assert choose_colours({}, lambda _: "python").tone("telepathy") is UNKNOWN
     assert UNKNOWN.fill not in {each.fill for each in PALETTE.values()}
 
 
@@ -136,8 +135,8 @@ def test_words_read_on_every_fill_of_a_difference(name: str) -> None:
 
 @pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_dearer_cheaper_and_unchanged_are_told_apart(sight: str, paper: str) -> None:
-    """The weakest tints hold as little as 6: there the words and the solid part tell."""
+def test_more_less_and_unchanged_differ(sight: str, paper: str) -> None:
+    """The weakest tints differ by as little as 6, next to words and a solid part."""
     shown = {name: seen(getattr(each, paper), sight) for name, each in SHADES.items()}
     for step, least in (("1", 6), ("2", 15), ("3", 25)):
         up, down, same = shown[f"up{step}"], shown[f"down{step}"], shown["same"]
@@ -147,16 +146,7 @@ def test_dearer_cheaper_and_unchanged_are_told_apart(sight: str, paper: str) -> 
         assert math.dist(shown["more"], shown[tint]) >= 15
 
 
-@pytest.mark.parametrize(
-    ("state", "part", "name"),
-    [
-        ("unchanged", 0.5, "same"),
-        ("up", 0.009, "up1"),
-        ("up", 0.01, "up2"),
-        ("down", 0.03, "down3"),
-        ("new", 0.001, "more"),
-        ("vanished", 0.001, "less"),
-    ],
-)
-def test_the_class_of_a_change(state: State, part: float, name: str) -> None:
-    assert kind(state, part) == name
+@pytest.mark.parametrize("sight", SIGHT)
+def test_modules_differ(sight: str) -> None:
+    shown = [seen(shade.light, sight) for name, shade in shades().items() if "module" in name]
+    assert min(math.dist(*pair) for pair in itertools.combinations(shown, 2)) >= 7

@@ -1,5 +1,8 @@
+"""Figures and text as reports show them."""
+
 from __future__ import annotations
 
+import math
 import unicodedata
 
 import pytest
@@ -8,13 +11,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from pytest_flamegate.core import text as core_text
+from pytest_flamegate.report import text
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, visible, wrap
 
 HOSTILE = st.text(alphabet=st.characters(), max_size=60)
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("given_text", "shown"),
     [
         ("matmul_i2s", "matmul_i2s"),
         ("a\nb\rc\td", r"a\x0ab\x0dc\x09d"),
@@ -27,8 +32,8 @@ HOSTILE = st.text(alphabet=st.characters(), max_size=60)
         ("µ 行列 é", "µ 行列 é"),
     ],
 )
-def test_what_is_hidden_is_shown(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_hidden_characters_are_shown(given_text: str, shown: str) -> None:
+    assert visible(given_text) == shown
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
@@ -96,3 +101,81 @@ def test_wrapping_keeps_parts_whole() -> None:
     assert wrap(["aaa", "bbb", "ccc"], 9) == ["aaa · bbb", "ccc"]
     assert wrap(["a" * 20, "b"], 9) == ["aaaaaaaa…", "b"]
     assert wrap([], 9) == []
+
+
+# Figures
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 s"),
+        (12.0, "12.0 s"),
+        (0.9996, "1.00 s"),
+        (0.9994, "999 ms"),
+        (1.95e-3, "1.95 ms"),
+        (0.99996e-3, "1.00 ms"),
+        (62e-6, "62.0 µs"),
+        (181.4e-6, "181 µs"),
+        (9.2e-9, "9.20 ns"),
+        (-3e-3, "-3.00 ms"),
+        (math.nan, "not finite"),
+    ],
+)
+def test_seconds_take_the_unit_that_reads_best(value: float, shown: str) -> None:
+    assert text.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.716, "71.6 %"),
+        (1.0, "100.0 %"),
+        (0.0, "0.0 %"),
+        (0.0004, "< 0.1 %"),
+        (0.0005, "0.1 %"),
+        (math.inf, "not finite"),
+    ],
+)
+def test_shares(value: float, shown: str) -> None:
+    assert text.share(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.5126, "0.513"),
+        (518.2, "518"),
+        (48.07, "48.1"),
+        (0, "0"),
+        (12345.6, "12,346"),
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (1.0e17, "100,000,000,000,000,000"),
+        (1.0e300, "1.00e+300"),
+        (5e-324, "4.94e-324"),
+        (math.nan, "not finite"),
+    ],
+)
+def test_significant_digits(value: float, shown: str) -> None:
+    assert core_text.significant(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(6.2, "6.2"), (5.0, "5"), (-0.01, "0"), (1000.0, "1,000"), (60.0, "60")]
+)
+def test_tidy(value: float, shown: str) -> None:
+    assert text.tidy(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1383.4e-6, "1,383"), (62e-6, "62"), (9.87e-6, "9.9"), (0.0, "0")]
+)
+def test_micros(value: float, shown: str) -> None:
+    assert text.micros(value) == shown
+
+
+def test_plural() -> None:
+    assert text.plural(1, "sample") == "1 sample"
+    assert text.plural(1312, "sample") == "1,312 samples"
+    assert text.plural(8, "process", "processes") == "8 processes"

@@ -190,7 +190,7 @@ def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     shown, _ = bricks_in(tmp_path, seen, shown_directory="of mine/decode[i2s]", top=1)
     assert shown is not None
     assert [row.name for row in shown.table.rows] == ["LmHead"]
-    assert shown.all_of_it == "flamegate bricks 'of mine/decode[i2s]'"
+    assert shown.full_command == "flamegate bricks 'of mine/decode[i2s]'"
     assert shown.roofline != ""
 
 

@@ -22,7 +22,20 @@ function press(made, down) {
   made.setAttribute("aria-pressed", String(down));
 }
 
-// The same words as the report's own figures (figures.py).
+/** Return the state of one flame graph in the address: `#flame-1?zoom=0.2&search=gemv`. */
+function storedState(name) {
+  const part = location.hash.slice(1).split("/").find((each) => each.startsWith(`${name}?`));
+  return new URLSearchParams(part?.slice(name.length + 1) ?? "");
+}
+
+function storeState(name, state) {
+  const others = location.hash.slice(1).split("/").filter((each) => each.includes("?") && !each.startsWith(`${name}?`));
+  const written = state.toString() ? [...others, `${name}?${state}`] : others;
+  const address = `${location.pathname}${location.search}${written.length ? `#${written.join("/")}` : ""}`;
+  history.replaceState(null, "", address);
+}
+
+// The same words as the report's own figures (text.py).
 const figures = {
   count: (value) => value.toLocaleString("en-GB"),
 

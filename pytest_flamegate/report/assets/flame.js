@@ -1,6 +1,7 @@
 // One flame graph with its tools: what is shown, zoomed to, looked for.
 
 const DEEP = 45;
+const VIEWS = ["compared", "inverted", "icicle"];
 
 class Flame {
   constructor(section, data) {
@@ -11,9 +12,10 @@ class Flame {
     this.share = null;
     this.category = null;
     this.inverted = false;
-    this.compared = false;
+    this.compared = section.classList.contains("compared");
     // The outermost caller of a tall picture would be far down the page.
     this.icicle = data.paths.depth.reduce((most, each) => Math.max(most, each), 0) > DEEP;
+    this.opened = this.views_shown;
     this.trees = new Map();
     this.words = new Words(this);
     this.tip = new Tip((node) => this.words.told(node));
@@ -22,6 +24,41 @@ class Flame {
     this.said = make("p", { class: "said muted", role: "status" });
     this.equip();
     this.look();
+    this.restore();
+  }
+
+  /** The toggles that are down, as the address names them. */
+  get views_shown() {
+    return VIEWS.filter((name) => this[name]).join(",");
+  }
+
+  /** Write zoom, search and view to the address, so that it can be shared and reloaded. */
+  store() {
+    if (!this.restored) return;
+    const state = new URLSearchParams();
+    if (this.views_shown !== this.opened) state.set("view", this.views_shown);
+    const steps = [];
+    for (let node = this.zoomed; node.parent; node = node.parent) steps.unshift(this.tree.kids(node.parent).indexOf(node));
+    if (steps.length) state.set("zoom", steps.join("."));
+    this.search.store(state);
+    storeState(this.section.dataset.flame, state);
+  }
+
+  /** Show what the address asks for; an address of another page may ask for anything. */
+  restore() {
+    const state = storedState(this.section.dataset.flame);
+    const views = state.has("view") ? state.get("view") : this.opened;
+    for (const name of VIEWS) {
+      const wanted = views.split(",").includes(name);
+      if (wanted !== this[name] && this.toggles[name]) this.toggles[name].click();
+    }
+    this.search.restore(state);
+    let node = this.tree.root;
+    for (const step of (state.get("zoom") ?? "").split(".").filter(Boolean)) {
+      node = this.tree.kids(node)[Number(step)] ?? node;
+    }
+    if (node.parent) this.zoom(node);
+    this.restored = true;
   }
 
   get tree() {
@@ -48,17 +85,19 @@ class Flame {
   }
 
   views() {
+    this.toggles = {};
     const toggle = (label, name, title) => {
       const made = button(label, () => {
         this[name] = !this[name];
         press(made, this[name]);
         this.look();
       }, { title, pressed: String(this[name]) });
+      this.toggles[name] = made;
       return made;
     };
     return [
       ...(this.data.difference ? [toggle("Difference", "compared", "Show what changed")] : []),
-      toggle("Inverted", "inverted", "What runs first, its callers next"),
+      toggle("Inverted", "inverted", "Functions first, their callers next"),
       toggle("Icicle", "icicle", "The outermost function at the top"),
     ];
   }
@@ -87,6 +126,7 @@ class Flame {
     this.tip.hide();
     this.chart.draw();
     this.say(node.parent ? `Zoomed to ${this.words.aloud(node)}.` : this.summary());
+    this.store();
   }
 
   /** Look for the functions whose name passes `test`; null looks for none. */
@@ -127,12 +167,12 @@ class Flame {
     const { total, left, difference } = this.data;
     const { unit } = this.words;
     const told = this.compared
-      ? [`${difference.base} → ${difference.head}`, `width: ${this.words.measured()}, of what changed the larger side`,
+      ? [`${difference.base} → ${difference.head}`, `width: ${this.words.measured()}, the larger side of a function that changed`,
         "colour: a function's own change"]
       : [`${figures.plural(total, unit)}`, `width: share of ${unit}s`];
     const side = this.icicle ? "above" : "below";
     told.push(this.inverted ? `each box calls the one ${side} it` : `each box was called by the one ${side} it`);
-    if (left) told.push(`${figures.plural(left, "path")} too small to tell are told together`);
+    if (left) told.push(`${figures.plural(left, "path")} too small to show are one box`);
     return `${told.join(" · ")}.`;
   }
 }

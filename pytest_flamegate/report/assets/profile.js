@@ -9,7 +9,7 @@ class Paths {
     this.compared = compared;
     this.frame = frame;
     this.own = own;
-    this.ownBefore = data.difference?.was ?? new Uint8Array(own.length);
+    this.ownBefore = data.difference?.before ?? new Uint8Array(own.length);
     this.state = data.difference?.state ?? new Uint8Array(own.length);
     this.parent = parents(depth);
     this.end = ends(depth);

@@ -34,12 +34,40 @@ class Search {
   }
 
   toggle() {
-    press(this.expression, this.expression.getAttribute("aria-pressed") !== "true");
+    press(this.expression, !this.isExpression);
+    this.ask();
+  }
+
+  get isExpression() {
+    return this.expression.getAttribute("aria-pressed") === "true";
+  }
+
+  store(state) {
+    if (!this.input.value) return;
+    state.set("search", this.input.value);
+    if (this.exact || this.isExpression) state.set("by", this.exact ? "name" : "expression");
+  }
+
+  restore(state) {
+    const asked = state.get("search");
+    if (!asked) return;
+    if (state.get("by") === "name") {
+      this.exactly(asked);
+      return;
+    }
+    this.input.value = asked;
+    if (state.get("by") === "expression") press(this.expression, true);
     this.ask();
   }
 
   ask() {
-    const isExpression = this.expression.getAttribute("aria-pressed") === "true";
+    this.exact = false;
+    this.search();
+    this.flame.store();
+  }
+
+  search() {
+    const { isExpression } = this;
     try {
       this.flame.find(tester(this.input.value, isExpression));
     } catch (error) {
@@ -54,8 +82,12 @@ class Search {
   /** Look for the functions of exactly this name; a second time, for nothing. */
   exactly(name) {
     this.input.value = this.input.value === name ? "" : name;
-    this.flame.find(this.input.value ? (each) => each === name : null);
+    this.exact = this.input.value === name;
+    // A chain of callers is one box, named by all of them.
+    const test = (each) => each.split(" › ").some((part) => part.replace(/ ×[\d,]+$/u, "") === name);
+    this.flame.find(this.exact ? test : null);
     this.count();
+    this.flame.store();
   }
 
   clear() {

@@ -1,7 +1,7 @@
 // What a box says: in the picture, beside the pointer, and to a screen reader.
 
 const LOUD = ["new", "vanished"];
-// Where something exact changed no noise is measured (difference_words.py).
+// An exact change has no noise (difference.py).
 const ENDLESS = 1e6;
 
 class Words {
@@ -134,11 +134,11 @@ class Words {
     return `change-${this.changed(node)}`;
   }
 
-  /** Return the class of a box by its own change: as in the still picture. */
+  /** Return the class of a box by its own change, as in the SVG. */
   changed(node) {
     const { kinds, steps } = this.data.difference;
     const state = kinds[node.state];
-    if (state === "unchanged") return this.data.difference.calm[node.at] ?? "same";
+    if (state === "unchanged") return this.data.difference.shade[node.at] ?? "same";
     if (LOUD.includes(state)) return state === "new" ? "more" : "less";
     const [now, before] = this.own(node);
     const whole = Math.max(this.data.total * this.rate.now,

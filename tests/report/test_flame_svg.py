@@ -77,7 +77,7 @@ def test_equal_inputs_give_equal_bytes() -> None:
     assert draw(factory.profile(turned)) == draw()
 
 
-def test_it_scales_and_says_what_it_is() -> None:
+def test_it_scales_and_describes_itself() -> None:
     root = parse(draw())
     assert root.get("role") == "img"
     assert root.get("width") == "100%"
@@ -94,26 +94,26 @@ def test_it_runs_and_loads_nothing() -> None:
     assert not re.search(r"\son\w+=", svg)
 
 
-def test_a_frame_tells_name_module_samples_share_and_cost() -> None:
+def test_the_title_of_a_frame() -> None:
     title = boxes(parse(draw()))["ternary_gemv"].findtext("title")
     assert title == (
         "ternary_gemv\nkernels.py · matmul\n940 samples · 71.6 % · 1.38 ms/token\nall of it itself"
     )
 
 
-def test_a_caller_tells_what_it_spends_itself() -> None:
+def test_the_title_of_a_caller_has_its_own_part() -> None:
     title = boxes(parse(draw()))["decode_step"].findtext("title") or ""
     assert title.endswith(
         "1,311 samples · 99.9 % · 1.93 ms/token\nitself 33 samples · 2.5 % · 48.5 µs/token"
     )
 
 
-def test_without_cpu_time_no_cost_is_told() -> None:
+def test_without_cpu_time_there_is_no_cost() -> None:
     assert "/token" not in draw(cpu_s_per_token=None)
     assert "CPU time" not in draw(cpu_s_per_token=None)
 
 
-def test_what_was_counted_is_told_in_its_own_unit() -> None:
+def test_a_counted_profile_has_its_own_unit() -> None:
     counted = dataclasses.replace(
         factory.profile(),
         unit="instructions",
@@ -192,7 +192,7 @@ def test_boxes_stay_in_the_picture_and_above_their_callers() -> None:
     assert all(box["y"] + box["height"] < height for box in placed.values())
 
 
-def test_the_legend_lists_the_categories_that_are_there_largest_first() -> None:
+def test_the_legend_lists_the_categories_largest_first() -> None:
     assert legend(parse(draw())) == [
         "matmul",
         "quantisation",
@@ -221,7 +221,7 @@ def test_the_legend_and_the_bar_add_up() -> None:
     assert sum(float(bar.get("width") or 0) + 1 for bar in bars) == pytest.approx(INNER, abs=1)
 
 
-def test_the_footer_tells_how_the_profile_was_taken() -> None:
+def test_the_footer_states_how_the_profile_was_taken() -> None:
     shown = " ".join(texts(parse(draw(factory.profile(degraded=("no ptrace",))))))
     for note in (
         "py-spy 0.4.3",
@@ -235,7 +235,7 @@ def test_the_footer_tells_how_the_profile_was_taken() -> None:
         assert note in shown
 
 
-def test_what_is_too_small_to_draw_is_said() -> None:
+def test_too_small_frames_are_counted() -> None:
     stacks = factory.STACKS | {(*factory.ROOT, factory.python(f"tiny{i}")): 1 for i in range(9)}
     stacks = {stack: count if count == 1 else count * 10 for stack, count in stacks.items()}
     svg = draw(factory.profile(stacks))
@@ -244,7 +244,7 @@ def test_what_is_too_small_to_draw_is_said() -> None:
     assert "tiny3" not in svg
 
 
-def test_samples_without_a_stack_are_said() -> None:
+def test_samples_without_a_stack_are_counted() -> None:
     assert "7 samples without a stack" in draw(factory.profile(factory.STACKS | {(): 7}))
 
 
@@ -280,7 +280,7 @@ def test_a_document_type_or_script_in_a_name_stays_text() -> None:
         (None, -1.0, "E_BAD_FIGURE"),
     ],
 )
-def test_nonsense_is_refused(
+def test_impossible_figures_are_errors(
     stacks: dict[Stack, int] | None, cpu_s_per_token: float, code: str
 ) -> None:
     with pytest.raises(FlamegateError) as refused:
@@ -289,18 +289,10 @@ def test_nonsense_is_refused(
 
 
 def test_a_deep_stack_is_drawn_as_far_as_it_reads() -> None:
-    deep = tuple(factory.python(f"f{i}") for i in range(3000))
-    svg = draw(factory.profile({deep: 5}))
-    assert "5 samples in 1 branch too small to draw or too deep" in svg
+    deep = tuple(factory.python(f"f{i}") for i in range(300))
+    svg = draw(factory.profile({deep[:depth]: 5 for depth in range(1, 300)}))
+    assert "495 samples in 1 branch too small to draw or too deep" in svg
     assert float((parse(svg).get("viewBox") or "").split()[3]) < 4400
-
-
-def test_an_icicle_grows_downwards() -> None:
-    root = parse(draw(direction="icicle"))
-    tops = {name: float(box.get("y") or "nan") for name, box in boxes(root).items()}
-    assert tops["main"] < tops["decode_step"] < tops["ternary_gemv"]
-    assert "outermost at the top" in " ".join(texts(root))
-    assert boxes(root).keys() == boxes(parse(draw())).keys()
 
 
 def test_letters_of_any_width_are_clipped_to_their_box() -> None:

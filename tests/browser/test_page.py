@@ -1,12 +1,12 @@
-"""The page of a whole run: several flame graphs, each with its own tools."""
+"""The page of a whole run: several flame graphs with their own tools, at every width."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.report.run_page import run_page
+from pytest_flamegate.report.page import run_page
 from tests.report import verdicts
-from tests.report.test_run_page import reported
+from tests.report.test_page import report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,20 +16,28 @@ if TYPE_CHECKING:
 
 def test_two_workloads(watched: Watched, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    shown = [reported(verdicts.regressed(), "first"), reported(verdicts.no_baseline(), "second")]
-    path.write_text(run_page(shown, title="run"), "utf-8")
+    runs = [
+        report(verdicts.in_pairs(), "first", pairs_pct=(-6.0, -7.5, -5.2)),
+        report(verdicts.no_baseline(), "second"),
+    ]
+    path.write_text(run_page(runs, title="run"), "utf-8")
     page = watched.open(path)
     sections = page.locator("[data-flame]")
     sections.nth(1).locator(".box").first.wait_for()
     sections.nth(1).locator(".box", has_text="swiglu_ffn").click()
     assert sections.nth(1).locator(".said").inner_text().startswith("Zoomed to swiglu_ffn")
     assert sections.nth(0).locator(".said").inner_text().startswith("1,312 samples")
-    # The keys are for the one that was last worked with.
+    # Keys act on the flame graph that was used last.
     page.keyboard.press("Control+f")
     page.keyboard.type("rms")
     assert sections.nth(1).locator(".found").inner_text() == "3.2 % of samples match"
     assert sections.nth(0).locator(".found").inner_text() == ""
-    page.locator("summary", has_text="What to do next").first.click()
+    assert "#flame-2?" in page.url
     assert page.locator("pre", has_text="--flamegate-update").first.is_visible()
+    assert page.locator("svg.pairs circle").count() == 3
     page.locator(".overview a", has_text="second").click()
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    wide = "e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage !== 'none'"
+    assert page.locator(".scroll").first.evaluate(wide)
     watched.was_quiet(path)

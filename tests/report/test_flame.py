@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.report.flame import Box, layout, self_shares
+from pytest_flamegate.report.flame import (
+    UNKNOWN,
+    Box,
+    chain_frame,
+    choose_colours,
+    layout,
+    self_shares,
+)
 
 STACKS = st.dictionaries(
     st.lists(st.sampled_from("abcd"), max_size=6).map(lambda names: stack(*names)),
@@ -44,7 +51,7 @@ def test_frames_of_one_name_in_two_modules_stay_apart() -> None:
     assert [box.frame for box in laid.boxes] == [one, other]
 
 
-def test_what_is_too_narrow_is_folded_with_all_above_it_and_counted() -> None:
+def test_too_narrow_boxes_are_folded_with_all_above_them_and_counted() -> None:
     stacks = {stack("main", "hot"): 997, stack("main", "tiny", "leaf"): 2, stack("main", "t"): 1}
     laid = layout(stacks, width=100, min_width=0.25)
     assert [box.frame.name for box in laid.boxes] == ["main", "hot"]
@@ -52,10 +59,10 @@ def test_what_is_too_narrow_is_folded_with_all_above_it_and_counted() -> None:
     assert laid.boxes[0].samples == 1000
 
 
-def test_what_is_too_deep_is_folded_and_counted() -> None:
-    deep = stack(*(["f"] * 5000))
-    laid = layout({deep: 4, stack("g"): 1}, width=100, max_depth=50)
-    assert (laid.depth, laid.folded_samples, laid.folded_branches) == (50, 4, 1)
+def test_too_deep_boxes_are_folded_and_counted() -> None:
+    deep = {stack(*(["f"] * depth)): 1 for depth in range(1, 101)}
+    laid = layout(deep, width=100, max_depth=50)
+    assert (laid.depth, laid.folded_samples, laid.folded_branches) == (50, 50, 1)
 
 
 def test_of_too_many_boxes_the_widest_are_drawn() -> None:
@@ -77,6 +84,7 @@ def test_widths_sum_and_nothing_leaves_its_caller(stacks: dict[Stack, int]) -> N
     laid = layout(stacks, width=1000, min_width=0)
     total = sum(stacks.values())
     assert sum(box.self_samples for box in laid.boxes) + laid.stackless == total
+    assert all(box.samples <= total for box in laid.boxes)
     path: list[Box] = []
     for box in laid.boxes:
         del path[box.depth :]
@@ -113,3 +121,70 @@ def test_nonsense_is_refused(stacks: dict[Stack, int], code: str) -> None:
 def test_self_shares_are_of_all_samples() -> None:
     stacks = {stack("main", "b"): 5, stack("other", "b"): 2, stack("main"): 1, (): 2}
     assert self_shares(stacks) == {frame("b"): 0.7, frame("main"): 0.1}
+
+
+# Chains of callers that do no work themselves
+
+
+def test_three_idle_callers_are_one_box() -> None:
+    stacks = {stack("a", "b", "c", "d", "x"): 3, stack("a", "b", "c", "d", "y"): 2}
+    laid = layout(stacks, width=100)
+    # The last caller branches, so that it stays a box of its own.
+    assert [(box.frame.name, box.depth) for box in laid.boxes] == [
+        ("a › b › c", 0), ("d", 1), ("x", 2), ("y", 2),
+    ]  # fmt: skip
+    assert laid.boxes[0].last == frame("c")
+    assert laid.boxes[0].self_samples == 0
+
+
+def test_callers_with_work_of_their_own_or_two_alone_stay() -> None:
+    two = layout({stack("a", "b", "x"): 3, stack("a", "b", "y"): 2}, width=100)
+    assert [box.frame.name for box in two.boxes] == ["a", "b", "x", "y"]
+    busy = layout({stack("a", "b", "c", "d"): 3, stack("a", "b"): 2}, width=100)
+    assert [box.frame.name for box in busy.boxes] == ["a", "b", "c", "d"]
+
+
+def test_a_chain_of_any_length_has_a_short_name() -> None:
+    assert chain_frame(stack("main", "f", "f", "f", "g")).name == "main › f ×3 › g"
+    name = chain_frame(stack(*(f"f{index}" for index in range(2000)))).name
+    assert name.startswith("f0 › f1 › ")
+    assert name.endswith("… 1,989 more … › f1997 › f1998 › f1999")
+    laid = layout({stack(*(["loop"] * 20_000)): 5}, width=100)
+    assert [box.frame.name for box in laid.boxes] == ["loop ×19,999", "loop"]
+
+
+# Colours
+
+
+def categorise(given: Frame) -> str:
+    return "matmul" if given.name == "gemm" else given.kind
+
+
+def shares(gemm: float) -> dict[Frame, float]:
+    ops, model = (1 - gemm) * 0.6, (1 - gemm) * 0.4
+    return {
+        Frame("gemm", "lib/ops.py", "python"): gemm,
+        Frame("gelu", "lib/ops.py", "python"): ops,
+        Frame("step", "model.py", "python"): model,
+    }
+
+
+def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
+    own = shares(0.1)
+    colouring = choose_colours(own, categorise)
+    assert [colouring.kind(each) for each in own] == ["matmul", "ops.py", "model.py"]
+    assert colouring.tone("ops.py").name == "module1"
+    assert colouring.tone("ops.py").meaning == "the module ops.py"
+    assert colouring.tone("matmul").name == "matmul"
+    # A module that is not among the hottest keeps its category.
+    assert colouring.kind(frame("other")) == "python"
+
+
+@pytest.mark.parametrize("own", [shares(0.6), {frame("a"): 0.5, frame("b"): 0.5}])
+def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category(
+    own: dict[Frame, float],
+) -> None:
+    colouring = choose_colours(own, categorise)
+    assert colouring.modules == {}
+    assert {colouring.kind(each) for each in own} <= {"matmul", "python"}
+    assert colouring.tone("ops.py") is UNKNOWN

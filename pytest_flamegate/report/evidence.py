@@ -1,0 +1,393 @@
+"""The sections of the evidence: figures, the program and the machine, and the proof of it all."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.text import significant
+from pytest_flamegate.engines.tokens import generated
+from pytest_flamegate.receipt.formulas import meaning_of
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
+from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
+from pytest_flamegate.report import text
+from pytest_flamegate.report.sections import (
+    NONE,
+    Cell,
+    Code,
+    Paragraph,
+    Section,
+    make_section,
+    make_table,
+    table_of_facts,
+)
+from pytest_flamegate.report.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_flamegate.observe.build import Program
+    from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
+
+
+# Short notes
+
+
+def workload_notes(evidence: Evidence) -> list[str]:
+    """Return short notes on the workload: engine, model, prompt, tokens."""
+    recipe, model = evidence.workload, evidence.model
+    notes = [f"{recipe['engine']} engine"] if recipe.get("engine") else []
+    if model.get("path"):
+        notes.append(str(model["path"]).rsplit("/", 1)[-1])
+    if recipe.get("prompt"):
+        notes.append(f"prompt “{visible(str(recipe['prompt']), 60)}”")
+    if isinstance(tokens := recipe.get("max_tokens"), int):
+        notes.append(text.plural(tokens, "token"))
+    return notes
+
+
+def machine_note(evidence: Evidence) -> str:
+    """Return the CPU and its cores: ``AMD EPYC 7B13, 2 cores``."""
+    model = evidence.machine.get("cpu_model", "unknown CPU")
+    cores = evidence.machine.get("cpu_cores")
+    return f"{model}, {cores} {'core' if cores == '1' else 'cores'}" if cores else model
+
+
+def revision_note(evidence: Evidence) -> str:
+    """Return the short commit and how many files differ from it; empty outside a repository."""
+    commit = evidence.commit
+    if commit is None:
+        return ""
+    more = text.plural(commit.uncommitted, "uncommitted file")
+    return f"{commit.revision[:7]} + {more}" if commit.uncommitted else commit.revision[:7]
+
+
+def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
+    """Return the line under a picture's title: workload, rate, machine, commit."""
+    notes = workload_notes(evidence)
+    if receipt is not None:
+        notes.append(f"{significant(receipt.tokens_per_second)} tokens/s")
+    return " · ".join(filter(None, [*notes, machine_note(evidence), revision_note(evidence)]))
+
+
+def program_notes(program: Program) -> list[str]:
+    """Return short notes on the program that ran: its file, and how it was built."""
+    notes = [program.path, f"sha256 {program.sha256}", f"{text.count(program.size_bytes)} bytes"]
+    if (interpreter := program.interpreter) is not None:
+        notes.append(f"run by {interpreter.path}, sha256 {interpreter.sha256[:12]}")
+    if (build := program.build) is not None:
+        notes.append("built for this run" if build.ran else "build skipped")
+        notes += [f"{name}={value}" for name, value in build.environment.items()]
+    return notes
+
+
+# Rates in one line
+
+
+def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
+    """Return the quiet clock and the wall clock's tokens/s, dashes if they were not measured.
+
+    Without a receipt the rate is that of the quiet clock. For a kernel benchmark both are of its
+    calls.
+    """
+    if (calls := call_cells(evidence)) is not None:
+        return calls
+    cost_s = value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
+    return rate_cells(receipt.tokens_per_second if receipt is not None else None, cost_s)
+
+
+def rate_cells(rate: float | None, cost_s: float | None) -> tuple[str, str]:
+    """Return a time per token and a rate, dashes if they are not known."""
+    if rate is None and cost_s:
+        rate = 1.0 / cost_s
+    return (
+        NONE if cost_s is None else f"{text.seconds(cost_s)}/tok",
+        NONE if rate is None else significant(rate),
+    )
+
+
+_CALLS = KERNEL_RATE_NAMES[0]
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def call_cells(evidence: Evidence | None) -> tuple[str, str] | None:
+    """Return the quiet time of one call and the calls per second; None if it is no benchmark."""
+    rate = value_of(evidence.metrics, _CALLS) if evidence is not None else None
+    if evidence is None or rate is None:
+        return None
+    cost_s, calls = value_of(evidence.metrics, "quiet_s_per_token"), evidence.workload.get("calls")
+    # A page may be made of a file that was never verified.
+    if not isinstance(calls, int) or calls < 1:
+        return None
+    each = NONE if cost_s is None else f"{text.seconds(cost_s / calls)}/call"
+    return each, f"{significant(rate)} calls"
+
+
+def kernel_line(evidence: Evidence) -> str | None:
+    """Return a kernel benchmark's rates in one line; None if it is no benchmark."""
+    found = {metric.name: metric for metric in evidence.metrics if metric.name in KERNEL_RATE_NAMES}
+    if not found:
+        return None
+    notes = [_rate(found[name]) for name in KERNEL_RATE_NAMES if name in found]
+    calls = evidence.workload.get("calls")
+    notes.append(f"{text.plural(calls, 'call')} a round" if isinstance(calls, int) else "")
+    if evidence.workload.get("setup"):
+        notes.append("its setup is measured with each call")
+    return " · ".join(filter(None, notes))
+
+
+def _rate(metric: Metric) -> str:
+    value, unit = metric.value, metric.unit
+    if unit == "B/s" or not unit[:1].isupper():
+        for size, letter in _PREFIXES:
+            if value >= size:
+                return f"{significant(value / size)} {letter}{'' if unit == 'B/s' else ' '}{unit}"
+    return f"{significant(value)} {unit}"
+
+
+# Figures
+
+
+_METRIC_TITLES = {
+    "tokens_per_second": "throughput",
+    "quiet_s_per_token": "quiet time for each token",
+    "cpu_s_per_token": "CPU time for each token",
+    "time_to_first_token_ms": "time to first token (TTFT)",
+    "time_per_output_token_ms": "time per output token (TPOT)",
+    "inter_token_latency_ms": "inter-token latency (ITL), median",
+    "inter_token_latency_p95_ms": "inter-token latency (ITL), 95th percentile",
+    "prefill_tokens_per_second": "prefill",
+    "decode_tokens_per_second": "decode",
+    "load_ms": "load, start to ready",
+    "engine_tokens": "tokens generated",
+    "engine_prompt_tokens": "tokens of the prompt",
+    "engine_load_ms": "load",
+    "engine_prefill_ms": "prefill",
+    "engine_decode_ms": "decode, in all",
+    "engine_total_ms": "total",
+    "engine_embed_us": "embedding",
+    "engine_forward_us": "forward pass",
+    "engine_logits_us": "logits",
+    "engine_sample_us": "sampling",
+    "engine_tokens_per_second": "throughput",
+    "engine_prefill_tokens_per_second": "prefill rate",
+    "engine_decode_tokens_per_second": "decode rate",
+}
+_SCALES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_ENGINE_RATES = ("engine_decode_tokens_per_second", "engine_tokens_per_second")
+_MOST_FIGURES, _MOST_KERNELS = 60, 4
+
+
+def metric_title(metric: Metric) -> str:
+    """Return a metric's usual name; its own if there is none."""
+    return _METRIC_TITLES.get(metric.name, metric.name.replace("_", " "))
+
+
+def metric_value(metric: Metric) -> str:
+    """Return a metric's value with its unit, times in the unit that reads best."""
+    if metric.unit in _SCALES:
+        return text.seconds(metric.value * _SCALES[metric.unit])
+    if metric.unit == "tokens":
+        return f"{text.tidy(metric.value)} tokens"
+    return f"{significant(metric.value)} {metric.unit}"
+
+
+def metric_section(evidence: Evidence) -> Section:
+    """Return the measured figures; the gated clock comes first."""
+    metrics = [metric for metric in evidence.metrics if not of_engine(metric)]
+    metrics.sort(key=lambda metric: metric.name != "quiet_s_per_token")
+    rows = [
+        (metric_title(metric), metric_value(metric), Code(metric.formula), metric.clock,
+         text.count(metric.samples), metric.provenance)
+        for metric in metrics
+    ]  # fmt: skip
+    head = ("figure", "value", "formula", "clock", "samples", "provenance")
+    table = make_table(head, rows, right=(1, 4))
+    return make_section("Throughput and latency", [table], folded=True)
+
+
+def engine_section(evidence: Evidence) -> Section:
+    """Return the figures that the engine reports about itself, next to the measured ones."""
+    reported = [metric for metric in evidence.metrics if of_engine(metric)]
+    rows = [_engine_row(metric, evidence) for metric in reported[:_MOST_FIGURES]]
+    if len(reported) > _MOST_FIGURES:
+        more = f"{len(reported) - _MOST_FIGURES:,} more, in evidence.json"
+        rows.append((more, NONE, NONE, NONE, ""))
+    head = ("figure", "reported by", "engine", "observer", "definitions")
+    note = (
+        "Medians of the engine's own figures. They are shown next to the measured ones and "
+        "never gated."
+    )
+    if not rows:
+        return Section("The engine's own figures", ())
+    table = make_table(head, rows, right=(2, 3))
+    return make_section(
+        "The engine's own figures", [Paragraph(note, muted=True), table], folded=True
+    )
+
+
+def _engine_row(metric: Metric, evidence: Evidence) -> tuple[str, str, str, str, str]:
+    measured = observed_as(metric, evidence.metrics)
+    return (
+        metric_title(metric),
+        visible(source_of(metric), 80),
+        metric_value(metric),
+        NONE if measured is None else metric_value(measured),
+        _definitions(metric, measured),
+    )
+
+
+def _definitions(metric: Metric, measured: Metric | None) -> str:
+    meanings = {
+        "engine": meaning_of(metric.formula),
+        "observer": meaning_of(measured.formula) if measured is not None else None,
+    }
+    return "; ".join(f"{source}: {meaning}" for source, meaning in meanings.items() if meaning)
+
+
+def engine_lines(evidence: Evidence, receipt: Receipt | None) -> list[str]:
+    """Return a line on the engine's own rate, and one on kernels that no profiler saw."""
+    lines = []
+    rates = [metric for name in _ENGINE_RATES for metric in evidence.metrics if metric.name == name]
+    if rates:
+        measured = observed_as(rates[0], evidence.metrics)
+        beside = f", observed {metric_value(measured)}" if measured is not None else ""
+        definitions = _definitions(rates[0], measured)
+        lines.append(
+            f"reported by the engine ({visible(source_of(rates[0]), 80)}, not gated): "
+            f"{metric_value(rates[0])}{beside}{f' ({definitions})' if definitions else ''}"
+        )
+    profiled = {each.name for each in evidence.kernels if each.source == "profile"}
+    claimed = receipt.kernels if receipt is not None else ()
+    if unseen := [name for name in claimed if name not in profiled]:
+        names = ", ".join(visible(name, 40) for name in unseen[:_MOST_KERNELS])
+        more = f" and {len(unseen) - _MOST_KERNELS} more" if len(unseen) > _MOST_KERNELS else ""
+        lines.append(f"kernels that only the engine reports, in no profile: {names}{more}")
+    return lines
+
+
+# Workload, machine, build and proof
+
+
+_ELSEWHERE = frozenset({"name", "source", "build", "env", "model", "tokenizer"})
+
+
+def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
+    """Return the workload, its model and its output."""
+    commit, tokens = evidence.commit, evidence.tokens
+    facts: list[tuple[str, Cell]] = [("generated", Code(evidence.created))]
+    if commit is None:
+        facts.append(("commit", "not in a repository"))
+    else:
+        changed = text.plural(commit.uncommitted, "uncommitted file")
+        facts.append(("commit", f"{commit.revision} on {commit.branch}, {changed}"))
+    facts.append(("model sha256", _value(evidence.model_sha256)))
+    facts += [(f"model {_label(name)}", _value(each)) for name, each in evidence.model.items()]
+    facts.append(("tokenizer", _value(evidence.workload.get("tokenizer"))))
+    facts += [
+        (f"workload {_label(name)}", _value(each))
+        for name, each in evidence.workload.items()
+        if name not in _ELSEWHERE and each not in (None, "", [], (), {})
+    ]
+    if receipt is not None:
+        counts = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
+        facts += [("tokens", counts), ("backend", receipt.backend)]
+    output = Code(generated(tokens, evidence.token_source)) if tokens else NONE
+    return make_section("What ran", [table_of_facts([*facts, ("output", output)])], folded=True)
+
+
+def machine_section(evidence: Evidence) -> Section:
+    """Return the machine, and the engine's own facts."""
+    facts = [(_label(name), _value(value)) for name, value in evidence.machine.items()]
+    facts += [(f"engine's {name}", _value(value)) for name, value in evidence.engine.items()]
+    return make_section("Machine", [table_of_facts(facts)], folded=True)
+
+
+def build_section(evidence: Evidence, receipt: Receipt | None) -> Section:
+    """Return the build command, the program, and the environment of both."""
+    facts: list[tuple[str, Cell]] = [("command", _value(evidence.workload.get("build")))]
+    if evidence.program is not None:
+        facts.append(("program", " · ".join(program_notes(evidence.program))))
+    asked, found = evidence.requested_environment, evidence.effective_environment
+    environment = receipt.environment if receipt is not None else {}
+    facts += [
+        (name, _value(environment[name])) for name in sorted(environment) if name not in asked
+    ]
+    rows = [(Code(n), _value(asked.get(n)), _value(found.get(n))) for n in sorted({*asked, *found})]
+    variables = make_table(("variable", "requested", "effective"), rows)
+    return make_section("Build and environment", [table_of_facts(facts), variables], folded=True)
+
+
+def profiler_section(evidence: Evidence) -> Section:
+    """Return how the profile was taken, and its quality."""
+    profile = evidence.profile
+    if profile is None:
+        return Section("Profiler", ())
+    overhead = profile.overhead_pct
+    facts: list[tuple[str, Cell]] = [
+        ("profiler", Code(f"{profile.profiler} {profile.profiler_version}".strip())),
+        ("event", Code(profile.event)),
+        ("rate", f"{text.count(profile.rate_hz)} Hz"),
+        ("call graph", Code(profile.call_graph)),
+        ("Python", Code(profile.python)),
+        ("samples", text.count(profile.samples)),
+        ("processes", text.count(len(profile.processes))),
+        ("lost", text.count(profile.lost)),
+        ("errors", text.count(profile.errors)),
+        ("complete stacks", text.share(profile.completeness)),
+        ("overhead", "not measured" if overhead is None else f"{text.percent(overhead)} CPU"),
+        ("profile.folded sha256", Code(profile.folded_sha256)),
+    ]
+    facts += [("degraded", reason) for reason in profile.degraded]
+    return make_section("Profiler", [table_of_facts(facts)], folded=True)
+
+
+def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str | None) -> Section:
+    """Return the digests and the grade by which the run can be checked."""
+    kernels = [
+        f"{kernel.name} ({kernel.told_by or kernel.source}, {text.count(kernel.count)})"
+        for kernel in evidence.kernels
+    ]
+    facts: list[tuple[str, Cell]] = [
+        ("grade", grade or "not judged"),
+        ("receipt sha256", Code(evidence.receipt_sha256)),
+        ("receipt timestamp", Code(receipt.timestamp) if receipt is not None else NONE),
+        ("nonce", Code(evidence.nonce)),
+        ("token digest", Code(evidence.token_digest)),
+        ("token source", Code(evidence.token_source)),
+        ("kernels seen", ", ".join(kernels) or NONE),
+        ("flamegate", Code(evidence.flamegate_version)),
+    ]
+    return make_section("Evidence", [table_of_facts(facts)], folded=True)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _value(value: object) -> Cell:
+    """Return a plain value as a cell; a list of words as the command that they are."""
+    match value:
+        case None | "" | [] | ():
+            return NONE
+        case str():
+            return Code(value)
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return text.count(value)
+        case float():
+            return significant(value)
+        case Sequence() if all(isinstance(each, str) for each in value):
+            return Code(shlex.join(value))
+        case Mapping():
+            value = {str(name): each for name, each in value.items()}
+    return Code(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
+
+
+def common_note(notes: Iterable[str], several: str) -> str:
+    """Return the note that all runs share, or how many different ones there are."""
+    different = dict.fromkeys(notes)
+    return next(iter(different), "") if len(different) < 2 else f"{len(different)} {several}"

@@ -1,0 +1,270 @@
+"""The sections of a verdict: the change, the functions behind it, and how sure it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core.text import significant
+from pytest_flamegate.gate.costs import MOST
+from pytest_flamegate.gate.headline import MOST_OF_IT
+from pytest_flamegate.gate.signals import (
+    TOKENS_PER_SECOND,
+    describe_interval,
+    describe_rate_change,
+)
+from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
+from pytest_flamegate.report import text
+from pytest_flamegate.report.sections import (
+    NONE,
+    Code,
+    Items,
+    Paragraph,
+    Picture,
+    Section,
+    list_names,
+    make_section,
+    make_table,
+)
+from pytest_flamegate.report.svg import draw_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_flamegate.gate.costs import CostChange
+    from pytest_flamegate.gate.signals import Signal
+    from pytest_flamegate.gate.verdict import Verdict
+    from pytest_flamegate.report.sections import Cell
+
+
+_SHARE_UNIT = "share_pct"
+_SHARE, _BRICK = "share:", "brick:"
+_CLOCKS = {
+    TOKENS_PER_SECOND: "quiet clock",
+    WALL_TOKENS_PER_SECOND: "wall clock, not gated",
+}
+_PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
+_CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS = 5, 2, 8
+_MOST_REASONS = 12
+_IN_FIGURES = ("E_SLOWER", "E_SHARE", "E_BRICK", "I_SHARE", "I_FASTER", "I_WITHIN")
+"""How the codes begin whose sentence repeats a figure of the tables."""
+
+
+def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
+    """Return the cost of each function before and after, the largest change first.
+
+    So a function that cost little or nothing before comes before those that always cost most.
+
+    Args:
+        verdict: Its ``attribution`` is sorted by the size of the change.
+        brief: Keep the certain changes (or the largest) and two more functions.
+    """
+    costs = list(verdict.attribution)
+    if brief:
+        certain = [cost for cost in costs if cost.is_certain][:_CERTAIN_ROWS] or costs[:1]
+        others = [cost for cost in costs if cost not in certain and not cost.is_certain]
+        costs = [*certain, *others[:_OTHER_ROWS]]
+    head = ("function", "before", "after", "change", "part of the change", "share of the samples")
+    table = make_table(head, (_cost_cells(verdict, cost) for cost in costs), right=range(1, 4))
+    return make_section("Where it went (µs/token)", [table, _explain(verdict)])
+
+
+def _cost_cells(verdict: Verdict, cost: CostChange) -> tuple[Cell, ...]:
+    half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
+    share = verdict.signal(f"{_SHARE}{cost.name}")
+    return (
+        Code(cost.name),
+        _micros(cost.baseline_us),
+        _micros(cost.current_us),
+        f"{'+' if cost.change_us > 0 else ''}{_micros(cost.change_us)} ±{_micros(half_us)}",
+        _part(cost),
+        NONE if share is None else " → ".join(_share(v) for v in (share.baseline, share.current)),
+    )
+
+
+def _part(cost: CostChange) -> str:
+    part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
+    if cost.is_certain:
+        return part
+    is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
+    return f"most likely {part}" if is_likely else "no certain change"
+
+
+def _explain(verdict: Verdict) -> Paragraph | None:
+    """Name the fewest functions behind most of the change, if it takes more than one."""
+    if len(verdict.explained_by) < 2:
+        return None
+    names = list_names(verdict.explained_by)
+    return Paragraph((f"{100 * MOST:.0f} % of the change is explained by ", *names, "."))
+
+
+def _micros(value_us: float) -> str:
+    return text.micros(value_us * 1e-6)
+
+
+def _share(value_pct: float | None) -> str:
+    return NONE if value_pct is None else f"{value_pct:.1f} %"
+
+
+# Figures
+
+
+def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
+    """Return every figure that was compared: the gated clock first, then the wall clock.
+
+    Args:
+        verdict: The verdict.
+        brief: Keep the rates, and of the others those that regressed.
+    """
+    signals = [
+        signal
+        for signal in verdict.signals
+        if not brief or signal.name in _CLOCKS or signal.decision == "regressed"
+    ]
+    shown = signals[:_SIGNAL_ROWS] if brief else signals
+    head = ("figure", "before", "after", "change", "interval", "allowed", "could have seen",
+            "decision")  # fmt: skip
+    rows = [(signal_label(signal.name), *signal_cells(signal)) for signal in shown]
+    left = len(signals) - len(shown)
+    notes = [f"and {text.plural(left, 'more figure')} in verdict.json"] if left else []
+    notes += [
+        reason.message
+        for signal in signals
+        for reason in signal.reasons
+        if reason.code == "I_MACHINE_SPEED"
+    ]
+    notes += _describe_layers(verdict, shown)
+    return make_section(
+        "Compared", [make_table(head, rows, right=range(1, 7)), *map(Paragraph, notes)]
+    )
+
+
+def signal_label(name: str) -> Cell:
+    """Return a signal's name as users read it."""
+    for prefix, word in ((_SHARE, "share of"), (_BRICK, "brick")):
+        if name.startswith(prefix):
+            return f"{word} {text.visible(name.removeprefix(prefix), 80)}"
+    return f"tokens/s, {_CLOCKS[name]}" if name in _CLOCKS else name.replace("_", " ")
+
+
+def signal_cells(signal: Signal) -> tuple[str, str, str, str, str, str, str]:
+    """Return before, after, change, interval, allowed, smallest visible change and decision."""
+    unit = "pp" if signal.unit == _SHARE_UNIT else "%"
+    low, high, smallest = signal.ci_low_pct, signal.ci_high_pct, signal.smallest_detectable_pct
+    return (
+        _amount(signal, signal.baseline),
+        _amount(signal, signal.current),
+        NONE if signal.change_pct is None else f"{signal.change_pct:+.1f} {unit}",
+        NONE if low is None or high is None else f"{low:+.1f} … {high:+.1f} {unit}",
+        NONE if signal.threshold_pct is None else f"{signal.threshold_pct:g} {unit}",
+        NONE if smallest is None else f"{text.tidy(smallest)} {unit}",
+        signal.decision.replace("_", " "),
+    )
+
+
+def _amount(signal: Signal, value: float | None) -> str:
+    if value is None:
+        return NONE
+    if signal.unit == _SHARE_UNIT:
+        return f"{value:.1f} %"
+    unit = "" if signal.name in _CLOCKS else " " + signal.unit.replace("us/", "µs/")
+    return f"{significant(value)}{unit}"
+
+
+def _describe_layers(verdict: Verdict, signals: Sequence[Signal]) -> Iterator[str]:
+    """Name the layer that holds most of a brick's growth, if one does."""
+    for change in verdict.bricks:
+        grown = change.grown
+        if grown is not None and any(signal in change.signals for signal in signals):
+            before, after = significant(grown.baseline_us), significant(grown.current_us)
+            yield f"{change.name}: most of it in layer {grown.layer} ({before} → {after} µs)"
+
+
+def phase_section(verdict: Verdict) -> Section:
+    """Return prefill and decode, which are measured on the wall clock and not gated."""
+    rows = [
+        (
+            _PHASES[phase.name],
+            f"{significant(phase.baseline_ms)} ms",
+            f"{significant(phase.current_ms)} ms",
+            describe_rate_change(phase.change_pct) if phase.certain else "no certain change",
+            describe_interval(phase.ci_low_pct, phase.ci_high_pct),
+        )
+        for phase in verdict.phases
+    ]
+    head = ("phase", "before", "after", "change", "interval (%)")
+    title = "Phases (wall clock, not gated)"
+    return make_section(title, [make_table(head, rows, right=(1, 2))])
+
+
+def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
+    """Return a plot of the change in each pair of processes, above the interval of them all."""
+    rate = verdict.signal()
+    if rate is None or len(changes_pct) < 2 or rate.ci_low_pct is None or rate.ci_high_pct is None:
+        return Section("The pairs", ())
+    low, high, threshold = rate.ci_low_pct, rate.ci_high_pct, rate.threshold_pct
+    picture = draw_pairs(changes_pct, (low, high), -threshold if threshold else None)
+    caption = (
+        f"Each dot is one pair of processes, left is slower. The bar is the interval of all "
+        f"{len(changes_pct)} together ({describe_interval(low, high)} %)"
+        + (f"; the line marks the {threshold:g} % allowed." if threshold else ".")
+    )
+    return Section("The pairs", (Picture(caption, markup=picture), Paragraph(caption, muted=True)))
+
+
+# How sure
+
+
+def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
+    """Return the reasons by their codes.
+
+    Args:
+        verdict: The verdict.
+        brief: Leave out those of a regression that the other sections show as figures.
+    """
+    reasons = [
+        reason
+        for reason in verdict.reasons
+        if not (
+            brief
+            and verdict.verdict == "regressed"
+            and verdict.signals
+            and reason.code.startswith(_IN_FIGURES)
+        )
+    ]
+    lines = [(Code(reason.code), " ", reason.message) for reason in reasons]
+    left = len(lines) - _MOST_REASONS
+    more = [f"and {text.plural(left, 'more reason')}"] if left > 0 else []
+    return make_section("Reasons", [Items((*lines[:_MOST_REASONS], *more))])
+
+
+def sureness_section(verdict: Verdict) -> Section:
+    """Return the grade, how much was measured, and the known error rates."""
+    return make_section("How sure it is", [Items(tuple(describe_sureness(verdict)))], folded=True)
+
+
+def describe_sureness(verdict: Verdict) -> list[str]:
+    """Return a sentence each on the grade, the processes and the error rates."""
+    lines = [f"Receipt: {verdict.grade}."]
+    if verdict.pairs is not None:
+        against = f" against {verdict.against[:12]}" if verdict.against else ""
+        lines.append(f"Measured in {text.plural(verdict.pairs, 'pair')} of processes{against}.")
+    elif verdict.current_processes:
+        lines.append(
+            f"Timed processes: {verdict.baseline_processes} of the baseline, "
+            f"{verdict.current_processes} now."
+        )
+    if verdict.smallest_detectable_pct is not None:
+        lines.append(f"A drop of {text.percent(verdict.smallest_detectable_pct)} would have been "
+                     "seen.")  # fmt: skip
+    rates = [
+        f"{name} ≤ {text.percent(100 * rate)}"
+        for name, rate in (
+            ("false alarms", verdict.false_alarm_rate),
+            ("misses", verdict.miss_rate),
+        )
+        if rate is not None
+    ]
+    basis = f" ({verdict.error_rate_basis})" if verdict.error_rate_basis else ""
+    if rates or basis:
+        lines.append(f"Error rates: {', '.join(rates) or 'not known'}{basis}.")
+    return lines

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from pytest_flamegate.profile.difference import ProfileSide, State, compare_profiles
+from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.report.difference import (
+    SHARES_ONLY,
+    Scale,
+    change_rows,
+    change_shade,
+    collapse_chains,
+    describe_difference,
+    describe_total,
+    difference_layout,
+    finite_z,
+    state_word,
+    unit_of,
+    z_text,
+)
+from pytest_flamegate.report.difference_svg import difference_svg
+from tests.report import factory
+from tests.report.differences import STACKS, compared, slowed
+
+
+def renamed(old: str, new: str) -> dict[Stack, int]:
+    return {
+        (*stack[:-1], factory.python(new)) if stack[-1].name == old else stack: count
+        for stack, count in STACKS.items()
+    }
+
+
+def test_the_answer_names_the_change_and_its_error() -> None:
+    sentence = describe_difference(compared(slowed("rms_norm", 2.0)))
+    assert sentence.startswith("rms_norm costs 100 → 200 µs/token (+100 ± ")
+    assert sentence.endswith("); nothing else changed beyond sampling noise")
+
+
+def test_equal_profiles_have_no_difference() -> None:
+    assert describe_difference(compared(STACKS)).startswith(
+        "no difference beyond sampling noise: 2,000 → 2,000 µs/token (0 ± "
+    )
+
+
+def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> None:
+    base, head = (
+        ProfileSide(
+            name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost
+        )
+        for name, stacks, cost in (("a", STACKS, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
+    )
+    found = compare_profiles(base, head)
+    assert found.changed == ()
+    assert describe_difference(found).startswith("the whole costs 2,000 → 2,200 µs/token (+200 ± ")
+    assert f"most likely {found.functions[0].frame.name} costs" in describe_difference(found)
+
+
+def test_new_and_gone_functions_are_called_so() -> None:
+    sentence = describe_difference(compared(renamed("softmax", "softmax_fast")))
+    assert "softmax is gone (140 µs/token before)" in sentence
+    assert "softmax_fast is new and costs 140 µs/token" in sentence
+
+
+def test_of_many_changes_three_are_named_and_the_others_counted() -> None:
+    head = STACKS
+    for name in ("ternary_gemv", "rms_norm", "attention", "softmax", "decode_step"):
+        head = slowed(name, 2.0, head)
+    sentence = describe_difference(compared(head)).split("; ")
+    assert [part.split()[0] for part in sentence] == ["ternary_gemv", "attention", "softmax", "2"]
+    assert sentence[-1] == "2 more changed"
+
+
+def test_shares_are_larger_and_cost_nothing() -> None:
+    found = compared(slowed("rms_norm", 3.0), costs=False)
+    assert "% of the samples" in describe_difference(found)
+    assert describe_difference(found).startswith(
+        "rms_norm takes 5 → 13.6 % of the samples (+8.6 ± "
+    )
+    assert state_word(found, "up") == "larger"
+
+
+def test_exact_counts_are_instructions() -> None:
+    base, head = (
+        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="instructions"))
+        for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 2.0)))
+    )
+    assert describe_difference(compare_profiles(base, head)).startswith(
+        "rms_norm executes 1,000 → 2,000 instructions (+1,000 ± "
+    )
+
+
+def test_shares_are_of_the_unit_of_the_profiles() -> None:
+    base, head = (
+        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
+        for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 3.0)))
+    )
+    found = compare_profiles(base, head)
+    assert "% of the nanoseconds" in describe_difference(found)
+    assert describe_total(found) == "20,000 and 22,000 nanoseconds"
+    picture = difference_svg(found, title="t", subtitle="s")
+    assert "600 → 1,800 nanoseconds" in picture
+    assert "width: share of nanoseconds" in picture
+    assert "samples" not in SHARES_ONLY
+    assert (
+        unit_of(compare_profiles(dataclasses.replace(base, profile=factory.profile()), head))
+        == "count"
+    )
+
+
+@pytest.mark.parametrize(
+    ("z", "shown", "stored"),
+    [(3.14, "+3.1", 3.1), (-2.0, "−2.0", -2.0), (math.inf, "–", 1e6), (-math.inf, "–", -1e6)],
+)
+def test_a_z_without_an_end_is_a_dash_that_sorts(z: float, shown: str, stored: float) -> None:
+    assert (z_text(z), finite_z(z)) == (shown, stored)
+
+
+def test_the_last_row_is_everything_else() -> None:
+    first, rest = change_rows(compared(slowed("rms_norm", 2.0)))
+    assert (first.rank, first.name, first.word) == ("1", "rms_norm", "costs more")
+    assert (first.before, first.after, first.change) == ("100", "200", "+100")
+    assert (first.share, first.shift) == ("5.0 % → 9.5 %", "+4.5 pp")
+    assert float(first.z) > 4
+    assert (rest.name, rest.word, rest.before, rest.after, rest.change) == (
+        "everything else", "unchanged", "1,900", "1,900", "0"
+    )  # fmt: skip
+
+
+def test_rows_that_are_not_shown_are_counted_in_the_last_one() -> None:
+    head = slowed("rms_norm", 3.0, slowed("attention", 3.0))
+    shown = change_rows(compared(head), most=1)
+    assert [row.name for row in shown] == ["attention", "everything else (1 more changed)"]
+
+
+def test_a_function_on_one_side_has_no_figure_on_the_other() -> None:
+    by_name = {row.name: row for row in change_rows(compared(renamed("softmax", "softmax_fast")))}
+    assert (by_name["softmax"].after, by_name["softmax_fast"].before) == ("–", "–")
+    assert by_name["softmax"].change == "−140"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "shown"), [(2e-3, "µs/token", "2,000"), (0.25, "ms/token", "250")]
+)
+def test_the_unit_follows_the_whole(seconds: float, unit: str, shown: str) -> None:
+    side = ProfileSide("a", factory.profile(STACKS), seconds)
+    scale = Scale.of(compare_profiles(side, side))
+    assert (scale.unit, scale.bare(seconds)) == (unit, shown)
+
+
+@pytest.mark.parametrize(
+    ("state", "part", "name"),
+    [
+        ("unchanged", 0.5, "same"),
+        ("up", 0.009, "up1"),
+        ("up", 0.01, "up2"),
+        ("down", 0.03, "down3"),
+        ("new", 0.001, "more"),
+        ("vanished", 0.001, "less"),
+    ],
+)
+def test_the_class_of_a_change(state: State, part: float, name: str) -> None:
+    assert change_shade(state, part) == name
+
+
+# Layout
+
+
+def test_callers_that_do_no_work_are_one_path() -> None:
+    callers = tuple(factory.python(f"c{index}") for index in range(40_000))
+    work = factory.python("work")
+    base: dict[Stack, int] = {(*callers, work): 900, (*callers[:2], factory.python("b")): 100}
+    found = compared({stack: 2 * count for stack, count in base.items()}, base)
+    outer, branch = collapse_chains(found).roots[0], collapse_chains(found).roots[0].children[0]
+    # Two callers in a row are short enough to be drawn; the second one branches.
+    assert (outer.frame.name, branch.frame.name) == ("c0", "c1")
+    inner = {path.frame.name: path for path in branch.children}
+    (chain,) = (name for name in inner if name.startswith("c2 › c3"))
+    assert chain.endswith("c39999")
+    assert [path.frame.name for path in inner[chain].children] == ["work"]
+    assert inner[chain].head_samples == 1800
+
+
+def test_widths_are_of_both_sides_and_nothing_leaves_its_caller() -> None:
+    found = compared(slowed("rms_norm", 2.0))
+    laid = difference_layout(found, least_part=0.0, calm_part=0.0)
+    # Of what changed the larger side, of what did not the mean: here the head's whole.
+    assert laid.width == pytest.approx(found.total.head)
+    above: list[tuple[float, float]] = []
+    for box in laid.boxes:
+        del above[box.depth :]
+        if above:
+            assert above[-1][0] - 1e-12 <= box.start
+            assert box.start + box.weight <= above[-1][1] + 1e-12
+        above.append((box.start, box.start + box.weight))
+
+
+def test_slivers_are_drawn_only_where_something_changed() -> None:
+    slivers: dict[Stack, int] = {
+        (*factory.ROOT, factory.python(name), factory.python(f"in_{name}")): 60
+        for name in ("calm", "hot")
+    }
+    base = {**STACKS, **slivers}
+    head = slowed("in_hot", 0.0, base)
+    assert sum(head.values()) == sum(base.values()) - 60
+    found = compared(head, base)
+    assert [each.frame.name for each in found.changed] == ["in_hot"]
+    laid = difference_layout(found, least_part=0.0005, calm_part=0.005)
+    drawn = {box.item.frame.name for box in laid.boxes}
+    assert {"hot", "in_hot"} <= drawn
+    assert {"calm", "in_calm"}.isdisjoint(drawn)

@@ -1,0 +1,189 @@
+"""The hottest frames, the findings of a run, and decode alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_flamegate.profile.decode import SequenceProfile, subtract_prefill
+from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.receipt.types import Evidence, Metric
+from pytest_flamegate.report.hotspots import (
+    category_shares,
+    decode_picture,
+    decode_section,
+    finding_section,
+    hotspot_section,
+    rank_by_self_share,
+    samples_for_shift,
+)
+from pytest_flamegate.report.markdown import render_section
+from pytest_flamegate.report.sections import Items, Table, cell_text, join_line
+from tests.report import factory
+
+
+def find(evidence: Evidence, words: str = "") -> list[str]:
+    blocks = finding_section(evidence).blocks
+    lines = [line for block in blocks if isinstance(block, Items) for line in block.lines]
+    shown = [join_line(line, str, str) for line in lines]
+    return [line for line in shown if words in line]
+
+
+def with_metric(evidence: Evidence, name: str, value: float) -> Evidence:
+    changed = tuple(
+        replace(metric, value=value) if metric.name == name else metric
+        for metric in evidence.metrics
+    )
+    assert changed != evidence.metrics
+    return replace(evidence, metrics=changed)
+
+
+def test_the_table_has_the_frames_that_spend_time_themselves() -> None:
+    tables = [b for b in hotspot_section(factory.evidence(), None).blocks if isinstance(b, Table)]
+    rows = [[cell_text(cell) for cell in row] for row in tables[0].rows]
+    assert rows[0] == [
+        "1", "ternary_gemv", "kernels.py", "matmul", "940", "71.6 %", "71.6 %", "1,383",
+    ]  # fmt: skip
+    assert [row[1] for row in rows[4:]] == ["decode_step", "memmove"]
+
+
+def test_a_long_profile_shows_twenty_frames_and_counts_the_rest() -> None:
+    many = tuple(
+        replace(factory.hotspots()[0], name=f"f{i:02}", self_samples=99 - i) for i in range(23)
+    )
+    shown = render_section(hotspot_section(factory.evidence(records=many), None))
+    assert shown.count("| `f") == 20
+    assert "3 further frames in evidence.json." in shown
+
+
+def test_ranking_breaks_ties_by_inclusive_share_then_name() -> None:
+    names = [each.name for each in rank_by_self_share(factory.hotspots()[::-1])]
+    assert names[:3] == ["ternary_gemv", "quantize", "softmax"]
+    assert names[-4:] == ["main", "generate", "swiglu_ffn", "attention"]
+
+
+def test_the_first_finding_covers_the_hottest_three() -> None:
+    assert find(factory.evidence())[0] == (
+        "ternary_gemv, quantize and softmax cover 91.9 % of all samples; "
+        "everything else together is 8.1 %."
+    )
+    only = factory.hotspots()[:1]
+    assert find(factory.evidence(records=only))[0].startswith("ternary_gemv covers 71.6 %")
+
+
+def test_categories_add_up_their_frames() -> None:
+    one, two = factory.hotspots()[:2]
+    both = (one, replace(two, category="matmul"))
+    assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
+    assert "By category: matmul 87.7 %." in find(factory.evidence(records=both))
+
+
+@pytest.mark.parametrize(
+    ("share", "samples"), [(0.5, 22_271), (0.716, 18_114), (0.05, 4_231), (0.0, 0), (1.0, 0)]
+)
+def test_samples_for_a_shift_of_two_points(share: float, samples: int) -> None:
+    # 2 p (1 - p) (2.576 + 1.645)² / 0.02²
+    assert samples_for_shift(share) == pytest.approx(samples, rel=2e-3)
+
+
+@pytest.mark.parametrize(("tail_ms", "is_long"), [(4.48, True), (2.0, False)])
+def test_a_long_tail_of_gaps(tail_ms: float, is_long: bool) -> None:
+    evidence = with_metric(factory.evidence(), "inter_token_latency_p95_ms", tail_ms)
+    found = find(evidence, "is 2.3 times the median or more (4.48 ms against 1.95 ms)")
+    assert bool(found) is is_long
+
+
+@pytest.mark.parametrize(("cpu_s", "is_off"), [(1.16e-3, True), (2.32e-3, False)])
+def test_time_off_the_cpu(cpu_s: float, is_off: bool) -> None:
+    evidence = with_metric(factory.evidence(), "cpu_s_per_token", cpu_s)
+    assert bool(find(evidence, "of the quiet time was not spent on a CPU")) is is_off
+
+
+def test_findings_that_depend_on_the_run() -> None:
+    evidence = factory.evidence()
+    assert find(evidence, "takes 2.5 % of the samples, 48.5 µs/token.")
+    assert find(evidence, "About 18,097 samples on each side")
+    assert find(evidence, "this profile holds 1,312.")
+    assert find(evidence, "The first token takes 5.85 ms, 3.0 times as long")
+    assert not find(replace(evidence, clock_scope="process"), "first token")
+    assert find(evidence, "Some process waited for a CPU 84 % of the time")
+    quiet = tuple(replace(run, cpu_pressure_pct=3.0) for run in evidence.runs)
+    assert not find(replace(evidence, runs=quiet), "waited for a CPU")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"completeness": 0.8}, "Only 80.0 % of the stacks"),
+        ({"overhead_pct": 36.0}, "Profiling cost 36 % more CPU"),
+    ],
+)
+def test_a_poor_profile_is_a_finding(change: dict[str, float], words: str) -> None:
+    record = replace(factory.profile_record(), **change)  # type: ignore[arg-type]
+    assert find(replace(factory.evidence(), profile=record), words)
+    assert not find(factory.evidence(), words)
+
+
+def test_missing_figures_and_zeros_are_no_finding() -> None:
+    bare = replace(factory.evidence(with_profile=False), runs=())
+    zeros = tuple(
+        Metric(m.name, 0.0, m.formula, m.unit, m.direction, m.clock, m.samples, m.provenance)
+        for m in bare.metrics
+    )
+    assert find(replace(bare, metrics=())) == []
+    assert find(replace(bare, metrics=zeros)) == []
+
+
+# Decode alone
+
+
+PREFILL = (factory.python("main"), factory.python("prefill"))
+DECODE = (factory.python("main"), factory.python("rms_norm|<b>"))
+
+
+def sequences(prefill: int, decode: int, tokens: int, cpu_s: float) -> SequenceProfile:
+    stacks: dict[Stack, int] = {PREFILL: prefill, DECODE: decode}
+    return SequenceProfile(factory.profile(stacks), tokens, cpu_s, 0.001 * cpu_s, 4)
+
+
+FOUND = subtract_prefill(sequences(600, 440, 11, 1.04), sequences(620, 40, 1, 0.64))
+SECTION = render_section(decode_section(FOUND, "decode.svg"))
+
+
+def test_the_section_describes_the_subtraction_and_its_errors() -> None:
+    for words in (
+        "Sequences of 11 tokens less sequences of 1 token of the same prompt",
+        "each of the 10 tokens between: 40,000 ± 122 µs CPU/token",
+        "61.5 % of a longer one",
+        "never gated",
+        "From 1,040 samples of the longer sequences and 660 of the shorter",
+        "![Flame graph of decode alone](decode.svg)",
+        "2 further functions",
+    ):
+        assert words in SECTION
+
+
+def test_a_row_has_its_error_and_its_share_before_and_after() -> None:
+    (row,) = [line for line in SECTION.splitlines() if "rms_norm" in line]
+    assert row.startswith(r"| `rms_norm\|<b>` | norm | ")
+    found = next(each for each in FOUND.rows if each.name == "rms_norm|<b>")
+    cost, error = round(found.self_s * 1e6), round(found.self_error_s * 1e6)
+    assert f"| {cost:,}\u00a0±\u00a0{error:,} |" in row
+    assert row.replace("\u00a0", " ").endswith("| 100.3 % | 42.3 % |")
+
+
+def test_the_picture_states_that_it_is_derived_and_what_noise_clipped() -> None:
+    less = subtract_prefill(sequences(560, 480, 11, 1.04), sequences(620, 40, 1, 0.64))
+    picture = decode_picture(less, "flamegate.toml::decode")
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
+    title = "flamegate.toml::decode: decode alone, by subtraction: 11 tokens minus 1"
+    assert f"<title>{title}</title>" in picture
+    assert "derived, never gated" in picture
+    assert "rms_norm|&lt;b&gt;" in picture
+    assert "prefill" not in picture
+    clipped = f"{less.clipped_s_per_token * 1e6:,.0f} µs/token too much"
+    assert less.clipped_s_per_token > 0.001
+    assert clipped in picture
+    assert clipped in render_section(decode_section(less, "decode.svg"))
