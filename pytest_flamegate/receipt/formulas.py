@@ -1,4 +1,4 @@
-"""The meaning of formulas, the names that tools give one quantity, and figures that differ.
+"""The meaning of formulas, and figures of one name whose formulas differ.
 
 One name has different formulas: one tool's ITL is the mean gap of a request, another's is each gap
 by itself. Two figures are comparable by name only if formula, unit, clock and direction are equal.
@@ -6,7 +6,6 @@ by itself. Two figures are comparable by name only if formula, unit, clock and d
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -69,32 +68,8 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Each formula id in words; n is the number of observed tokens of the sequence."""
 
-ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "time_to_first_token": ("ttft", "first_token_latency", "time_to_first_output_token"),
-        "time_per_output_token": ("tpot", "time_per_token", "request_time_per_output_token"),
-        "inter_token_latency": ("itl", "intertoken_latency", "inter_token_time"),
-        "normalized_time_per_output_token": ("ntpot", "normalized_tpot"),
-        "end_to_end_latency": ("e2el", "e2e_latency", "request_latency", "latency"),
-        "tokens_per_second": (
-            "tps", "tok_s", "tokens_s", "t_s", "throughput", "token_throughput",
-            "output_throughput", "output_token_throughput", "output_tokens_per_second",
-            "output_tokens_per_sec", "output_token_throughput_per_sec",
-        ),
-        "decode_tokens_per_second": (
-            "decode_throughput", "predicted_per_second", "eval_rate", "generation_tps", "tg",
-        ),
-        "prefill_tokens_per_second": (
-            "prefill_throughput", "prompt_per_second", "prompt_eval_rate", "prompt_tps", "pp",
-        ),
-    }
-)  # fmt: skip
-"""Each quantity and the other names that tools give it, as normalised by ``quantity_of``."""
-
-_QUANTITIES = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-_UNIT = re.compile(r"_(?:ns|us|ms|s|sec|secs|seconds|milliseconds)$")
-_CENTRE = re.compile(r"^(?:mean|median|avg|average|p50)_|_(?:mean|median|avg|average|p50)$")
-_OTHER = re.compile(r"^(p\d+|min|max|std|stddev)_|_(p\d+|min|max|std|stddev)$")
+_SAME_QUANTITY = {"output_tokens_per_second": "tokens_per_second"}
+"""Names under which flamegate and imported results have one quantity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,40 +111,22 @@ def meaning_of(formula: str) -> str | None:
 
 
 def quantity_of(name: str) -> str:
-    """Return the quantity that a figure called ``name`` measures, equal for all tools' names.
-
-    Case, unit, mean and median are left out. A percentile, an extreme or a spread stays:
-    ``p95_itl_ms`` is ``inter_token_latency:p95``.
-    """
-    # A rate keeps its unit, which is a part of its name.
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    statistic = "" if plain in _QUANTITIES or plain in ALIASES else _statistic(plain)
-    for pattern in (_OTHER, _CENTRE, _UNIT, _OTHER, _CENTRE):
-        if plain not in _QUANTITIES and plain not in ALIASES:
-            plain = pattern.sub("", plain)
-    return _QUANTITIES.get(plain, plain) + statistic
-
-
-def _statistic(plain: str) -> str:
-    for name in (plain, _UNIT.sub("", plain)):
-        if (found := _OTHER.search(name)) and (kind := found[1] or found[2]) != "p50":
-            return f":{kind}"
-    return ""
+    """Return the quantity that a figure called ``name`` measures, without the unit of a time."""
+    return _SAME_QUANTITY.get(name, name).removesuffix("_ms")
 
 
 def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[FormulaDifference]:
     """Return each figure of ``b`` that has a namesake in ``a`` but is another figure.
 
-    A figure agrees if a figure of the same name, or failing that of the same quantity, has equal
-    direction, formula, unit and clock. A figure without a namesake differs from nothing.
+    A figure agrees if one of the same quantity has equal direction, formula, unit and clock. A
+    figure without a namesake differs from nothing.
     """
     return [difference for metric in b for difference in _differences(metric, a)]
 
 
 def _differences(metric: Metric, others: Sequence[Metric]) -> Iterator[FormulaDifference]:
     quantity = quantity_of(metric.name)
-    rivals = [each for each in others if each.name == metric.name]
-    rivals = rivals or [each for each in others if quantity_of(each.name) == quantity]
+    rivals = [each for each in others if quantity_of(each.name) == quantity]
     if not rivals or any(not _fields(each, metric) for each in rivals):
         return
     for field in _fields(rivals[0], metric):

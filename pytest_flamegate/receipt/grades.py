@@ -6,23 +6,6 @@ from enum import IntEnum
 
 from pytest_flamegate.core.errors import UsageError
 
-_NOTHING = "nothing, for it breaks a rule or cannot be read"
-_OWN_WORD = (
-    "this receipt is well-formed and does not contradict itself; its figures are the word of "
-    "whoever wrote it"
-)
-_SEEN = "these numbers were observed by flamegate on a machine whose owner is trusted"
-_RAN_AGAIN = (
-    "these figures were obtained again here, by the same program and model: the same tokens, and a "
-    "rate within the interval that is told; nothing finer than that interval, and nothing about "
-    "the profile"
-)
-_SIGNED = (
-    "the holder of a trusted key says that flamegate observed these numbers; a signature proves "
-    "who said it, not that it happened, and an old signed receipt that is shown again is only "
-    "refused by its age (--max-age)"
-)
-
 
 class Grade(IntEnum):
     """The grades, lowest first; missing evidence only lowers the grade.
@@ -50,24 +33,36 @@ class Grade(IntEnum):
 
     @property
     def ceiling(self) -> str:
-        """One sentence: what a green answer at this grade would prove, and no more."""
-        if self is Grade.SELF_REPORTED:
-            proof = _NOTHING
-        elif self is Grade.CONSISTENT:
-            proof = _OWN_WORD
-        elif self is Grade.OBSERVED:
-            proof = _SEEN
-        elif self is Grade.REPLAYED:
-            proof = _RAN_AGAIN
-        else:
-            proof = _SIGNED
-        return f"what a green answer would prove: {proof}. Nothing more."
+        """One sentence: what acceptance at this grade would prove, and no more."""
+        return f"what a green answer would prove: {_PROOFS[self]}. Nothing more."
 
     @property
     def remedy(self) -> str:
-        """What to do where this grade is wanted and not reached."""
+        """How to reach this grade."""
         if self is Grade.ATTESTED:
             return "Have it signed with flamegate sign and give the signer's public key."
         if self is Grade.REPLAYED:
             return "Run it again here and let that hold: add --replay. Or ask for less."
         return "Keep evidence.json and profile.folded beside the receipt, or ask for less."
+
+
+_PROOFS = {
+    Grade.SELF_REPORTED: "nothing, for it breaks a rule or cannot be read",
+    Grade.CONSISTENT: (
+        "this receipt is well-formed and does not contradict itself; its figures are the word of "
+        "whoever wrote it"
+    ),
+    Grade.OBSERVED: (
+        "these numbers were observed by flamegate on a machine whose owner is trusted"
+    ),
+    Grade.REPLAYED: (
+        "these figures were obtained again here, by the same program and model: the same tokens, "
+        "and a rate within the interval that is told; nothing finer than that interval, and "
+        "nothing about the profile"
+    ),
+    Grade.ATTESTED: (
+        "the holder of a trusted key says that flamegate observed these numbers; a signature "
+        "proves who said it, not that it happened, and an old signed receipt that is shown again "
+        "is only refused by its age (--max-age)"
+    ),
+}

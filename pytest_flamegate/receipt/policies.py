@@ -1,4 +1,4 @@
-"""Kernel policies: what an engine's kernel names say. A policy is data, one file each.
+"""Kernel policies: the meaning of an engine's kernel names. A policy is data, one file each.
 
 A new policy is one file in ``kernel_policies/`` and its name in ``POLICY_NAMES``.
 """
@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import quote
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 POLICY_NAMES = ("bitnet", "embedded", "ggml", "torch", "generic")
 DEFAULT_POLICY = "bitnet"
+_NAMES = ("gpu", "gpu_auxiliary", "never_gpu", "cpu", "fallback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +40,25 @@ class Names:
         return cls(re.compile(joined), re.compile(joined, re.IGNORECASE))
 
     def __contains__(self, name: str) -> bool:
-        """Say whether the name stands in the set as written: what credit needs."""
+        """Whether the name as written is in the set."""
         return self.exact is not None and self.exact.fullmatch(name) is not None
 
     def resembles(self, name: str) -> bool:
-        """Say whether it does in any case: what suspicion needs."""
+        """Whether the name in any case is in the set."""
         return self.any_case is not None and self.any_case.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What kernel names of one engine mean. There is one object for each policy.
+    """The meaning of one engine's kernel names. There is one object for each policy.
 
-    ``claims_quantized`` says that every receipt under this policy claims quantised
-    compute. ``cpu_wanted`` and ``gpu_wanted`` say in words what a run must name.
+    ``cpu_wanted`` and ``gpu_wanted`` describe in words the kernel that a run must name.
     """
 
     name: str
     engines: tuple[str, ...]
     aliases: tuple[str, ...]
     summary: str
-    claims_quantized: bool
     cpu_wanted: str
     gpu_wanted: str
     gpu: Names
@@ -69,19 +68,19 @@ class Policy:
     fallback: Names
 
     def names_gpu(self, kernel: str) -> bool:
-        """Say whether ``kernel`` speaks of a GPU, in whatever case and role."""
+        """Whether ``kernel`` names a GPU, in any case and role."""
         return _roles(self, kernel).names_gpu
 
     def shows_gpu_compute(self, kernel: str) -> bool:
-        """Say whether ``kernel`` shows that a GPU computed: no waiting, copying or fallback."""
+        """Whether ``kernel`` shows that a GPU computed: no waiting, copying or fallback."""
         return _roles(self, kernel).shows_gpu_compute
 
     def shows_cpu_compute(self, kernel: str) -> bool:
-        """Say whether ``kernel`` is what a CPU run of this engine must name."""
+        """Whether ``kernel`` is one that a CPU run of this engine must name."""
         return _roles(self, kernel).shows_cpu_compute
 
     def is_fallback(self, kernel: str) -> bool:
-        """Say whether ``kernel`` is a slow stand-in for a quantised kernel."""
+        """Whether ``kernel`` is a slow replacement of a quantised kernel."""
         return _roles(self, kernel).is_fallback
 
 
@@ -112,12 +111,9 @@ def policy_for(name: str | None = None) -> Policy:
 
     An alias names the same policy as its own name does.
     """
-    if name is None:
-        name = DEFAULT_POLICY
-    if name in POLICY_NAMES:
-        return _load(name)
+    name = DEFAULT_POLICY if name is None else name
     for known in POLICY_NAMES:
-        if name in _load(known).aliases:
+        if name == known or name in _load(known).aliases:
             return _load(known)
     names = [each for known in POLICY_NAMES for each in (known, *_load(known).aliases)]
     raise UsageError(
@@ -146,17 +142,6 @@ def policy_of_engine(engine: str | None) -> Policy:
 def _load(name: str) -> Policy:
     directory = resources.files("pytest_flamegate.receipt") / "kernel_policies"
     data = tomllib.loads((directory / f"{name}.toml").read_text("utf-8"))
-    return Policy(
-        name=name,
-        engines=tuple(data["engines"]),
-        aliases=tuple(data.get("aliases", ())),
-        summary=data["summary"],
-        claims_quantized=data["claims_quantized"],
-        cpu_wanted=data["cpu_wanted"],
-        gpu_wanted=data["gpu_wanted"],
-        gpu=Names.of(data["gpu"]),
-        gpu_auxiliary=Names.of(data["gpu_auxiliary"]),
-        never_gpu=Names.of(data["never_gpu"]),
-        cpu=Names.of(data["cpu"]),
-        fallback=Names.of(data["fallback"]),
-    )
+    texts: Any = {key: data[key] for key in ("summary", "cpu_wanted", "gpu_wanted")}
+    names: Any = {key: Names.of(data[key]) for key in _NAMES}
+    return Policy(name, tuple(data["engines"]), tuple(data.get("aliases", ())), **texts, **names)

@@ -1,7 +1,7 @@
-"""From the recipe in an evidence back to the workload, and whether one declared here is it.
+"""Read the recipe in an evidence as a workload, and find the declared workload that equals it.
 
-A recipe is foreign text: it is read by the very rules for declarations, and nothing here
-runs it. What was taken out of it as a secret matches anything.
+A recipe is foreign text: it is parsed by the rules for declarations, and nothing here runs it. A
+value that was redacted matches any value.
 """
 
 from __future__ import annotations
@@ -28,58 +28,48 @@ if TYPE_CHECKING:
 
 
 RUNS = (
-    "engine",
-    "command",
-    "target",
-    "build",
-    "env",
-    "prompt",
-    "max_tokens",
-    "seed",
-    "threads",
-    "token_unit",
-    "tokenizer",
-    *OPTIONS,
+    *("engine", "command", "target", "build", "env", "prompt", "max_tokens", "seed", "threads"),
+    *("token_unit", "tokenizer", *OPTIONS),
 )
-"""The parts of a recipe that decide what runs and what it is told.
-
-The model is not among them: it is known by its digest, wherever it lies.
-"""
-_ALWAYS_TOLD = ("command", "build", "env")
-_SAID_ELSEWHERE = frozenset({"name", "source", "timeout_s", "injection"})
-_KNOWN = frozenset({*RUNS, *_SAID_ELSEWHERE, "model"})
+"""The parts of a recipe that decide what runs. The model is known by its digest, not its place."""
+_MAY_BE_EMPTY = ("command", "build", "env")
+_OTHER = frozenset({"name", "source", "timeout_s", "injection"})
+_KNOWN = frozenset({*RUNS, *_OTHER, "model"})
 
 
-def workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
-    """Return the workload that the recipe ``told`` describes, as of the project ``directory``.
+def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
+    """Return the workload that a recipe describes, as of the project ``directory``.
 
-    Equal to the one that was measured in all that decides how it runs; thresholds and
-    how it was profiled are no part of a recipe. ``ReceiptError`` ``E_REPLAY_RECIPE`` where
-    it is none that could have been declared.
+    It equals the measured one in everything that decides how it runs; a recipe has neither
+    thresholds nor options of the profiler.
+
+    Raises:
+        ReceiptError: ``E_REPLAY_RECIPE`` if it could not have been declared.
     """
     try:
-        return _workload_of(encode_plain(told), directory)
+        return _parse_recipe(encode_plain(stated), directory)
     except UsageError as error:
         raise ReceiptError(
             "E_REPLAY_RECIPE",
-            f"The evidence's recipe cannot be run: {error.code}: {error.problem}",
+            f"The recipe in the evidence cannot be run: {error.code}: {error.problem}",
             "Measure again with this version, which writes recipes that can be run.",
         ) from None
 
 
-def _workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
-    require_known_keys(told, _KNOWN, "recipe")
-    name, source = (_text(told, key) or "" for key in ("name", "source"))
-    table = {key: value for key, value in told.items() if key not in _SAID_ELSEWHERE}
-    for key in _ALWAYS_TOLD:
-        if not table.get(key):
-            table.pop(key, None)
-    if "timeout_s" in told:
-        table["timeout"] = told["timeout_s"]
-    chosen = engine(_text(told, "engine") or "")
+def _parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
+    require_known_keys(stated, _KNOWN, "recipe")
+    name, source = (_read_text(stated, key) or "" for key in ("name", "source"))
+    table = {
+        key: value
+        for key, value in stated.items()
+        if key not in _OTHER and (value or key not in _MAY_BE_EMPTY)
+    }
+    if "timeout_s" in stated:
+        table["timeout"] = stated["timeout_s"]
+    chosen = engine(_read_text(stated, "engine") or "")
     if "token_unit" in ENGINE_KEYS - chosen.keys and table.get("token_unit") == "byte":
         del table["token_unit"]
-    injection = _text(told, "injection")
+    injection = _read_text(stated, "injection")
     return replace(
         from_table(name, table, directory / "recipe"),
         source=source,
@@ -87,40 +77,38 @@ def _workload_of(told: Mapping[str, Any], directory: Path) -> Workload:
     )
 
 
-def _text(told: Mapping[str, Any], key: str) -> str | None:
-    value = told.get(key)
+def _read_text(stated: Mapping[str, Any], key: str) -> str | None:
+    value = stated.get(key)
     if value is not None and not isinstance(value, str):
-        raise UsageError("E_BAD_VALUE", f"The recipe's {key} is no text.", "Write it as text.")
+        raise UsageError("E_BAD_VALUE", f"The recipe's {key} is not text.", "Write it as text.")
     return value
 
 
-def same_run(told: Mapping[str, Any], declared: Sequence[Workload]) -> Workload | None:
-    """Return the declared workload that runs the same as the recipe ``told``; None for none.
-
-    The one of the same name goes before the others.
-    """
-    found = [each for each in declared if not differing(told, each)]
-    return next((each for each in found if each.name == told.get("name")), next(iter(found), None))
+def find_declared(stated: Mapping[str, Any], declared: Sequence[Workload]) -> Workload | None:
+    """Return the declared workload that runs as the recipe states, first one of the same name."""
+    found = [each for each in declared if not find_differences(stated, each)]
+    same = (each for each in found if each.name == stated.get("name"))
+    return next(same, next(iter(found), None))
 
 
-def differing(told: Mapping[str, Any], declared: Workload) -> list[str]:
-    """Return the parts of the recipe ``told`` in which the workload declared here differs."""
+def find_differences(stated: Mapping[str, Any], declared: Workload) -> list[str]:
+    """Return the parts of the recipe in which the declared workload differs."""
     here = recipe(declared)
-    unknown = sorted(map(str, set(told) - _KNOWN))
-    return [*(name for name in RUNS if not _alike(told.get(name), here.get(name))), *unknown]
+    unknown = sorted(map(str, set(stated) - _KNOWN))
+    return [*(name for name in RUNS if not _matches(stated.get(name), here.get(name))), *unknown]
 
 
-def redacted_parts(told: Mapping[str, Any]) -> list[str]:
-    """Return the parts of the recipe ``told`` whose values were not written down."""
+def find_redacted(stated: Mapping[str, Any]) -> list[str]:
+    """Return the parts of the recipe whose values were redacted."""
     return [
         name + (f".{key}" if key else "")
         for name in (*RUNS, "model")
-        for key, value in _texts(told.get(name))
+        for key, value in _list_texts(stated.get(name))
         if REDACTED in value
     ]
 
 
-def _texts(value: object) -> Iterable[tuple[str, str]]:
+def _list_texts(value: object) -> Iterable[tuple[str, str]]:
     if isinstance(value, str):
         yield "", value
     elif isinstance(value, Mapping):
@@ -129,27 +117,29 @@ def _texts(value: object) -> Iterable[tuple[str, str]]:
         yield from (("", each) for each in value if isinstance(each, str))
 
 
-def _alike(told: object, here: object) -> bool:
-    if isinstance(told, str) and isinstance(here, str):
-        return _fits(told.split(REDACTED), here)
-    if isinstance(told, (list, tuple)) and isinstance(here, (list, tuple)):
-        return len(told) == len(here) and all(map(_alike, told, here))
-    if isinstance(told, Mapping) and isinstance(here, Mapping):
-        return told.keys() == here.keys() and all(_alike(told[key], here[key]) for key in told)
-    return type(told) is type(here) and told == here
+def _matches(stated: object, here: object) -> bool:
+    if isinstance(stated, str) and isinstance(here, str):
+        return _matches_text(stated, here)
+    if isinstance(stated, (list, tuple)) and isinstance(here, (list, tuple)):
+        return len(stated) == len(here) and all(map(_matches, stated, here))
+    if isinstance(stated, Mapping) and isinstance(here, Mapping):
+        same = stated.keys() == here.keys()
+        return same and all(_matches(stated[key], here[key]) for key in stated)
+    return type(stated) is type(here) and stated == here
 
 
-def _fits(pieces: Sequence[str], text: str) -> bool:
-    """Whether ``text`` is made of ``pieces`` with anything at all between each two of them."""
-    first, *between = pieces
-    if not between:
-        return text == first
-    last = between.pop()
-    at, end = len(first), len(text) - len(last)
-    if end < at or not (text.startswith(first) and text.endswith(last)):
+def _matches_text(stated: str, here: str) -> bool:
+    """Whether the texts are equal, with any text in place of each redacted part."""
+    pieces = stated.split(REDACTED)
+    if len(pieces) == 1:
+        return stated == here
+    # Each middle piece is taken at its first place: a pattern with ".*" can take forever.
+    first, *between, last = pieces
+    at, end = len(first), len(here) - len(last)
+    if end < at or not (here.startswith(first) and here.endswith(last)):
         return False
     for piece in between:
-        found = text.find(piece, at, end)
+        found = here.find(piece, at, end)
         if found < 0:
             return False
         at = found + len(piece)

@@ -21,17 +21,6 @@ from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.observe.observation import ClockScope, Run
 from pytest_flamegate.profile.model import Covers, Hotspot
 
-VerdictVerdictName = Literal[
-    "pass",
-    "improved",
-    "regressed",
-    "inconclusive",
-    "not_comparable",
-    "no_baseline",
-    "dishonest",
-    "error",
-]
-
 VerdictName = Literal[
     "pass",
     "improved",

@@ -26,7 +26,12 @@ from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.compose import compose
-from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
+from pytest_flamegate.receipt.rerun import (
+    find_declared,
+    find_differences,
+    find_redacted,
+    parse_recipe,
+)
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import measure
@@ -119,7 +124,7 @@ class Replaying:
                 f"Work was injected into the run ({quote(told['injection'])}).",
                 "Measure without --flamegate-inject: injected work is no claim.",
             )
-        declared = same_run(told, self.declared)
+        declared = find_declared(told, self.declared)
         if declared is not None:
             workload = self._with_model(declared)
         else:
@@ -130,7 +135,7 @@ class Replaying:
 
     def _allowed(self, told: Mapping[str, object]) -> Workload:
         """Return a recipe's own workload as it may run here; refuse what is not trusted."""
-        workload = workload_of(told, self.root)
+        workload = parse_recipe(told, self.root)
         harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
@@ -139,7 +144,7 @@ class Replaying:
                 f"does{self._nearest(told)}.",
                 f"Declare it here in the same words, or allow it with {ALLOW}.",
             )
-        if hidden := redacted_parts(told):
+        if hidden := find_redacted(told):
             raise UndecidedError(
                 "E_REPLAY_REDACTED",
                 f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
@@ -150,7 +155,7 @@ class Replaying:
     def _nearest(self, told: Mapping[str, object]) -> str:
         for each in self.declared:
             if each.name == told.get("name"):
-                return f": {each.name} has another {', '.join(differing(told, each))}"
+                return f": {each.name} has another {', '.join(find_differences(told, each))}"
         return ""
 
     def _with_model(self, workload: Workload) -> Workload:
@@ -220,7 +225,7 @@ def _compare(
             f"{each.field} was {each.baseline} and is {each.current}"
             for each in machine_differences(evidence, here)
         ),
-        redacted=tuple(redacted_parts(evidence.workload)),
+        redacted=tuple(find_redacted(evidence.workload)),
     )
 
 

@@ -15,7 +15,12 @@ from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, 
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.receipt.rerun import differing, redacted_parts, same_run, workload_of
+from pytest_flamegate.receipt.rerun import (
+    find_declared,
+    find_differences,
+    find_redacted,
+    parse_recipe,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,14 +89,14 @@ def test_every_declared_kind_comes_back_as_it_was(tmp_path: Path) -> None:
     for workload in workloads:
         # Thresholds judge, and sampling is of profiled runs: neither is run again.
         bare = replace(workload, thresholds=Thresholds(), sampling=Sampling(), decode_profile=False)
-        assert workload_of(told(workload), tmp_path) == bare
-        assert same_run(told(workload), workloads) is workload
-        assert differing(told(workload), workload) == []
+        assert parse_recipe(told(workload), tmp_path) == bare
+        assert find_declared(told(workload), workloads) is workload
+        assert find_differences(told(workload), workload) == []
 
 
 def test_injected_work_comes_back_too(tmp_path: Path) -> None:
     workload = replace(declared(tmp_path)[0], injection=parse_injection("gemv:+12.5%"))
-    assert workload_of(told(workload), tmp_path).injection == workload.injection
+    assert parse_recipe(told(workload), tmp_path).injection == workload.injection
 
 
 OTHER: dict[str, Any] = {
@@ -114,22 +119,22 @@ def test_a_recipe_that_runs_anything_else_is_another(tmp_path: Path, part: str) 
     workloads = declared(tmp_path)
     program = next(each for each in workloads if each.name == "program")
     other = {**told(program), part: OTHER[part]}
-    assert differing(other, program) == [part]
-    assert same_run(other, workloads) is None
+    assert find_differences(other, program) == [part]
+    assert find_declared(other, workloads) is None
 
 
 @pytest.mark.parametrize("part", ["name", "source", "timeout_s", "model"])
 def test_what_does_not_run_does_not_part_them(tmp_path: Path, part: str) -> None:
     workloads = declared(tmp_path)
     program = next(each for each in workloads if each.name == "program")
-    assert same_run({**told(program), part: "else"}, workloads) is program
+    assert find_declared({**told(program), part: "else"}, workloads) is program
 
 
 def test_the_same_name_goes_first(tmp_path: Path) -> None:
     two = "".join(f'[workloads.{n}]\nprompt = "x"\nmax_tokens = 3\n' for n in "ab")
     workloads = declared(tmp_path, two)
-    assert same_run(told(workloads[1]), workloads) is workloads[1]
-    assert same_run({**told(workloads[1]), "name": "c"}, workloads) is workloads[0]
+    assert find_declared(told(workloads[1]), workloads) is workloads[1]
+    assert find_declared({**told(workloads[1]), "name": "c"}, workloads) is workloads[0]
 
 
 SECRET = """
@@ -144,9 +149,9 @@ env = { HF_TOKEN = "hush", MODE = "fast" }
 def test_what_was_redacted_matches_and_is_named(tmp_path: Path) -> None:
     (workload, *_) = declared(tmp_path, SECRET)
     assert "hush" not in str(told(workload))
-    assert same_run(told(workload), [workload]) is workload
-    assert redacted_parts(told(workload)) == ["env.HF_TOKEN"]
-    assert same_run({**told(workload), "env": {"HF_TOKEN": "redacted"}}, [workload]) is None
+    assert find_declared(told(workload), [workload]) is workload
+    assert find_redacted(told(workload)) == ["env.HF_TOKEN"]
+    assert find_declared({**told(workload), "env": {"HF_TOKEN": "redacted"}}, [workload]) is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,7 @@ def test_what_may_stand_in_a_secrets_place(
 ) -> None:
     (workload, *_) = declared(tmp_path, SECRET)
     workload = replace(workload, prompt=here)
-    assert (differing({**told(workload), "prompt": text}, workload) == []) is fits
+    assert (find_differences({**told(workload), "prompt": text}, workload) == []) is fits
 
 
 @pytest.mark.parametrize(
@@ -208,5 +213,5 @@ def test_a_recipe_that_nobody_could_declare_is_refused(
 ) -> None:
     program = next(each for each in declared(tmp_path) if each.name == "program")
     with pytest.raises(ReceiptError) as refused:
-        workload_of({**told(program), **changes}, tmp_path)
+        parse_recipe({**told(program), **changes}, tmp_path)
     assert refused.value.code == "E_REPLAY_RECIPE"
