@@ -213,7 +213,7 @@ _TEMPORARY = "in a temporary directory that it made and removes"
 _ARGUMENT = "what this package gave its own child to load"
 ALLOWED: dict[str, dict[str, str]] = {
     "a fixed temporary path": {
-        "run/lock.py": "the one lock that all users of a machine share; no link is followed",
+        "core/locks.py": "the one lock that all users of a machine share; no link is followed",
         "profile/profilers/perf_data.py": "CPython has this path built in for -X perf_jit",
     },
     "a process": {
@@ -240,7 +240,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/store.py": "the one place that writes what must survive",
         "core/files.py": "its file operations",
         "core/locks.py": "its locks",
-        "run/lock.py": "the lock that all users of a machine share",
+        "core/locks.py": "the lock that all users of a machine share",
         "run/present.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
         "child/serve.py": "writes where its parent says, " + _TEMPORARY,

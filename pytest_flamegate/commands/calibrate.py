@@ -79,10 +79,10 @@ def _calibrate(
     session: Session, workload: Workload, pairs: int, budget_s: float
 ) -> UndecidedError | None:
     """Calibrate one workload, store and print the result; return the error of its threshold."""
+    from pytest_flamegate.core.locks import machine_lock
     from pytest_flamegate.gate.calibration import count_alarms, describe_alarms, split_into_gates
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import append_gates, load_ledger, store
-    from pytest_flamegate.run.lock import machine_lock
     from pytest_flamegate.run.present import relative
     from pytest_flamegate.run.schedule import PAIRS_SHARE
 

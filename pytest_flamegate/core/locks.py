@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,12 +16,16 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import close, make_directory, write_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
 _PID_DIGITS = 16
 _LOCKS = Path("/proc/locks")
+LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
+"""Names another directory for the machine's lock: one that its containers share."""
+_SHARED_DIRECTORY = "/tmp"  # noqa: S108 - the one place that all users share
+_MACHINE_TIMEOUT_S = 3600.0
 
 
 @contextmanager
@@ -32,7 +38,7 @@ def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
     """
     with write_errors(path):
         make_directory(path.parent)
-        descriptor = _open_locked(path, timeout_s)
+        descriptor = _hold(path, _open_own, lambda found: acquire_lock(found, path, timeout_s))
     try:
         write_holder(descriptor)
         yield
@@ -40,12 +46,57 @@ def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
         close(descriptor)
 
 
-def _open_locked(path: Path, timeout_s: float) -> int:
-    while True:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o666)
+@contextmanager
+def machine_lock(
+    announce: Callable[[str], None], timeout_s: float = _MACHINE_TIMEOUT_S
+) -> Iterator[None]:
+    """Hold the machine within the block: two measurements at a time would measure each other.
+
+    The lock is a file in ``/tmp``, whatever ``TMPDIR`` says, so that all users and their builds
+    wait for one another. Every user may write there, so no link is followed, and a file that
+    has another name somewhere is not written.
+
+    Args:
+        announce: Is called once if this waits, with the holder; or with the reason why only this
+            user's own runs are waited for.
+        timeout_s: How long to wait.
+
+    Raises:
+        ToolError: ``E_LOCK_TIMEOUT``.
+    """
+    path = Path(os.environ.get(LOCK_DIRECTORY) or _SHARED_DIRECTORY, "flamegate.lock")
+
+    def wait(descriptor: int) -> None:
         try:
+            acquire_lock(descriptor, path, 0.0)
+        except ToolError:
+            holder = describe_holder(descriptor)
+            announce(f"waiting for {holder} to end its measurement on this machine")
             acquire_lock(descriptor, path, timeout_s)
+
+    try:
+        descriptor = _hold(path, _open_shared, wait)
+    except OSError as error:
+        announce(
+            f"{path} cannot be the machine's lock ({error.strerror}): "
+            "only runs of this user with the same TMPDIR wait for one another"
+        )
+        with lock_file(Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock"), timeout_s):
+            yield
+        return
+    try:
+        write_holder(descriptor)
+        yield
+    finally:
+        close(descriptor)
+
+
+def _hold(path: Path, open_file: Callable[[Path], int], wait: Callable[[int], None]) -> int:
+    """Return the open file ``path``, locked."""
+    while True:
+        descriptor = open_file(path)
+        try:
+            wait(descriptor)
             if is_same_file(descriptor, path):
                 return descriptor
         except BaseException:
@@ -53,6 +104,29 @@ def _open_locked(path: Path, timeout_s: float) -> int:
             raise
         # Another process removed the file during the wait: this lock has no name any more.
         close(descriptor)
+
+
+def _open_own(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _open_shared(path: Path) -> int:
+    # Opened without O_CREAT first: Linux refuses that on another user's file in a directory
+    # that every user may write to (fs.protected_regular).
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            os.fchmod(made, 0o666)
+            return made
+        descriptor = os.open(path, flags)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        close(descriptor)
+        raise OSError(None, "it is no plain file")
+    return descriptor
 
 
 @contextmanager

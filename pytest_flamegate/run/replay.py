@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
@@ -33,7 +34,6 @@ from pytest_flamegate.receipt.rerun import (
     parse_recipe,
 )
 from pytest_flamegate.receipt.rules.replay import Replayed
-from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import Prepared, prepare_side
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.config.workload import Injection, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import Measured, measure
 from pytest_flamegate.run.prepare import INJECTABLE, Prepared, PreparedSide, Role, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses

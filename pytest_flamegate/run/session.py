@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
+from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.gate import (
     GatedRun,
@@ -20,7 +21,6 @@ from pytest_flamegate.gate import (
     judge,
 )
 from pytest_flamegate.graph.table import DEFAULT_ROWS
-from pytest_flamegate.run.lock import machine_lock
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Task, Workbench

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.run.lock import DIRECTORY
+from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from tests.doors.project import workload, write_toy
 from tests.made import bundle
 from tests.run import fakes
@@ -17,7 +17,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current directory: a project with the workload ``toy``."""
     for name in ("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
     directory = tmp_path / "project"
     directory.mkdir()
     write_toy(directory)

@@ -12,7 +12,7 @@ import pytest
 
 import pytest_flamegate.pytest_.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
-from pytest_flamegate.run.lock import DIRECTORY
+from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.run import fakes
 from tests.tools import require
@@ -46,7 +46,7 @@ def environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_
     monkeypatch.setenv("PYTEST_ADDOPTS", _BARE)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TMPDIR", str(own_tmp))
-    monkeypatch.setenv(DIRECTORY, str(own_tmp))
+    monkeypatch.setenv(LOCK_DIRECTORY, str(own_tmp))
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from pytest_flamegate.core import process, process_tree
 from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.run.lock import DIRECTORY
 from tests.tools import require, smollm2
 
 pytestmark = pytest.mark.measures
@@ -78,7 +77,7 @@ def run(project: Path, model: Path, prompt: str, tokens: int, **options: Any) ->
     done = process.run(
         [sys.executable, "-c", START, "run", "real", "--budget", "20"],
         timeout_s=TIMEOUT_S,
-        env={**os.environ, DIRECTORY: str(project)},
+        env={**os.environ, LOCK_DIRECTORY: str(project)},
         cwd=project,
     )
     told = (done.stdout + done.stderr).decode()

@@ -14,8 +14,8 @@ import pytest
 
 from pytest_flamegate.core import locks
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.run import lock, session
-from pytest_flamegate.run.lock import DIRECTORY, machine_lock
+from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
+from pytest_flamegate.run import session
 from tests.run import fakes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HOLDS = """
 import sys, time
-from pytest_flamegate.run.lock import machine_lock
+from pytest_flamegate.core.locks import machine_lock
 with machine_lock(print):
     print("held", flush=True)
     sys.stdin.read()
@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lock's path, in an empty directory."""
     directory = tmp_path / "locks"
     directory.mkdir()
-    monkeypatch.setenv(DIRECTORY, str(directory))
+    monkeypatch.setenv(LOCK_DIRECTORY, str(directory))
     return directory / "flamegate.lock"
 
 
@@ -67,8 +67,8 @@ def test_the_place_is_the_same_whatever_tmpdir_says(monkeypatch: pytest.MonkeyPa
         asked.append(path)
         return os.open(os.devnull, os.O_RDONLY)
 
-    monkeypatch.setattr(lock, "_held", held)
-    monkeypatch.delenv(DIRECTORY, raising=False)
+    monkeypatch.setattr(locks, "_hold", held)
+    monkeypatch.delenv(LOCK_DIRECTORY, raising=False)
     monkeypatch.setenv("TMPDIR", "/somewhere/else")
     with machine_lock(pytest.fail):
         assert asked == [Path("/tmp/flamegate.lock")]
@@ -149,10 +149,10 @@ def test_a_lock_that_was_cleaned_away_is_taken_again(
 
     def cleaned(descriptor: int, path: Path, timeout_s: float) -> None:
         hold(descriptor, path, timeout_s)
-        monkeypatch.setattr(lock, "acquire_lock", hold)
+        monkeypatch.setattr(locks, "acquire_lock", hold)
         place.unlink()
 
-    monkeypatch.setattr(lock, "acquire_lock", cleaned)
+    monkeypatch.setattr(locks, "acquire_lock", cleaned)
     with machine_lock(pytest.fail), pytest.raises(ToolError), machine_lock(ignore, timeout_s=0.05):
         pytest.fail("given twice")
 

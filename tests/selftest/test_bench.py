@@ -10,8 +10,8 @@ import pytest
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.run.lock import DIRECTORY, machine_lock
 from pytest_flamegate.run.selftest import ask, open_bench
 
 PROGRAM = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
@@ -19,7 +19,7 @@ PROGRAM = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",
 
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
 
 
 def settings(root: Path, profiler: str) -> Settings:
