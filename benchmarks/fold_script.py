@@ -22,20 +22,7 @@ if TYPE_CHECKING:
 
 def profile_of(stacks: Mapping[Stack, int]) -> Profile:
     """Return a profile with these stacks and nothing known of how they were sampled."""
-    return Profile(
-        profiler="perf",
-        profiler_version="",
-        event="cpu-clock",
-        rate_hz=0,
-        call_graph="",
-        python="",
-        stacks=stacks,
-        errors=0,
-        lost=0,
-        complete=0,
-        duration_ns=0,
-        pids=(),
-    )
+    return Profile("perf", "", "cpu-clock", "", stacks)
 
 
 def main(printed: Path, folded: Path) -> None:

@@ -22,8 +22,6 @@ from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Hotspot, find_mismatches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_flamegate.profile.model import FrameKind, Profile, Stack
 
 
@@ -34,6 +32,7 @@ CERTAIN = 3.0
 """Standard errors by which the cost of decode must exceed zero."""
 NO_STACK = "(no stack)"
 """The row of samples without any known frame."""
+_NOTHING = Hotspot(NO_STACK, "", "system", "system", 0, 0, 0.0, 0.0, None)
 _NS = 1e9
 
 
@@ -158,7 +157,7 @@ def subtract_prefill(
 def _rows(
     long: SequenceProfile, short: SequenceProfile, phi: float, covariance_s2: float
 ) -> tuple[DecodeCost, ...]:
-    before, after = _by_name(long.profile), _by_name(short.profile)
+    before, after = _rank_by_name(long.profile), _rank_by_name(short.profile)
     extra_tokens = long.tokens - short.tokens
     total_s = long.cpu_s - short.cpu_s
 
@@ -175,8 +174,9 @@ def _rows(
 
     rows = []
     for name, spot in {**after, **before}.items():
-        own, own_error = cost((_own(before, name), _own(after, name)))
-        inclusive, inclusive_error = cost((_all(before, name), _all(after, name)))
+        sides = [each.get(name, _NOTHING) for each in (before, after)]
+        own, own_error = cost((sides[0].self_samples, sides[1].self_samples))
+        inclusive, inclusive_error = cost((sides[0].inclusive_samples, sides[1].inclusive_samples))
         rows.append(
             DecodeCost(
                 name=name,
@@ -188,29 +188,25 @@ def _rows(
                 inclusive_s=inclusive,
                 inclusive_error_s=inclusive_error,
                 decode_share=own * extra_tokens / total_s,
-                sampled_share=_own(before, name) / long.profile.samples,
+                sampled_share=sides[0].self_samples / long.profile.samples,
             )
         )
     rows.sort(key=lambda row: (-row.self_s, -row.inclusive_s, row.name))
     return tuple(rows)
 
 
-def _by_name(profile: Profile) -> dict[str, Hotspot]:
+def _rank_by_name(profile: Profile) -> dict[str, Hotspot]:
     found = {spot.name: spot for spot in rank_hotspots(profile)}
     if stackless := profile.stacks.get((), 0):
         share = stackless / profile.samples
-        found[NO_STACK] = Hotspot(
-            NO_STACK, "", "system", "system", stackless, stackless, share, share, None
+        found[NO_STACK] = replace(
+            _NOTHING,
+            self_samples=stackless,
+            inclusive_samples=stackless,
+            self_share=share,
+            inclusive_share=share,
         )
     return found
-
-
-def _own(spots: Mapping[str, Hotspot], name: str) -> int:
-    return spots[name].self_samples if name in spots else 0
-
-
-def _all(spots: Mapping[str, Hotspot], name: str) -> int:
-    return spots[name].inclusive_samples if name in spots else 0
 
 
 def _share_variance(side: SequenceProfile, count: int, phi: float) -> float:

@@ -52,15 +52,15 @@ class Profile:
     profiler: str
     profiler_version: str
     event: str
-    rate_hz: int
     call_graph: str
-    python: str
     stacks: Mapping[Stack, int]
-    errors: int
-    lost: int
-    complete: int
-    duration_ns: int
-    pids: tuple[int, ...]
+    rate_hz: int = 0
+    python: str = ""
+    errors: int = 0
+    lost: int = 0
+    complete: int = 0
+    duration_ns: int = 0
+    pids: tuple[int, ...] = ()
     degraded: tuple[str, ...] = ()
     covers: Covers = "sequence"
     unit: Unit = "samples"

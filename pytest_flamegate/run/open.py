@@ -195,7 +195,6 @@ def recorded_profile(record: ProfileRecord, folded: str) -> Profile:
         **{name: getattr(record, name) for name in known},
         stacks=stacks,
         complete=round(record.completeness * sum(stacks.values())),
-        duration_ns=0,
         pids=tuple(process.pid for process in record.processes),
         started_ticks=tuple(process.started_ticks for process in record.processes),
     )

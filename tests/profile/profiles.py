@@ -32,8 +32,6 @@ def profile(stacks: dict[Stack, int], **changes: Any) -> Profile:
         call_graph="dwarf,32768",
         python="3.11.7",
         stacks=stacks,
-        errors=0,
-        lost=0,
         complete=sum(stacks.values()),
         duration_ns=1_000_000_000,
         pids=(7,),

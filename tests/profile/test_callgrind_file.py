@@ -218,7 +218,7 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
         (f"{START}1..2 2\n", "line 4: it is no cost line"),
         (f"{START}1 {'9' * 5000}\n", "line 4: it is no cost line"),
         (f"{START}calls=x\n", "line 4: it is no call"),
-        (f"{START}calls=1 1\nfn=(2) g\n", "line 5: a call without what it cost"),
+        (f"{START}calls=1 1\nfn=(2) g\n", "line 5: a call without its cost"),
         (f"{START}xyz=1\n", "line 4: xyz= is unknown"),
         (f"{START}totals: many\n", "line 4: it holds no figures of events"),
         ("version: 1\ntotals: 3\n", "line 2: it holds no figures of events"),

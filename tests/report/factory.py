@@ -78,7 +78,6 @@ def profile(stacks: dict[Stack, int] | None = None, *, degraded: tuple[str, ...]
         python="3.11.9",
         stacks=MappingProxyType(given),
         errors=2,
-        lost=0,
         complete=max(sum(given.values()) - 1, 0),
         duration_ns=13_000_000_000,
         pids=(11, 12, 13),

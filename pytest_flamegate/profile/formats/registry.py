@@ -196,7 +196,7 @@ _RECOGNISED = (
     (b"# callgrind format", "callgrind's own file", _READABLE),
     (b'"traceEvents"', "a trace of events", "Open it at speedscope.app and export it from there."),
 )
-"""Files that are recognised and cannot be read: their mark, what they are, and what to do."""
+"""Files that are recognised and cannot be read: their mark, kind and remedy."""
 
 
 def unknown_format_error(data: bytes) -> ReceiptError:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_flamegate.profile.formats.speedscope import Number, SpeedscopeFile, Track
-    from pytest_flamegate.profile.model import Stack
 
 
 EXPORTER = "pytest-flamegate"
@@ -180,7 +179,8 @@ def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[st
     weighted = WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
-            weighted.add(_stack(path, frames), weight * _unit(track)[1])
+            stack = tuple(frame for index in path if (frame := frames[index]) is not None)
+            weighted.add(stack or (UNKNOWN,), weight * _unit(track)[1])
     stacks, rounded = weighted.to_counts()
     notes = [
         f"imported from {_exporter(file)}: it does not state profiler, event or rate",
@@ -190,11 +190,6 @@ def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[st
         notes.append("weights without a unit taken for samples")
     unit = units.pop() if units else "samples"
     return make_foreign_profile(stacks, notes, unit=unit, duration_ns=_duration_ns(tracks))
-
-
-def _stack(path: tuple[int, ...], frames: Sequence[Frame | None]) -> Stack:
-    stack = tuple(frame for index in path if (frame := frames[index]) is not None)
-    return stack or (UNKNOWN,)
 
 
 def _unit(track: Track) -> tuple[Unit, float]:
@@ -214,15 +209,12 @@ def _rate_hz(tracks: Sequence[Track]) -> int:
 
 def _duration_ns(tracks: Sequence[Track]) -> int:
     """Return the length of the longest profile of time, 0 if there is none."""
-    lengths = [track.length * _unit(track)[1] for track in tracks if _is_time(track)]
-    longest_ns = round(max(lengths, default=0))
+    units = [(track.length, *_unit(track)) for track in tracks]
+    lengths_ns = [length * worth for length, unit, worth in units if unit == "nanoseconds"]
+    longest_ns = round(max(lengths_ns, default=0))
     if longest_ns > MAX_FIGURE:
         raise SpeedscopeError("it lasts longer than thirty years")
     return longest_ns
-
-
-def _is_time(track: Track) -> bool:
-    return _unit(track)[0] == "nanoseconds"
 
 
 def _exporter(file: SpeedscopeFile) -> str:

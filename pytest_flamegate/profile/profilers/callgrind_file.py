@@ -57,7 +57,7 @@ def parse_callgrind(lines: Iterable[str]) -> dict[Stack, int]:
 
 @dataclass(slots=True)
 class _CallgrindParser:
-    """Adds up costs by library and function, where a function stands with its callers.
+    """Adds up costs by library and function; a function is named together with its callers.
 
     ``part`` is the sum since the last totals, ``column`` the place of the event among the figures
     behind the ``positions`` of a cost line.
@@ -75,7 +75,7 @@ class _CallgrindParser:
     follows_call: bool = False
 
     def take(self, line: str) -> None:
-        """Parse one line; ``ValueError`` says what is wrong with it."""
+        """Parse one line; raises ``ValueError``, whose text names the fault."""
         if not self.begun:
             # Older versions begin with the version instead.
             if line.strip() and line != _MAGIC and not line.startswith("version:"):
@@ -88,7 +88,7 @@ class _CallgrindParser:
                 self._add_cost(line)
             self.follows_call = False
         elif self.follows_call:
-            raise ValueError("a call without what it cost")
+            raise ValueError("a call without its cost")
         elif (at := line.find("=")) > 0 and line[:at].isalpha():
             self._position(line[:at], line[at + 1 :], line)
         else:

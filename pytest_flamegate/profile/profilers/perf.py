@@ -169,7 +169,6 @@ class Perf:
             call_graph=call_graph,
             python=self.python,
             stacks=script.stacks,
-            errors=0,
             lost=script.lost,
             complete=sum(script.stacks.values()),
             duration_ns=script.span_ns,

@@ -196,7 +196,6 @@ class PySpy:
             python=self.python,
             stacks=sampled.stacks,
             errors=recording.errors,
-            lost=0,
             complete=sum(sampled.stacks.values()),
             duration_ns=sampled.duration_ns,
             pids=pids,

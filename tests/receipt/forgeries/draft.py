@@ -96,7 +96,7 @@ class Draft:
         stacks = parse_folded(self.folded.decode())
         assert seen.profile is not None
         covers = seen.profile.covers
-        told = Profile("", "", "", 0, "", "", stacks, 0, 0, 0, 0, (), covers=covers)
+        told = Profile("", "", "", "", stacks, covers=covers)
         spots = rank_hotspots(told, cost_of(covers, seen.metrics))
         self.profile["hotspots"] = [encode_plain(spot) for spot in spots]
         self.profile["samples"] = told.samples
