@@ -15,6 +15,7 @@ import pytest
 
 import pytest_flamegate
 from pytest_flamegate.core import process, process_tree
+from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
