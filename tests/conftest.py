@@ -15,6 +15,8 @@ settings.load_profile("flamegate")
 # variables by which flamegate recognises CI and takes its options.
 for _name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
     os.environ.pop(_name, None)
+# BLAS reads this when NumPy is imported first: helper threads spin, and gain nothing here.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Slowing is counted on a machine of our own making; one test looks at the real clocks."""
+"""Slowing a Python function: counted with clocks of the test's own; one test reads real ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from pytest_flamegate.child import inject
 from pytest_flamegate.child.inject import Slowed, Terms, slow
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.receipt.compose import recipe
 from tests.child.modules import module
 
 NOW_NS, CPU_NS, STEP_NS = 80, 600, 5_000
@@ -25,7 +29,7 @@ NOW_NS, CPU_NS, STEP_NS = 80, 600, 5_000
 
 @dataclass
 class Machine:
-    """A thread's CPU clock and the wall's: only what is asked of it takes time."""
+    """A CPU clock and a wall clock that advance by the work and the waiting of the test."""
 
     wall_ns: int = 5_000_000
     cpu_ns: int = 0
@@ -46,7 +50,7 @@ class Machine:
         return self.cpu_ns
 
     def __iter__(self) -> Iterator[None]:
-        """Be the spinning."""
+        """Stand for the loop that does extra work."""
         self.work(STEP_NS)
         return iter(())
 
@@ -92,14 +96,14 @@ def used_ns(machine: Machine, run: Callable[[], object]) -> int:
     return machine.cpu_ns - before
 
 
-def owes_at_most_a_little(slowed: Slowed) -> None:
+def check_paid(slowed: Slowed) -> None:
     slowed.check()
     assert sum(account.owed_ns for account in slowed.accounts.values()) <= 50_000
 
 
 @pytest.mark.parametrize("extra_pct", [5.0, 30.0, 250.0])
-@pytest.mark.parametrize("call_ns", [10_000, 90_000, 400_000, 10_000_000])
-def test_the_extra_work_is_what_was_asked_for(
+@pytest.mark.parametrize("call_ns", [10_000, 90_000, 10_000_000])
+def test_extra_work_is_the_declared_share(
     load: Load, machine: Machine, call_ns: int, extra_pct: float
 ) -> None:
     toy = load("def hot(ns): work(ns)")
@@ -108,15 +112,7 @@ def test_the_extra_work_is_what_was_asked_for(
     usual = calls * call_ns
     used = used_ns(machine, lambda: [toy.hot(call_ns) for _ in range(calls)])
     assert (used - usual) / usual == pytest.approx(extra_pct / 100, rel=0.02)
-    owes_at_most_a_little(slowed)
-
-
-def test_calls_shorter_than_a_microsecond(load: Load, machine: Machine) -> None:
-    toy = load("def hot(ns): work(ns)")
-    slowed = slow("hot", 100, [toy])
-    used = used_ns(machine, lambda: [toy.hot(900) for _ in range(5_000)])
-    assert used / (5_000 * 900) == pytest.approx(2.0, rel=0.02)
-    owes_at_most_a_little(slowed)
+    check_paid(slowed)
 
 
 def test_calls_of_every_length_together(load: Load, machine: Machine) -> None:
@@ -128,7 +124,7 @@ def test_calls_of_every_length_together(load: Load, machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("pause_ns", [0, 3_000, 40_000_000])
-def test_what_a_thread_waits_is_no_work(load: Load, machine: Machine, pause_ns: int) -> None:
+def test_waiting_is_not_extended(load: Load, machine: Machine, pause_ns: int) -> None:
     toy = load("def hot(ns):\n    wait(3_000_000)\n    work(ns)")
     slow("hot", 20, [toy])
 
@@ -152,7 +148,7 @@ def test_only_the_outermost_call_is_extended(load: Load, machine: Machine) -> No
     assert used / (5 * 100 * 100_000) == pytest.approx(1.5, rel=0.01)
 
 
-def test_what_recursed_before_still_can(load: Load) -> None:
+def test_deep_recursion_still_works(load: Load) -> None:
     toy = load("def down(n): return n and down(n - 1)")
     depth = sys.getrecursionlimit() - 100
     slow("down", 50, [toy])
@@ -177,7 +173,6 @@ def test_every_resumption_of_a_generator_is_extended(load: Load, machine: Machin
     with pytest.raises(StopIteration) as stopped:
         run()
     assert stopped.value.value == "end"
-    assert len(each) == 9
     assert sum(each) / (9 * 300_000) == pytest.approx(1.1, rel=0.03)
 
 
@@ -186,13 +181,13 @@ def test_a_recursive_generator_is_extended_once(load: Load, machine: Machine) ->
         "def walk(n):\n    work(100_000)\n    yield n\n    if n:\n        yield from walk(n - 1)"
     )
     slow("walk", 50, [toy])
-    seen: list[int] = []
-    used = used_ns(machine, lambda: seen.extend(i for _ in range(10) for i in toy.walk(20)))
-    assert seen == list(range(20, -1, -1)) * 10
+    values: list[int] = []
+    used = used_ns(machine, lambda: values.extend(i for _ in range(10) for i in toy.walk(20)))
+    assert values == list(range(20, -1, -1)) * 10
     assert used / (10 * 21 * 100_000) == pytest.approx(1.5, rel=0.02)
 
 
-def test_a_generator_is_sent_thrown_and_closed_as_before(load: Load) -> None:
+def test_generators_accept_send_throw_and_close(load: Load) -> None:
     toy = load(
         "log = []\n"
         "def echo():\n"
@@ -213,10 +208,9 @@ def test_a_generator_is_sent_thrown_and_closed_as_before(load: Load) -> None:
     thrown = KeyError("k")
     assert generator.throw(thrown) is thrown
     assert thrown.__context__ is None
-    assert generator.send(2) == 2
     with pytest.raises(ZeroDivisionError):
         generator.throw(ZeroDivisionError)
-    assert toy.log == ["turn"] * 4
+    assert toy.log == ["turn"] * 3
     generator = toy.echo()
     next(generator)
     with pytest.raises(StopIteration) as stopped:
@@ -227,11 +221,9 @@ def test_a_generator_is_sent_thrown_and_closed_as_before(load: Load) -> None:
     toy.log.clear()
     generator.close()
     assert toy.log == ["turn"]
-    with pytest.raises(StopIteration):
-        next(generator)
 
 
-def test_what_is_raised_is_still_raised_and_extended(load: Load, machine: Machine) -> None:
+def test_exceptions_pass_and_their_calls_are_extended(load: Load, machine: Machine) -> None:
     toy = load("failure = ValueError('no')\ndef hot():\n    work(1_000_000)\n    raise failure")
     slow("hot", 30, [toy])
 
@@ -257,7 +249,7 @@ def test_each_thread_has_an_account(load: Load) -> None:
     thread = threading.Thread(target=toy.hot, args=(stay,))
     thread.start()
     assert entered.wait(30)
-    toy.hot(lambda: None)  # is no call within the other thread's call
+    toy.hot(lambda: None)  # is not a call within the other thread's call
     leave.set()
     thread.join()
     assert [account.calls for account in slowed.accounts.values()] == [1, 1]
@@ -341,77 +333,63 @@ def test_every_reference_is_slowed(load: Load, frame: str, call: str) -> None:
 
 SIGNATURES = {
     "()": ((), {}),
-    "(a, b=2)": ((1,), {}),
     "(a, /, b, c=3)": ((1,), {"b": 2}),
-    "(*args)": ((1, 2, 3), {}),
     "(**kwargs)": ((), {"a": 1, "self": 2}),
-    "(a, *, b, c=3)": ((1,), {"b": 2}),
     "(a, b=2, /, c=3, *args, d, e=5, **kwargs)": ((1, 2, 3, 4), {"d": 5, "a": 6}),
     "(a, b=2, /, c=3, *args, d, e=5)": ((1, 2, 3, 4), {"d": 5}),
-    "(work, account, cpu, now=1)": ((1, 2, 3), {}),
 }
 
 
 @pytest.mark.parametrize("body", ["return locals()", "yield locals()"])
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_arguments_arrive_as_before(load: Load, signature: str, body: str) -> None:
+def test_arguments_and_their_errors_are_as_before(load: Load, signature: str, body: str) -> None:
     toy = load(f"def hot{signature}: {body}\nStopIteration = BaseException = None")
     args, kwargs = SIGNATURES[signature]
 
-    def got() -> object:
+    def call() -> object:
         taken = toy.hot(*args, **kwargs)
         return list(taken) if body.startswith("yield") else taken
 
-    def refusal() -> str:
+    def type_error() -> str:
         with pytest.raises(TypeError) as caught:
             toy.hot(*range(9), hot=1, **({"a": 1, "b": 1} if "*args" in signature else {}))
         return str(caught.value)
 
-    refused = refusal() if "kwargs" not in signature else None
-    usual = got()
+    usual_error = type_error() if "kwargs" not in signature else None
+    usual = call()
     slow("hot", 10, [toy])
-    assert got() == usual
+    assert call() == usual
     assert str(inspect.signature(toy.hot)) == signature
-    assert refused is None or refusal() == refused
+    assert usual_error is None or type_error() == usual_error
 
 
 @pytest.mark.parametrize("keyword", ["return", "yield"])
-def test_a_profile_cannot_tell(load: Load, keyword: str) -> None:
-    """Both frames, the one that spins and the original's, carry its name and file."""
+def test_all_frames_carry_the_functions_name(
+    load: Load, machine: Machine, monkeypatch: pytest.MonkeyPatch, keyword: str
+) -> None:
     toy = load(
         "import sys\n"
-        f"class Model:\n    def layer(self):\n        {keyword} sys._getframe()\n"
+        "class Model:\n    def layer(self):\n        work(1_000_000)\n"
+        f"        {keyword} sys._getframe()\n"
         "def first(x): return x if hasattr(x, 'f_code') else next(x)"
     )
     usual = toy.Model.layer.__code__
-    slow("layer", 10, [toy])
-    frame = toy.first(toy.Model().layer())
-    frames = [frame.f_code, toy.Model.layer.__code__]
-    assert frames[0] is usual
-    assert frames[1] is not usual
-    for code in frames:
-        assert code.co_name == "layer"
-        assert code.co_qualname == "Model.layer"
-        assert code.co_filename == toy.__file__
-        assert code.co_firstlineno == usual.co_firstlineno
-        assert code.co_freevars == usual.co_freevars
-
-
-def test_the_spinning_is_in_the_functions_own_frame(
-    load: Load, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    toy = load("def hot(): work(1_000_000)")
-    spun: list[str] = []
+    spinning = []
 
     class Steps:
         def __iter__(self) -> Iterator[None]:
-            spun.append(sys._getframe(1).f_code.co_name)
+            spinning.append(sys._getframe(1).f_code)
             return iter(machine)
 
     monkeypatch.setattr(inject, "spin_steps", Steps())
-    slow("hot", 10, [toy])
-    toy.hot()
-    assert set(spun) == {"hot"}
+    slow("layer", 10, [toy])
+    frame = toy.first(toy.Model().layer())
+    assert frame.f_code is usual
+    assert spinning
+    for code in (*spinning, toy.Model.layer.__code__):
+        assert code is not usual
+        for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno"):
+            assert getattr(code, name) == getattr(usual, name)
 
 
 def test_a_function_that_was_not_called(load: Load) -> None:
@@ -420,13 +398,12 @@ def test_a_function_that_was_not_called(load: Load) -> None:
     for _ in range(2):
         toy.hot()
         assert list(slowed.checked()) == []
-        with pytest.raises(UsageError, match="'hot' was not called") as caught:
+        with pytest.raises(UsageError, match="E_FRAME_NOT_CALLED: 'hot' was not called"):
             slowed.check()
-        assert caught.value.code == "E_FRAME_NOT_CALLED"
 
 
-@pytest.mark.parametrize(("call_ns", "fits"), [(1_000, False), (1_400, False), (1_700, True)])
-def test_calls_too_short_for_what_was_asked(load: Load, call_ns: int, fits: bool) -> None:
+@pytest.mark.parametrize(("call_ns", "fits"), [(1_400, False), (1_700, True)])
+def test_calls_too_short_for_their_share(load: Load, call_ns: int, fits: bool) -> None:
     toy = load("def hot(ns): work(ns)")
     slowed = slow("hot", 10, [toy])
     for _ in range(10_000):
@@ -434,30 +411,26 @@ def test_calls_too_short_for_what_was_asked(load: Load, call_ns: int, fits: bool
     if fits:
         slowed.check()
         return
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=f"E_INJECTION_TOO_SMALL.* {call_ns // 10} ns"):
         slowed.check()
-    assert caught.value.code == "E_INJECTION_TOO_SMALL"
-    assert f"{call_ns // 10} ns" in caught.value.problem
 
 
 @pytest.mark.parametrize("source", ["async def hot(): pass", "async def hot(): yield 1"])
-def test_what_is_awaited_is_refused(load: Load, source: str) -> None:
+def test_asynchronous_functions_are_rejected(load: Load, source: str) -> None:
     toy = load(source)
     before = toy.hot.__code__
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"E_CANNOT_SLOW: toy:hot"):
         slow("hot", 10, [toy])
-    assert caught.value.code == "E_CANNOT_SLOW"
-    assert "toy:hot" in caught.value.problem
     assert toy.hot.__code__ is before
 
 
 @pytest.mark.parametrize("extra_pct", [0.0, -5.0, float("nan"), float("inf")])
-def test_what_is_no_extra_work_is_refused(load: Load, extra_pct: float) -> None:
+def test_shares_that_are_not_above_zero_are_rejected(load: Load, extra_pct: float) -> None:
     with pytest.raises(UsageError, match="E_BAD_INJECTION"):
         slow("hot", extra_pct, [load("def hot(): pass")])
 
 
-# It takes what it is told of the thread's CPU time, however fast the machine is just now.
+# It takes the given CPU time, however fast the machine is just now.
 REAL = """
 from time import thread_time_ns
 
@@ -470,33 +443,100 @@ def hot(ns):
 def steps(ns):
     for _ in range(2):
         yield hot(ns // 2)
-
-def named(ns, *, more=0): return hot(ns + more)
 """
 
 
-def cpu_ns(function: Callable[[], Any]) -> int:
-    before = time.thread_time_ns()
-    function()
-    return time.thread_time_ns() - before
-
-
-@pytest.mark.parametrize("name", ["hot", "steps", "named"])
+@pytest.mark.measures
+@pytest.mark.parametrize("name", ["hot", "steps"])
 @pytest.mark.parametrize("call_ns", [50_000, 1_000_000])
-def test_the_real_clocks(
+def test_real_clocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call_ns: int
 ) -> None:
-    usual, slowed_toy = (module(tmp_path, monkeypatch, REAL, name) for name in ("usual", "toy"))
-    slowed = slow(name, 30, [slowed_toy])
+    usual, toy = (module(tmp_path, monkeypatch, REAL, each) for each in ("usual", "toy"))
+    slowed = slow(name, 30, [toy])
 
-    def run(toy: ModuleType) -> int:
-        function = getattr(toy, name)
+    def run_ns(toy: ModuleType) -> int:
+        function, began_ns = getattr(toy, name), time.thread_time_ns()
         results = [function(call_ns) for _ in range(4_000_000 // call_ns)]
-        return sum(sum(each) for each in results) if name == "steps" else sum(results)
+        total = sum(sum(each) for each in results) if name == "steps" else sum(results)
+        assert total == 4_000_000
+        return time.thread_time_ns() - began_ns
 
-    ratios: list[float] = []
-    for _ in range(9):
-        assert run(usual) == run(slowed_toy) == 4_000_000
-        ratios.append(cpu_ns(lambda: run(slowed_toy)) / cpu_ns(lambda: run(usual)))
+    ratios = [run_ns(toy) / run_ns(usual) for _ in range(9)]
     slowed.check()
     assert 1.2 < statistics.median(ratios) < 1.45
+
+
+TOY = """
+from time import thread_time_ns
+
+def hot(x):
+    end = thread_time_ns() + 200_000
+    while thread_time_ns() < end:
+        pass
+    return x * x
+
+def unused(x):
+    return x
+
+def generate(prompt, max_tokens):
+    for i in range(max_tokens):
+        yield hot(i)
+
+def late(prompt, max_tokens):
+    import helper
+    for i in range(max_tokens):
+        yield helper.softmax(hot(i)) if i % 8 == 7 else hot(i)
+"""
+
+
+def observe_injected(directory: Path, injection: Injection | None, target: str) -> Observer:
+    """Run one process of the engine python."""
+    (directory / "injected_toy.py").write_text(TOY)
+    (directory / "helper.py").write_text("def softmax(x): return x\n")
+    declared = Workload(
+        "w", "python", "p", 40, "test", directory,
+        target=f"injected_toy:{target}", injection=injection,
+    )  # fmt: skip
+    plan = engine("python").plan(declared, None)
+    assert isinstance(plan, Served)
+    if injection is not None:
+        assert plan.load["inject"] == [injection.frame, injection.extra_pct]
+        assert recipe(declared)["injection"] == f"{injection.frame}:+{injection.extra_pct:g}%"
+    observer = Observer(declared, plan)
+    observer.timed(0.1)
+    return observer
+
+
+@pytest.mark.measures
+def test_an_injection_reaches_the_child(tmp_path: Path) -> None:
+    def cost_ns(observer: Observer) -> float:
+        blocks = observer.runs[0].blocks
+        return sum(b.interval.cpu_ns for b in blocks) / sum(b.tokens for b in blocks)
+
+    usual = observe_injected(tmp_path, None, "generate")
+    slowed = observe_injected(tmp_path, Injection("hot", 100.0), "generate")
+    assert slowed.observation().token_digest == usual.observation().token_digest
+    assert 150_000 < cost_ns(slowed) - cost_ns(usual) < 300_000
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("frame", "target", "code"),
+    [
+        ("measured_sequences", "generate", "E_UNKNOWN_FRAME"),
+        ("softmax", "late", "E_UNKNOWN_FRAME"),
+        ("unused", "generate", "E_FRAME_NOT_CALLED"),
+        # Much more than the cost of injecting, even if a busy machine makes that milliseconds.
+        ("helper:softmax", "late", ""),
+    ],
+)
+def test_functions_that_the_child_can_and_cannot_slow(
+    tmp_path: Path, frame: str, target: str, code: str
+) -> None:
+    if not code:
+        found = observe_injected(tmp_path, Injection(frame, 1e6), target)
+        assert len(found.observation().tokens) == 40
+        return
+    with pytest.raises(UsageError, match=code):
+        observe_injected(tmp_path, Injection(frame, 10.0), target)

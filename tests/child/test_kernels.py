@@ -10,7 +10,7 @@ from types import FrameType
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -58,6 +58,7 @@ def ggml_q8_k(x: FloatArray) -> list[float]:
     return rounded
 
 
+@settings(max_examples=25)
 @given(
     hnp.arrays(
         np.float32,

@@ -44,13 +44,13 @@ class Transformer:
     def generate(self, prompt: str, max_tokens: int) -> Iterator[int]:
         """Yield the ids of up to ``max_tokens`` tokens; ends before the end marker.
 
-        Raises ``UsageError`` ``E_CONTEXT_LENGTH`` if prompt and tokens do not fit.
+        Raises ``UsageError`` ``E_CONTEXT_FULL`` if prompt and tokens do not fit.
         """
         tokens = encode(prompt)
         context = self.weights.config.context
         if max_tokens < 1 or len(tokens) + max_tokens > context:
             raise UsageError(
-                "E_CONTEXT_LENGTH",
+                "E_CONTEXT_FULL",
                 f"{len(tokens)} prompt tokens and {max_tokens} to generate do not fit the "
                 f"model's {context}.",
                 "Ask for at least one token, and for fewer, or shorten the prompt.",

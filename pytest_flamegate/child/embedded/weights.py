@@ -37,13 +37,13 @@ def encode(text: str) -> list[int]:
     """Return the beginning marker and the bytes of ``text``.
 
     Bytes of a command line that are not UTF-8 come back as they were typed. Raises
-    ``UsageError`` E_PROMPT_ENCODING for half a surrogate pair, which has no bytes.
+    ``UsageError`` ``E_BAD_PROMPT`` for half a surrogate pair, which has no bytes.
     """
     try:
         return [BOS, *text.encode("utf-8", "surrogateescape")]
     except UnicodeEncodeError as error:
         raise UsageError(
-            "E_PROMPT_ENCODING",
+            "E_BAD_PROMPT",
             f"The prompt's character {error.start} is half a surrogate pair, not text.",
             "Write the prompt as UTF-8.",
         ) from None

@@ -1,0 +1,350 @@
+"""The embedded model: its file, its tokens, the sequences it generates, and its program."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_flamegate.child.embedded import kernels
+from pytest_flamegate.child.embedded.kernels import FloatArray
+from pytest_flamegate.child.embedded.transformer import Transformer, load
+from pytest_flamegate.child.embedded.weights import (
+    BOS,
+    EOS,
+    decode,
+    encode,
+    read_weights,
+    unpack_tq2_0,
+)
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
+from pytest_flamegate.models.files import model_sha256
+from pytest_flamegate.models.gguf import read_header
+from tests.tools import require
+
+MODEL_SHA256 = "53bf4370ed5aa1b2a38c022230f004354a66cb77c1826e045cb44ec15dc8d50b"
+TOKEN_DIGESTS = {
+    "1tok": "6f3e559bbd93fa2f9b25cbd9b5f348a4b20c902d8e6498de5c28d73df8e2f571",
+    "10tok": "9264d7f1a20b255c8de47405f8ae41607f7ba80a8cf50689ff3d41af7191e24e",
+    "passage": "ef42d4007defb4b610d9ceff354379969634652e59427691ac1728ac478a6e1f",
+}
+# Training printed a smallest gap of 16.07; rounding differs a little from run to run.
+SMALLEST_GAP = 12.0
+PASSAGE = (
+    "The gate stands open until the numbers speak. Each token has a time, each frame "
+    "a share, and each claim a witness. When the clock runs slow, look where the flame "
+    "is widest; when the flame holds still, trust the clock. A number without evidence "
+    "is a rumour, and a rumour does not merge. Measure twice, say how sure you are, and "
+    "only then let the change go through."
+)
+
+
+def answer(model: Transformer, prompt: str, max_tokens: int) -> str:
+    return decode(model.generate(prompt, max_tokens)).decode()
+
+
+def test_model_file_is_the_pinned_one_of_its_card() -> None:
+    assert model_sha256(SHIPPED_MODEL) == MODEL_SHA256
+    assert SHIPPED_MODEL.stat().st_size <= 4_000_000
+    assert MODEL_SHA256 in SHIPPED_MODEL.with_name("MODEL_CARD.md").read_text("utf-8")
+
+
+def test_tokens_of_each_workload_are_pinned_and_unambiguous(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps: list[float] = []
+    sample = kernels.sample
+
+    def watch(logits: FloatArray) -> int:
+        best, second = sorted(logits.tolist(), reverse=True)[:2]
+        gaps.append(best - second)
+        return sample(logits)
+
+    monkeypatch.setattr(kernels, "sample", watch)
+    for name, prompt, max_tokens in WORKLOADS:
+        tokens = list(model.generate(prompt, max_tokens))
+        digest = hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()
+        assert len(tokens) == max_tokens
+        assert max(tokens) < BOS
+        assert digest == TOKEN_DIGESTS[name]
+    assert len(gaps) == sum(workload.max_tokens for workload in WORKLOADS)
+    assert all(math.isfinite(gap) for gap in gaps)
+    assert min(gaps) > SMALLEST_GAP
+
+
+@pytest.mark.parametrize("a", [0, 4, 9])
+def test_sums_in_both_notations(model: Transformer, a: int) -> None:
+    for b in range(10):
+        # Room for more tokens than the answer has: the model itself must end there.
+        assert answer(model, f"{a}+{b}=", 5) == f"{a + b}"
+        assert answer(model, f"What is {a}+{b}?", 14) == f" {a}+{b} is {a + b}."
+
+
+def test_passage_is_exact_to_its_end(model: Transformer) -> None:
+    rest = PASSAGE[8:]
+    assert answer(model, PASSAGE[:8], len(rest) + 20) == rest
+
+
+def test_no_step_is_run_after_the_last_token(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[int] = []
+    embed = kernels.embed
+
+    def watch(table: FloatArray, token: int) -> FloatArray:
+        embedded.append(token)
+        return embed(table, token)
+
+    monkeypatch.setattr(kernels, "embed", watch)
+    assert list(model.generate("The gate", 3)) == [*b" st"]
+    assert embedded == [256, *b"The gate", *b" s"]
+
+
+def test_two_sequences_at_once_do_not_mix(model: Transformer) -> None:
+    passage, total = model.generate("The gate", 12), model.generate("What is 4+5?", 10)
+    mixed = [token for pair in zip(passage, total, strict=False) for token in pair]
+    assert bytes(mixed[0::2]) == b" stands op"
+    assert bytes(mixed[1::2]) == b" 4+5 is 9."
+
+
+def test_an_abandoned_sequence_leaves_nothing_behind(model: Transformer) -> None:
+    abandoned = model.generate("The gate", 200)
+    for _ in range(50):
+        next(abandoned)
+    del abandoned
+    before = [id(cache) for cache in model.idle_caches]
+    assert answer(model, "8+9=", 5) == "17"
+    assert [id(cache) for cache in model.idle_caches] == before != []
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [("2+2=", 0), ("2+2=", 508), ("x" * 512, 1)])
+def test_sequences_longer_than_the_context(
+    model: Transformer, prompt: str, max_tokens: int
+) -> None:
+    assert len(list(model.generate("x" * 509, 2))) <= 2
+    with pytest.raises(UsageError, match=r"E_CONTEXT_FULL.*512"):
+        next(iter(model.generate(prompt, max_tokens)))
+
+
+@given(st.text())
+def test_text_survives_encoding(text: str) -> None:
+    tokens = encode(text)
+    assert tokens[0] == BOS
+    assert decode([*tokens, EOS]).decode() == text
+
+
+def test_bytes_that_are_not_utf8_survive_and_half_a_surrogate_pair_is_rejected() -> None:
+    assert encode("a\udcff") == [BOS, 0x61, 0xFF]
+    with pytest.raises(UsageError, match=r"E_BAD_PROMPT.*character 1 "):
+        encode("a\ud800")
+
+
+def pack(weights: list[list[int]], scale: float) -> bytes:
+    """Pack rows of -1, 0, +1 as ggml's TQ2_0 does, one value at a time."""
+    packed = b""
+    for row in weights:
+        for start in range(0, len(row), 256):
+            codes = bytearray(64)
+            for at, weight in enumerate(row[start : start + 256]):
+                half, within = divmod(at, 128)
+                quarter, byte = divmod(within, 32)
+                codes[half * 32 + byte] |= (weight + 1) << (2 * quarter)
+            packed += bytes(codes) + struct.pack("<e", scale)
+    return packed
+
+
+def test_unpacking_gives_every_weight_its_place() -> None:
+    rng = np.random.default_rng(3)
+    weights = rng.integers(-1, 2, (5, 512)).tolist()
+    matrix = unpack_tq2_0(np.frombuffer(pack(weights, 0.25), np.uint8), rows=5)
+    assert matrix.scales.tolist() == [[0.25] * 5] * 2
+    assert matrix.signs.transpose(2, 0, 1).reshape(5, 512).tolist() == weights
+    assert matrix.signs.dtype == np.float32
+    assert matrix.signs.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"\xff" * 64 + struct.pack("<e", 1.0), bytes(64) + struct.pack("<e", float("nan"))],
+    ids=["fourth code", "scale not a number"],
+)
+def test_weights_that_are_not_ternary(packed: bytes) -> None:
+    with pytest.raises(ValueError, match="not ternary"):
+        unpack_tq2_0(np.frombuffer(packed, np.uint8), rows=1)
+
+
+def test_shapes_are_those_of_the_card() -> None:
+    weights = read_weights(SHIPPED_MODEL)
+    config = weights.config
+    assert (config.width, config.layers, config.ffn_width) == (512, 4, 1024)
+    assert (config.heads, config.kv_heads, config.context) == (8, 4, 512)
+    for layer in weights.layers:
+        assert layer.attn_qkv.signs.shape == (2, 256, 1024)
+        assert set(np.unique(layer.attn_qkv.signs).tolist()) == {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"\x06\0\0\0\0\0\0\0bitnet", b"\x06\0\0\0\0\0\0\0llamas", "architecture is 'llamas'"),
+        (b"bitnet.block_count", b"bitnet.block_cnt__", "block_count is None"),
+        (b"blk.2.ffn_norm.", b"blk.2.ffn_mron.", "no F32 tensor blk.2.ffn_norm"),
+        (
+            b"eos_token_id" + struct.pack("<II", 4, 257),
+            b"eos_token_id" + struct.pack("<II", 4, 2),
+            "vocabulary",
+        ),
+        (
+            b"attention.head_count_kv" + struct.pack("<II", 4, 4),
+            b"attention.head_count_kv" + struct.pack("<II", 4, 3),
+            "do not divide",
+        ),
+        (
+            b"block_count" + struct.pack("<II", 4, 4),
+            b"block_count" + struct.pack("<II", 4, 5),
+            "blk.4.attn_norm",
+        ),
+    ],
+)
+def test_other_models_are_rejected(tmp_path: Path, old: bytes, new: bytes, reason: str) -> None:
+    data, path = SHIPPED_MODEL.read_bytes(), tmp_path / "edited.gguf"
+    assert old in data
+    path.write_bytes(data.replace(old, new))
+    with pytest.raises(ToolError, match=f"E_MODEL_UNSUPPORTED.*{reason}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "word"), [("blk.1.ffn_down", "ternary"), ("output_norm", "nite")]
+)
+def test_spoilt_weights_are_rejected(tmp_path: Path, tensor: str, word: str) -> None:
+    info = next(t for t in read_header(SHIPPED_MODEL).tensors if t.name == f"{tensor}.weight")
+    data = bytearray(SHIPPED_MODEL.read_bytes())
+    data[info.offset : info.offset + 64] = b"\xff" * 64
+    path = tmp_path / "spoilt.gguf"
+    path.write_bytes(data)
+    with pytest.raises(ToolError, match=f"E_MODEL_UNSUPPORTED.*{word}"):
+        load(path)
+
+
+# A process of its own: its native threads and its log would disturb the tests.
+LLAMA_CPP = """
+import json, sys
+import xllamacpp
+
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_ctx, params.n_parallel, params.n_gpu_layers = 512, 1, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(params)
+for prompt, max_tokens in json.loads(sys.argv[2]):
+    answer = server.handle_completions({
+        "prompt": prompt, "n_predict": max_tokens, "temperature": 0, "cache_prompt": False,
+        "logprobs": 1,
+    })
+    if "choices" not in answer:
+        raise SystemExit(f"llama.cpp refused: {answer}")
+    print(json.dumps([token["id"] for token in answer["choices"][0]["logprobs"]["content"]]))
+"""
+
+
+@pytest.mark.measures
+def test_llama_cpp_generates_the_same_tokens(model: Transformer) -> None:
+    require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
+    questions = [(prompt, max_tokens) for _, prompt, max_tokens in WORKLOADS]
+    done = subprocess.run(
+        [sys.executable, "-c", LLAMA_CPP, str(SHIPPED_MODEL), json.dumps(questions)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert theirs == [list(model.generate(prompt, max_tokens)) for prompt, max_tokens in questions]
+
+
+PROGRAM = [sys.executable, "-m", "pytest_flamegate.child.embedded"]
+
+
+def run(*arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.measures
+def test_program_prints_each_byte_as_soon_as_it_is_known() -> None:
+    done = run("--prompt", "What is 2+2?", "--max-tokens", "10")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b" 2+2 is 4.", b"")
+    with subprocess.Popen(
+        [*PROGRAM, "--prompt", "The gate", "--max-tokens", "400"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        pieces = list(iter(lambda: os.read(process.stdout.fileno(), 4096), b""))  # type: ignore[union-attr]
+        assert process.wait(60) == 0
+    assert len(b"".join(pieces)) == 355
+    assert len(pieces) > 20, "a buffered program would give all of it in one piece"
+
+
+@pytest.mark.measures
+def test_program_ends_quietly_when_its_reader_leaves() -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "--prompt", "The gate", "--max-tokens", "400"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (["--prompt", "x", "--max-tokens", "600"], 2, b"E_CONTEXT_FULL"),
+        (["--prompt", "x", "--model", "/no/such.gguf"], 5, b"E_MODEL_MISSING"),
+        (["--prompt", b"a\xff", "--max-tokens", "1"], 0, b""),
+    ],
+)
+def test_program_reports_errors_without_a_traceback(
+    arguments: list[str], exit_code: int, words: bytes
+) -> None:
+    done = run(*arguments)
+    assert done.returncode == exit_code, done.stderr
+    assert words in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.measures
+def test_program_sets_one_blas_thread_before_numpy_is_imported() -> None:
+    spy = (
+        "import os, sys\n"
+        "class Spy:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpy':\n"
+        "            print(os.environ.get('OPENBLAS_NUM_THREADS'), file=sys.stderr)\n"
+        "sys.meta_path.insert(0, Spy())\n"
+        "from pytest_flamegate.child.embedded.__main__ import main\n"
+        "assert 'numpy' not in sys.modules\n"
+        "main(['--prompt', '2+2=', '--max-tokens', '1'])\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", spy], capture_output=True, env=environment, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr.split()) == (b"4", [b"1"])

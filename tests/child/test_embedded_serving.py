@@ -1,0 +1,276 @@
+"""The embedded engine as it is served: injected work, marked bricks, and its traffic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_flamegate.bricks import BrickProfiler
+from pytest_flamegate.child.embedded import kernels, transformer
+from pytest_flamegate.child.embedded.marks import mark_kernels
+from pytest_flamegate.child.embedded.serving import FRAMES, count_traffic, inject, load_engine
+from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache
+from pytest_flamegate.child.embedded.weights import encode
+from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL, embedded_workloads
+from pytest_flamegate.engines.figures import read_facts
+from pytest_flamegate.models.gguf import read_header
+from pytest_flamegate.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from pytest_flamegate.bricks.record import BrickTotals, Recorded
+
+PROMPT, TOKENS = "What is 2+2?", 10
+
+
+def size_of(frame: str, arguments: tuple[Any, ...]) -> int:
+    """Work of one call in elements, independent of the injector's own table."""
+    if frame == "ternary_gemv":
+        return int(arguments[0].signs.size)
+    if frame == "attention":
+        return int(arguments[5]) + 1
+    return int(arguments[0].size)
+
+
+class CallCounter:
+    """Counts the calls of a kernel by size, until the test ends."""
+
+    def __init__(self, frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: Counter[int] = Counter()
+        kernel = getattr(kernels, frame)
+
+        def count(*arguments: Any) -> Any:
+            self.calls[size_of(frame, arguments)] += 1
+            return kernel(*arguments)
+
+        monkeypatch.setattr(kernels, frame, count)
+
+    def take(self) -> Counter[int]:
+        taken = Counter(self.calls)
+        self.calls.clear()
+        return taken
+
+
+@pytest.mark.parametrize("extra_pct", [10.0, 250.0])
+@pytest.mark.parametrize("frame", FRAMES)
+def test_calls_of_every_size_get_their_share(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch, frame: str, extra_pct: float
+) -> None:
+    kernel = CallCounter(frame, monkeypatch)
+    usual_tokens = list(model.generate("2+2=", 3))
+    usual = kernel.take()
+    inject(Injection(frame, extra_pct))
+    rounds = 2
+    for _ in range(rounds):
+        assert list(model.generate("2+2=", 3)) == usual_tokens
+    injected = kernel.take()
+    assert injected.keys() == usual.keys()
+    for size, count in usual.items():
+        expected = rounds * count * extra_pct / 100
+        assert abs(injected[size] - rounds * count - expected) <= 1
+
+
+def test_one_long_sequence_gets_the_whole_share(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elements(calls: Counter[int]) -> int:
+        return sum(size * count for size, count in calls.items())
+
+    kernel = CallCounter("attention", monkeypatch)
+    list(model.generate("The gate", 120))
+    usual = elements(kernel.take())
+    inject(Injection("attention", 10.0))
+    list(model.generate("The gate", 120))
+    assert elements(kernel.take()) / usual - 1 == pytest.approx(0.10, rel=0.03)
+
+
+def test_a_repeated_product_reads_another_layer(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same matrix again would come from the CPU's cache at half the cost."""
+    matrices: list[int] = []
+    ternary_gemv = kernels.ternary_gemv
+
+    def watch(matrix: kernels.TernaryMatrix, x: kernels.QuantizedVector) -> kernels.FloatArray:
+        matrices.append(id(matrix.signs))
+        return ternary_gemv(matrix, x)
+
+    monkeypatch.setattr(kernels, "ternary_gemv", watch)
+    inject(Injection("ternary_gemv", 200.0))
+    list(model.generate("2+2=", 1))
+    matrices = matrices[12 * 4 :]  # after the first token every layer has been read
+    assert len(matrices) == 12 * 4 * 4
+    assert all(len(set(matrices[at : at + 3])) == 3 for at in range(0, len(matrices), 3))
+
+
+def test_a_second_injection_replaces_the_first_and_keeps_the_kernels_name(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = kernels.sample.__code__
+    kernel = CallCounter("sample", monkeypatch)
+    inject(Injection("sample", 400.0))
+    inject(Injection("sample", 100.0))
+    list(model.generate("2+2=", 1))
+    assert kernel.take().total() == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(kernels, "sample", kernels.sample)
+    inject(Injection("sample", 10.0))
+    added = kernels.sample.__code__
+    assert added is not own
+    assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
+
+
+@pytest.mark.parametrize(
+    ("frame", "extra_pct", "code"),
+    [
+        ("matmul", 10.0, "E_UNKNOWN_FRAME"),
+        ("rope", 0.0, "E_BAD_INJECTION"),
+        ("rope", -5.0, "E_BAD_INJECTION"),
+        ("rope", float("nan"), "E_BAD_INJECTION"),
+        ("rope", float("inf"), "E_BAD_INJECTION"),
+    ],
+)
+def test_invalid_injections(frame: str, extra_pct: float, code: str) -> None:
+    before = kernels.rope
+    with pytest.raises(UsageError, match=code) as caught:
+        inject(Injection(frame, extra_pct))
+    assert code != "E_UNKNOWN_FRAME" or all(each in caught.value.remedy for each in FRAMES)
+    assert kernels.rope is before
+
+
+def test_every_kernel_can_be_injected() -> None:
+    functions = {
+        name
+        for name, value in vars(kernels).items()
+        if getattr(value, "__module__", "") == kernels.__name__ and not isinstance(value, type)
+    }
+    assert set(FRAMES) == functions
+
+
+def test_traffic_is_that_of_the_arrays_and_part_of_the_facts(model: Transformer) -> None:
+    traffic = {name: int(value) for name, value in count_traffic(model.weights).items()}
+    floats = ternary = scales = 0
+    for tensor in read_header(SHIPPED_MODEL).tensors:
+        if tensor.type == "F32":
+            floats += tensor.parameters
+        else:
+            ternary += tensor.parameters
+            scales += tensor.parameters // 256
+    assert traffic["weights_bytes_per_token"] == 4 * (floats + ternary + scales)
+    assert traffic["flops_per_token"] == 2 * (ternary + model.weights.token_embd.size)
+    cache = _new_cache(model.weights.config)
+    cache_bytes = cache.keys.nbytes + cache.values.nbytes
+    assert traffic["kv_bytes_per_position"] * model.weights.config.context == cache_bytes
+    served = load_engine({"model": str(SHIPPED_MODEL)})
+    assert read_facts(served.facts) == count_traffic(model.weights)
+
+
+def functions() -> dict[str, Any]:
+    """Every function that marks are put around."""
+    return {**vars(kernels), **vars(transformer.Transformer)}
+
+
+@pytest.fixture(scope="module")
+def recorded(model: Transformer) -> Recorded:
+    with mark_kernels(model.weights), BrickProfiler() as profiler:
+        profiler.phase = "prefill"
+        for _ in model.generate(PROMPT, TOKENS):
+            profiler.phase = "decode"
+    return profiler.recorded()
+
+
+def row(recorded: Recorded, name: str, layer: int | None = None) -> BrickTotals:
+    (found,) = (
+        each
+        for each in recorded.totals
+        if (each.name, each.layer, each.phase) == (name, layer, "decode")
+    )
+    return found
+
+
+def test_calls_of_bricks_follow_from_tokens_and_layers(
+    model: Transformer, recorded: Recorded
+) -> None:
+    calls: Counter[tuple[str, str]] = Counter()
+    for each in recorded.totals:
+        calls[each.name, each.phase] += each.calls
+    layers, prompt, steps = len(model.weights.layers), len(encode(PROMPT)), TOKENS - 1
+    assert calls["LmHead", "prefill"] + calls["LmHead", "decode"] == TOKENS
+    for phase, forwarded in (("prefill", prompt), ("decode", steps)):
+        assert calls["Embedding", phase] == forwarded
+        once = ("QkvProjection", "RopeEmbedding", "AttentionScore", "OutputProjection")
+        for name in (*once, "GateUpProjection", "Activation", "DownProjection"):
+            assert calls[name, phase] == forwarded * layers
+        logits = 1 if phase == "prefill" else steps
+        assert calls["Sampling", phase] == calls["LmHead", phase] == logits
+        assert calls["RmsNorm", phase] == 4 * forwarded * layers + logits
+        assert calls["Quantize", phase] == 4 * forwarded * layers
+    for layer in range(layers):
+        assert row(recorded, "RmsNorm", layer).calls == 4 * steps
+        assert row(recorded, "Quantize", layer).calls == 4 * steps
+    assert row(recorded, "RmsNorm").calls == row(recorded, "LmHead").calls
+
+
+def test_bytes_and_elements_of_bricks_follow_from_shapes(
+    model: Transformer, recorded: Recorded
+) -> None:
+    config, steps, matrix = model.weights.config, TOKENS - 1, model.weights.layers[1].ffn_down
+    down = row(recorded, "DownProjection", 1)
+    assert down.elements == steps * config.width
+    assert down.bytes > steps * (matrix.signs.nbytes + matrix.scales.nbytes)
+    assert down.flops >= steps * 2 * matrix.signs.size
+    assert row(recorded, "GateUpProjection", 1).category == "FFN"
+    assert row(recorded, "Quantize", 1).category == "Other"
+    head = row(recorded, "LmHead")
+    assert head.elements == steps * model.weights.token_embd.shape[0]
+    assert head.flops == steps * 2 * model.weights.token_embd.size
+    positions = range(len(encode(PROMPT)), len(encode(PROMPT)) + steps)
+    width = config.heads * config.head_width
+    assert row(recorded, "AttentionScore", 0).flops == sum(4 * width * (p + 1) for p in positions)
+
+
+def test_marks_change_no_token_and_are_removed(model: Transformer) -> None:
+    before = functions()
+    usual = list(model.generate(PROMPT, TOKENS))
+    with mark_kernels(model.weights):
+        assert functions() != before
+        assert list(model.generate(PROMPT, TOKENS)) == usual
+        with BrickProfiler():
+            assert list(model.generate(PROMPT, TOKENS)) == usual
+    assert functions() == before
+    with pytest.raises(RuntimeError, match="stop"), mark_kernels(model.weights):
+        raise RuntimeError("stop")
+    assert functions() == before
+
+
+def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
+    loaded = load_engine({"model": str(SHIPPED_MODEL)})
+    tokens: Any = loaded(PROMPT, 2)
+    assert tokens.gi_code is transformer.Transformer.generate.__code__
+    assert "__call__" not in vars(type(loaded))
+    with loaded.mark_bricks():
+        assert hasattr(functions()["rope"], "__wrapped__")
+
+
+@pytest.mark.measures
+def test_bricks_cover_the_time_of_the_embedded_workload() -> None:
+    (_, workload, _) = embedded_workloads(Path())
+    chosen = engine(workload.engine)
+    observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
+    observer.timed(0.02)
+    _, bricks, recorded = observer.bricked(0.3)
+    assert 0.9 <= bricks.coverage <= 1.0
+    calls: Counter[str] = Counter()
+    for each in bricks.totals:
+        if each.phase == "decode" or each.name == "LmHead":
+            calls[each.name] += each.calls
+    layers = 1 + max(each.layer or 0 for each in bricks.totals)
+    assert calls["LmHead"] == bricks.tokens
+    assert calls["AttentionScore"] == bricks.decode_tokens * layers
+    assert observer.observation().differs_at is None
+    assert sum(call.name == "LmHead" for call in recorded.calls) == 1
