@@ -262,8 +262,8 @@ def test_bricks_cover_the_time_of_the_embedded_workload() -> None:
     (_, workload, _) = embedded_workloads(Path())
     chosen = engine(workload.engine)
     observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
-    observer.timed(0.02)
-    _, bricks, recorded = observer.bricked(0.3)
+    observer.run_timed(0.02)
+    _, bricks, recorded = observer.run_bricks(0.3)
     assert 0.9 <= bricks.coverage <= 1.0
     calls: Counter[str] = Counter()
     for each in bricks.totals:

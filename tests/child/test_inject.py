@@ -504,7 +504,7 @@ def observe_injected(directory: Path, injection: Injection | None, target: str) 
         assert plan.load["inject"] == [injection.frame, injection.extra_pct]
         assert recipe(declared)["injection"] == f"{injection.frame}:+{injection.extra_pct:g}%"
     observer = Observer(declared, plan)
-    observer.timed(0.1)
+    observer.run_timed(0.1)
     return observer
 
 
