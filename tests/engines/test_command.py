@@ -12,7 +12,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokenizers import word_level
-from tests.observe.test_observer import assert_nothing_left, command_workload, observer
+from tests.observe.workloads import assert_nothing_left, command_workload, observer
 
 pytestmark = pytest.mark.measures
 

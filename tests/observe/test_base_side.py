@@ -1,3 +1,5 @@
+"""The base side builds and runs the files of the checkout, and shares untracked ones."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -44,10 +46,10 @@ def sources(side: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Iterator[Checkout]:
-    """Give a project in a monorepo whose last commit is ``base`` and whose files say ``now``."""
-    project = repository(tmp_path / "proj ü", sources("base"))
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """A project in a monorepo: its last commit says ``base``, and its files say ``now``."""
+    project = repository(tmp_path_factory.mktemp("base_side") / "proj ü", sources("base"))
     write(project, sources("now"))
     with open_checkout(project, "HEAD") as found:
         yield found
@@ -102,7 +104,7 @@ def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Check
     declared = workload(checkout, env={"PYTHONPATH": str(checkout.project / "sub")})
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
     assert isinstance(base_plan, Served)
-    # Even where nobody maps the path, the import does.
+    # Even if the path is not mapped, the import is.
     unmapped = dataclasses.replace(
         base_plan, load={**base_plan.load, "directory": str(checkout.project / "sub")}
     )
@@ -137,7 +139,7 @@ def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     assert checkout.commit[:12] in error.problem
 
 
-def test_a_callable_of_a_test_cannot_be_had(checkout: Checkout) -> None:
+def test_a_callable_of_a_test_is_rejected(checkout: Checkout) -> None:
     plan = Served({}, call=lambda prompt, max_tokens: [prompt])
     error = refusal(plan, workload(checkout, source="test_a.py::test_b"), checkout)
     assert isinstance(error, UsageError)
@@ -224,7 +226,7 @@ def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
 def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Checkout) -> None:
     write(checkout.project, {".venv/pyvenv.cfg": ""})
     python = checkout.project / ".venv/bin/python"
-    python.parent.mkdir()
+    python.parent.mkdir(exist_ok=True)
     python.symlink_to(sys.executable)
     declared = workload(checkout)
     base_plan, _ = plan_base(Streamed((str(python), "run.py"), "byte"), declared, checkout)

@@ -1,3 +1,5 @@
+"""A build runs before measuring, and its failure is a coded error with its last lines."""
+
 from __future__ import annotations
 
 import os
@@ -44,15 +46,15 @@ def test_a_build_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_failed_build_shows_its_last_lines(tmp_path: Path) -> None:
     code = "import sys; [print('line', i) for i in range(40)]; sys.exit('error: borrow of moved')"
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError) as caught:
         build_workload(workload(tmp_path, code))
-    assert refused.value.code == "E_BUILD_FAILED"
-    assert "error: borrow of moved" in str(refused.value)
-    assert "line 39" in str(refused.value)
-    assert "line 20" not in str(refused.value)
+    assert caught.value.code == "E_BUILD_FAILED"
+    assert "error: borrow of moved" in str(caught.value)
+    assert "line 39" in str(caught.value)
+    assert "line 20" not in str(caught.value)
 
 
-def test_what_was_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_build_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declared = workload(tmp_path, "open('made', 'w').close()")
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
     skipped, always = build_workload(declared), build_workload(declared, always=True)
@@ -78,10 +80,10 @@ def test_what_was_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_build_that_cannot_work(
     tmp_path: Path, argv: tuple[str, ...], code: str, words: str
 ) -> None:
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError) as caught:
         build_workload(replace(workload(tmp_path, ""), build=argv))
-    assert refused.value.code == code
-    assert words in str(refused.value)
+    assert caught.value.code == code
+    assert words in str(caught.value)
 
 
 def test_a_build_that_never_ends_and_one_that_floods(

@@ -1,4 +1,4 @@
-"""The clocks of other processes, as kernels and sandboxes tell them."""
+"""The clocks of other processes, as kernels and sandboxes report them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,41 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.core import clocks
+from pytest_flamegate.core.clocks import Interval
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.measures
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells ticks since boot")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports ticks since boot")
 def test_a_process_has_a_start() -> None:
     assert (clocks.read_start_ticks(os.getpid()) or 0) > 0
     assert clocks.read_start_ticks(2**22 + 1) is None
 
 
-@pytest.mark.parametrize(("told", "ticks"), [(0, None), (1, 1), (123456, 123456)])
-def test_a_start_of_zero_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: int, ticks: int | None
+@pytest.mark.parametrize(("reported", "ticks"), [(0, None), (1, 1), (123456, 123456)])
+def test_a_start_of_zero_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: int, ticks: int | None
 ) -> None:
     stat = tmp_path / "stat"
-    stat.write_text(f"7 (a ) b) S {' '.join('9' * 18)} {told} 5 5\n")
+    stat.write_text(f"7 (a ) b) S {' '.join('9' * 18)} {reported} 5 5\n")
     monkeypatch.setattr(clocks, "Path", lambda _: stat)
     assert clocks.read_start_ticks(7) == ticks
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "delay", "quiet"),
+    [
+        (100, 90, 0, 100),  # a sleep is the engine's own
+        (100, 90, 10, 90),  # a wait for a CPU is the machine's
+        (100, 60, 10, 90),
+        (100, 100, 5, 100),  # clocks that are read one after another may disagree
+        (100, 95, 20, 95),
+        (100, 400, 0, 100),  # four threads
+        (100, 400, 300, 100),  # their waits overlap
+        (400, 400, 0, 400),  # the same work one after another
+        (100, 70, None, 70),
+    ],
+)
+def test_scheduler_adjusted_time(wall: int, cpu: int, delay: int | None, quiet: int) -> None:
+    assert Interval(wall, cpu, delay).quiet_ns == quiet

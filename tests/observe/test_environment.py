@@ -1,4 +1,4 @@
-"""The knobs of each engine, and what a process really had of them."""
+"""Each engine gets the variables that make it repeatable, and the real ones are recorded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import ENGINES, engine
 from pytest_flamegate.observe.environment import VARIABLES, make_environment, requested_variables
 from pytest_flamegate.observe.observer import Observer
-from tests.workload.knobs_table import table
 
-pytestmark = pytest.mark.measures
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "engines.md"
 
 
 def workload(kind: str, **changes: object) -> Workload:
     return Workload("w", kind, "p", 64, "test", **changes)  # type: ignore[arg-type]
 
 
-def test_each_knob_stands_once_in_the_table_for_engines_that_there_are() -> None:
-    assert len({knob.name for knob in VARIABLES}) == len(VARIABLES)
-    known = {"embedded", "command", "openai", "llama-cpp", "python", "benchmark"}
-    assert set(ENGINES) <= known
-    assert all(knob.engines and knob.engines <= known for knob in VARIABLES)
-    for knob in VARIABLES:
-        assert f"`{knob.name}={knob.value}`" in table()
+def test_each_variable_is_in_the_documented_table() -> None:
+    rows = {
+        f"| `{each.name}={each.value}` | {', '.join(sorted(each.engines))} | {each.why} | "
+        f"before {each.since} |"
+        for each in VARIABLES
+    }
+    assert len({each.name for each in VARIABLES}) == len(VARIABLES)
+    assert all(each.engines <= ENGINES.keys() for each in VARIABLES)
+    assert rows <= set(DOCUMENT.read_text("utf-8").splitlines())
 
 
 @pytest.mark.parametrize(
@@ -40,14 +41,14 @@ def test_each_knob_stands_once_in_the_table_for_engines_that_there_are() -> None
         ("embedded", "OPENBLAS_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"),
     ],
 )
-def test_an_engine_gets_its_own_knobs(kind: str, has: str, lacks: str) -> None:
-    knobs = requested_variables(workload(kind))
-    assert has in knobs
-    assert lacks not in knobs
+def test_an_engine_gets_its_own_variables(kind: str, has: str, lacks: str) -> None:
+    variables = requested_variables(workload(kind))
+    assert has in variables
+    assert lacks not in variables
 
 
-def test_threads_are_one_and_can_be_set_and_what_is_declared_wins() -> None:
-    names = {knob.name for knob in VARIABLES if knob.value == "{threads}"}
+def test_threads_are_one_unless_set_and_a_declared_variable_wins() -> None:
+    names = {each.name for each in VARIABLES if each.value == "{threads}"}
     one, three = (
         requested_variables(workload("command")),
         requested_variables(workload("command", threads=3)),
@@ -62,7 +63,8 @@ def test_threads_are_one_and_can_be_set_and_what_is_declared_wins() -> None:
     assert requested_variables(workload("command", seed=7))["BITNET_SEED"] == "7"
 
 
-def test_what_a_script_sets_anew_is_seen(tmp_path: Path) -> None:
+@pytest.mark.measures
+def test_a_variable_that_a_script_sets_is_recorded(tmp_path: Path) -> None:
     script = tmp_path / "run"
     program = "import time; print(chr(97), end='', flush=True); time.sleep(0.05)"
     script.write_text(
@@ -72,6 +74,6 @@ def test_what_a_script_sets_anew_is_seen(tmp_path: Path) -> None:
     declared = workload("command", directory=tmp_path, command=(str(script),), timeout_s=60.0)
     watched = Observer(declared, engine("command").plan(declared, None))
     watched.run_timed(1)
-    seen = watched.observation()
-    assert seen.requested_environment["RAYON_NUM_THREADS"] == "1"
-    assert seen.effective_environment["RAYON_NUM_THREADS"] == "8"
+    observation = watched.observation()
+    assert observation.requested_environment["RAYON_NUM_THREADS"] == "1"
+    assert observation.effective_environment["RAYON_NUM_THREADS"] == "8"

@@ -1,36 +1,35 @@
-"""Who is on a device, and whose it is: by process id, in containers by when it came and went."""
+"""A process on a device belongs to a run by its id, in containers by when it came and went."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pytest_flamegate.core import clocks, process
+from pytest_flamegate.observe import gpu_watch
 from pytest_flamegate.observe.gpu import DeviceNode, DeviceUse, NvidiaDriver, ObservedDevices
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Run
 from tests.made import bundle
 from tests.observe.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
-from tests.observe.test_observer import command_workload, observer, python_workload
-
-pytestmark = pytest.mark.measures
+from tests.observe.workloads import command_workload, forked, observer
 
 ELSEWHERE = 4_000_001
 """No process of this machine: beyond the largest number that the kernel gives."""
 OTHER = 4_000_002
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def child() -> Iterator[process.Child]:
-    started = process.start(SLEEP)
+    started = process.start(["sleep", "600"])
     yield started
     started.end()
 
@@ -41,7 +40,7 @@ def run_of(pid: int) -> Run:
 
 @dataclass
 class Machine:
-    """A machine with one GPU and a watch over it."""
+    """A machine with one GPU and a watch on it."""
 
     root: Path
     container: bool = False
@@ -63,7 +62,7 @@ class Machine:
         self.gpu.busy.clear()
 
     def whole_run(self, pid: int) -> DeviceUse | None:
-        """Watch one run of four looks; return what it did on the device."""
+        """Watch one run in four inspections; return its use of the device."""
         self.watch.begin(pid)
         self.watch.inspect(pid)
         self.watch.inspect(pid)
@@ -79,7 +78,7 @@ def test_a_run_is_known_by_its_process(tmp_path: Path, child: process.Child) -> 
     machine = Machine(tmp_path)
     machine.watch.note_present()
     machine.joins(child.pid)
-    # The first look tells of the load, which is no part of the run.
+    # The first inspection shows the load, which is not part of the run.
     assert machine.whole_run(child.pid) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
 
 
@@ -92,18 +91,18 @@ def test_the_processes_below_it_are_its_own(tmp_path: Path, child: process.Child
 
 
 @pytest.mark.parametrize("container", [False, True], ids=["host", "container"])
-def test_what_was_there_before_is_somebody_elses(
+def test_a_process_present_before_is_not_the_runs(
     container: bool, tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path, container)
-    # In a container even the run's own number: of the machine's processes another may bear it.
+    # In a container even the run's own number: another process of the machine may have it.
     machine.joins(*([child.pid] if container else []), ELSEWHERE)
     machine.gpu.busy_pct = 100
     machine.watch.note_present()
     assert machine.whole_run(child.pid) is None
 
 
-def test_on_the_host_what_comes_with_a_run_is_not_its_own(
+def test_on_the_host_another_process_that_comes_with_a_run_is_not_its_own(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path)
@@ -122,7 +121,7 @@ def test_in_a_container_a_run_is_known_by_what_comes_and_goes_with_it(
     for step in (machine.watch.begin, machine.watch.inspect, machine.watch.end):
         step(child.pid)
     seen = machine.watch.observe([run_of(child.pid)])
-    assert seen.runs[0].on == ()  # it is still there: nothing tells that it was of the run
+    assert seen.runs[0].on == ()  # it is still there: it may not be of the run
     del machine.gpu.processes[ELSEWHERE]
     seen = machine.watch.observe([run_of(child.pid)])
     assert seen.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
@@ -139,7 +138,7 @@ def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
     assert on.seen_by == "pid"
 
 
-def test_in_a_container_what_comes_while_two_runs_are_open_is_nobodys(
+def test_in_a_container_a_process_that_comes_while_two_runs_are_open_is_of_neither(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path, container=True)
@@ -156,7 +155,7 @@ def test_in_a_container_what_comes_while_two_runs_are_open_is_nobodys(
     assert [run.on for run in watch.observe([run_of(child.pid), run_of(mine)]).runs] == [(), ()]
 
 
-def test_in_a_container_each_of_a_pair_owns_what_came_as_it_began(
+def test_in_a_container_each_of_a_pair_owns_the_process_that_came_as_it_began(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path, container=True)
@@ -176,7 +175,7 @@ def test_in_a_container_each_of_a_pair_owns_what_came_as_it_began(
 @pytest.mark.parametrize(
     ("alone", "busy_pct", "busy"), [(True, 80, 3), (True, 0, 0), (False, 80, None)]
 )
-def test_the_devices_own_figure_counts_where_nobody_else_is_on_it(
+def test_the_devices_own_figure_counts_if_no_other_process_is_on_it(
     alone: bool, busy_pct: int, busy: int | None, tmp_path: Path, child: process.Child
 ) -> None:
     unsupported = {"nvmlDeviceGetProcessUtilization": nvml_error("NotSupported")}
@@ -200,7 +199,7 @@ def test_another_process_at_work_is_not_the_runs_work(tmp_path: Path, child: pro
     assert (on.present, on.busy) == (4, 0)
 
 
-def test_a_device_that_names_no_process_was_not_looked_at(
+def test_a_device_that_names_no_process_was_not_inspected(
     tmp_path: Path, child: process.Child
 ) -> None:
     refused = {"nvmlDeviceGetComputeRunningProcesses": nvml_error("NoPermission")}
@@ -233,7 +232,7 @@ NO_GPU: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "shown"), NO_GPU, ids=[name for name, _ in NO_GPU])
-def test_without_a_device_nothing_is_asked_and_nothing_started(
+def test_without_a_device_no_library_is_asked_and_no_thread_started(
     name: str, shown: dict[str, Any], tmp_path: Path, child: process.Child
 ) -> None:
     watch = DeviceWatch(kernel(tmp_path, **shown), never)
@@ -250,7 +249,7 @@ def test_without_a_device_nothing_is_asked_and_nothing_started(
     assert (seen.devices, seen.runs, seen.troubles) == ((), (), ())
 
 
-def test_a_library_of_another_version_is_told_and_shows_nothing(
+def test_a_library_of_another_version_is_named_and_shows_no_device(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path)
@@ -265,7 +264,7 @@ def test_a_library_of_another_version_is_told_and_shows_nothing(
     ]
 
 
-def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_library_is_named(tmp_path: Path) -> None:
     def importing() -> Any:
         raise ImportError
 
@@ -285,9 +284,7 @@ class Counted(NvidiaDriver):
         return super().nodes()
 
 
-def test_where_there_is_nothing_the_kernel_is_asked_once(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_without_devices_the_kernel_is_asked_once(tmp_path: Path, child: process.Child) -> None:
     watch = DeviceWatch(Counted(tmp_path, tmp_path), never)
     for _ in range(100):
         watch.note_present()
@@ -298,9 +295,8 @@ def test_where_there_is_nothing_the_kernel_is_asked_once(
     assert Counted.asked == 1
 
 
-def everyone(machine: Machine) -> None:
-    """Let NVML tell of all processes below this one, whenever it is asked."""
-    import psutil
+def join_children(machine: Machine) -> None:
+    """Let NVML report all processes below this one, whenever it is asked."""
 
     def join(_: object) -> list[Any]:
         machine.leave()
@@ -310,62 +306,70 @@ def everyone(machine: Machine) -> None:
     machine.nvml.do_DeviceGetComputeRunningProcesses = join  # type: ignore[method-assign, assignment]
 
 
-def seen_of(machine: Machine, watched: Any) -> ObservedDevices:
-    seen = watched.observation().device
-    assert isinstance(seen, ObservedDevices)
-    return seen
+def four(*_: object) -> Iterator[int]:
+    for i in range(4):
+        time.sleep(0.001)
+        yield i
 
 
-def test_a_served_engine_on_a_gpu_is_seen_on_it(tmp_path: Path) -> None:
+@pytest.mark.measures
+def test_a_served_engine_on_a_gpu_is_observed_on_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    everyone(machine)
-    watched = observer(python_workload(tmp_path, "four"))
+    join_children(machine)
+    watched = forked(tmp_path, four)
     watched.devices = machine.watch
-    watched.warm_up()
-    runs = [watched.run_timed(0.05), watched.run_timed(0.05)]
-    seen = seen_of(machine, watched)
-    assert [run.pid for run in seen.runs] == [run.pid for run in runs]
-    assert all(run.active and run.on[0].seen_by == "pid" for run in seen.runs)
-    assert not list(seen.find_missing())
-    assert not list(seen.find_contradictions())
+    runs = [watched.run_timed(0.02), watched.run_timed(0.02)]
+    devices = watched.observation().device
+    assert devices is not None
+    assert [run.pid for run in devices.runs] == [run.pid for run in runs]
+    assert all(run.active and run.on[0].seen_by == "pid" for run in devices.runs)
+    assert not list(devices.find_missing())
+    assert not list(devices.find_contradictions())
 
 
-def test_a_program_on_a_gpu_is_seen_from_beside(tmp_path: Path) -> None:
+@pytest.mark.measures
+def test_a_program_on_a_gpu_is_observed_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_watch, "INTERVAL_S", 0.02)
     machine = Machine(tmp_path)
-    everyone(machine)
-    code = "import time\nfor i in range(4): print(i, end=' ', flush=True); time.sleep(0.3)"
+    join_children(machine)
+    code = "import time\nfor i in range(4): print(i, end=' ', flush=True); time.sleep(0.2)"
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
     watched.devices = machine.watch
     run = watched.run_timed(0.1)
-    seen = seen_of(machine, watched)
-    assert [each.pid for each in seen.runs] == [run.pid]
-    assert seen.runs[0].active
+    devices = watched.observation().device
+    assert devices is not None
+    assert [each.pid for each in devices.runs] == [run.pid]
+    assert devices.runs[0].active
     assert "flamegate-devices" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.parametrize("name", ["GpuIsLost", "NoPermission", "Unknown"])
-def test_a_broken_device_disturbs_no_run(name: str, tmp_path: Path) -> None:
+@pytest.mark.measures
+def test_a_broken_device_disturbs_no_run(tmp_path: Path) -> None:
     functions = [
         "nvmlDeviceGetComputeRunningProcesses",
         "nvmlDeviceGetProcessUtilization",
         "nvmlDeviceGetUtilizationRates",
     ]
-    machine = Machine(tmp_path, raises=dict.fromkeys(functions, nvml_error(name)))
-    watched = observer(python_workload(tmp_path, "four"))
+    machine = Machine(tmp_path, raises=dict.fromkeys(functions, nvml_error("GpuIsLost")))
+    watched = forked(tmp_path, four)
     watched.devices = machine.watch
     assert watched.run_timed(0.02).tokens
-    seen = seen_of(machine, watched)
-    assert seen.troubles == (f"nvmlDeviceGetComputeRunningProcesses: NVMLError_{name}",)
-    assert not any(run.active for run in seen.runs)
+    devices = watched.observation().device
+    assert devices is not None
+    assert devices.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_GpuIsLost",)
+    assert not any(run.active for run in devices.runs)
 
 
-def test_on_this_machine_the_truth_is_told(tmp_path: Path) -> None:
-    watched = observer(python_workload(tmp_path, "four"))
+@pytest.mark.measures
+def test_on_this_machine_no_gpu_computed(tmp_path: Path) -> None:
+    watched = forked(tmp_path, four)
     watched.run_timed(0.02)
-    seen = watched.observation().device
-    assert seen is not None
-    kernels_own = NvidiaDriver()
-    assert seen.nodes == kernels_own.nodes()
-    assert not any(run.active for run in seen.runs)  # four() computes on no GPU
-    if not seen.nodes:
-        assert seen == ObservedDevices(kernel_driver=kernels_own.version())
+    devices = watched.observation().device
+    assert devices is not None
+    driver = NvidiaDriver()
+    assert devices.nodes == driver.nodes()
+    assert not any(run.active for run in devices.runs)  # four() computes on no GPU
+    if not devices.nodes:
+        assert devices == ObservedDevices(kernel_driver=driver.version())

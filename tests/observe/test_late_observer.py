@@ -14,19 +14,18 @@ import pytest
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.process_output import wait_readable
-from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import served, streamed
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
-from tests.observe.test_observer import command_workload, observer, python_workload
+from tests.observe.workloads import command_workload, forked, observer
 
 pytestmark = pytest.mark.measures
 
 TOKEN_S = 0.002
 UNSEEN = {"time_to_first_token_ms", "prefill_tokens_per_second", "inter_token_latency_ms"}
 LATE_S = 0.03
-"""At each look more than a dozen tokens lie ready, on a machine that is not busy."""
+"""At each read more than a dozen tokens are ready, on a machine that is not busy."""
 FASTEST = 1 / TOKEN_S
 """No token comes in less than TOKEN_S, on any machine: a sleep is never shorter."""
 
@@ -44,7 +43,7 @@ def many(prompt: str, max_tokens: int) -> Iterator[int]:
 
 
 def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
-    """Return a ``readable`` that is late; the first time until so much lies ready."""
+    """Return a late ``wait_readable``; the first call waits until so many bytes are ready."""
     awaited = first_bytes
 
     def look(fd: int, timeout_s: float) -> bool:
@@ -64,11 +63,10 @@ def _waiting(fd: int) -> int:
 
 
 def generating(directory: Path, call: Callable[[str, int], Iterator[int]], tokens: int) -> Observer:
-    workload = python_workload(directory, "four", max_tokens=tokens)
-    return Observer(workload, Served({}, call, stands_still=call is many))
+    return forked(directory, call, stands_still=call is many, max_tokens=tokens)
 
 
-def test_a_late_look_loses_no_time_of_a_block(
+def test_a_late_read_loses_no_time_of_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = generating(tmp_path, four, 4)
@@ -82,7 +80,7 @@ def test_a_late_look_loses_no_time_of_a_block(
     rate = rate_of([run])
     assert rate is not None
     assert 0 < rate.tokens_per_second <= FASTEST
-    # Nobody saw what a single token took, so no figure tells it; the verifier reads older ones.
+    # The time of a single token was not observed, so no figure reports it.
     names = {metric.name for metric in figures([run], "sequence", 5)}
     assert "tokens_per_second" in names
     assert not names & UNSEEN
@@ -114,7 +112,7 @@ time.sleep(0.002)
 """
 
 
-def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
+def test_the_decode_of_a_program_covers_the_tokens_after_the_first_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamed, "wait_readable", late(first_bytes=20))
@@ -125,7 +123,7 @@ def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
     assert gaps[1] == 0
     assert 0 < block.judged_tokens < 99
     assert block.judged_tokens == len([at for at in range(1, 100) if any(gaps[1 : at + 1])])
-    # One token may have been on its way when the first look came.
+    # One token may have been on its way at the first read.
     spent_ns = block.decode.wall_ns
     assert spent_ns >= (block.judged_tokens - 1) * TOKEN_S * 1e9
     rate = tokens_per_second(watched.observation()).value
@@ -134,7 +132,7 @@ def test_the_decode_of_a_program_covers_what_came_after_the_first_look(
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_comes_around_the_first_look_is_no_part_of_the_decode(
+def test_tokens_around_the_first_read_are_not_part_of_the_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     plain = clocks.read_clocks

@@ -1,3 +1,5 @@
+"""Starting, running and ending processes with all that they started."""
+
 from __future__ import annotations
 
 import os
@@ -90,19 +92,19 @@ def test_run_ends_what_takes_too_long() -> None:
         (lambda path: path, "Permission denied"),
     ],
 )
-def test_what_cannot_start_is_a_coded_refusal(tmp_path: Path, make, word) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ToolError, match=word) as refused:
+def test_a_program_that_cannot_start_is_a_coded_error(tmp_path: Path, make, word) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ToolError, match=word) as caught:
         process.start([str(make(tmp_path))])
-    assert refused.value.code == "E_CANNOT_START"
+    assert caught.value.code == "E_CANNOT_START"
 
 
-def test_a_nul_in_an_argument_is_a_coded_refusal() -> None:
-    with pytest.raises(ToolError) as refused:
+def test_a_nul_in_an_argument_is_a_coded_error() -> None:
+    with pytest.raises(ToolError) as caught:
         process.start([sys.executable, "a\0b"])
-    assert refused.value.code == "E_CANNOT_START"
+    assert caught.value.code == "E_CANNOT_START"
 
 
-def test_a_fork_runs_apart_and_its_failure_is_told_on_stderr() -> None:
+def test_a_fork_runs_apart_and_reports_its_failure_on_stderr() -> None:
     def fail() -> None:
         os.environ["FLAMEGATE_TEST_ONLY"] = "set in the copy"
         raise ValueError("told")
@@ -140,14 +142,14 @@ def test_ending_a_fork_ends_what_it_started(tmp_path: Path) -> None:
     assert psutil.Process().children() == []
 
 
-def test_a_fork_that_is_refused_is_a_coded_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_that_fails_is_a_coded_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    with pytest.raises(ToolError, match="temporarily unavailable") as refused:
+    with pytest.raises(ToolError, match="temporarily unavailable") as caught:
         process.fork(lambda: None)
-    assert refused.value.code == "E_CANNOT_START"
+    assert caught.value.code == "E_CANNOT_START"
 
 
 def test_interrupt_reaches_the_process() -> None:

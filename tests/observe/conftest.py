@@ -1,0 +1,14 @@
+"""Measurements in tests of the observer are short."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_flamegate.observe import observer
+
+
+@pytest.fixture(autouse=True)
+def short_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the reference kernel a few times only."""
+    monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
+    monkeypatch.setattr(observer, "PART_REFERENCE_TIMES", 1)

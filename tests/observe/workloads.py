@@ -1,0 +1,56 @@
+"""Workloads and observers for tests of the observer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
+from pytest_flamegate.observe.observer import Observer
+
+
+def make_workload(directory: Path, kind: str, **changes: object) -> Workload:
+    values: dict[str, Any] = {
+        "name": "w",
+        "engine": kind,
+        "prompt": "p",
+        "max_tokens": 4,
+        "source": "test",
+        "directory": directory,
+        **changes,
+    }
+    return Workload(**values)
+
+
+def command_workload(directory: Path, code: str, **changes: object) -> Workload:
+    """A program: Python running ``code`` with the prompt and the number of tokens."""
+    argv = (sys.executable, "-c", code, "{prompt}", "{max_tokens}")
+    return make_workload(directory, "command", command=argv, **changes)
+
+
+def observer(workload: Workload) -> Observer:
+    kind = engine(workload.engine)
+    kind.validate(workload)
+    return Observer(workload, kind.plan(workload, kind.model(workload)))
+
+
+def forked(
+    directory: Path,
+    call: Callable[[str, int], Iterable[Any]],
+    *,
+    stands_still: bool = False,
+    **changes: object,
+) -> Observer:
+    """An observer of ``call`` in forks of this process: the fastest served engine."""
+    workload = make_workload(directory, "python", **changes)
+    return Observer(workload, Served({}, call, stands_still=stands_still))
+
+
+def assert_nothing_left() -> None:
+    assert psutil.Process().children(recursive=True) == []
