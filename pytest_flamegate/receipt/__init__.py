@@ -1,8 +1,4 @@
-"""What is claimed, what was seen, and whether the one follows from the other.
-
-Receipts and evidence as bytes and types, strict JSON, the published schemas, kernel
-policies, the rules of honesty, and the store that keeps results whole.
-"""
+"""Receipts: claims about performance, the evidence for them, and whether the two agree."""
 
 from __future__ import annotations
 

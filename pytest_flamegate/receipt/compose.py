@@ -1,4 +1,4 @@
-"""From what was seen to what is claimed: evidence, and the receipt that rests on it."""
+"""Compose the evidence of an observation, and the receipt that claims its figures."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 
 def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
-    """Return ``cuda`` only where two witnesses of different kinds say so, else ``cpu``.
+    """Return ``cuda`` only if a device and a kernel both show that a GPU computed, else ``cpu``.
 
-    The device: nodes, kernel driver and NVML agree, and every timed run was seen to
-    compute on it. And a kernel: one name at least, of the profile or told by the engine,
-    that shows GPU compute under the engine's kernel policy. A profiler of the CPU may see
-    none of a GPU's kernels; then the claim stays ``cpu``, and its grade says that this is
-    not the whole of it (``W_DEVICE_BUSY``).
+    Device nodes, kernel driver and NVML must agree, every timed run must have computed on the
+    device, and the profile or the engine must name a kernel that shows GPU compute under the
+    engine's kernel policy. A profiler of the CPU may see no GPU kernel; then the claim stays
+    ``cpu``, and its grade is lowered by ``W_DEVICE_BUSY``.
     """
     seen = evidence.device
     if seen is None or any(seen.find_missing()) or any(seen.find_contradictions()):
@@ -56,7 +55,7 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
 
 
 def active_runs(seen: ObservedDevices) -> int:
-    """Return how many timed runs were seen to compute on a device."""
+    """Return the number of timed runs that computed on a device."""
     return sum(run.active for run in seen.runs)
 
 
@@ -67,10 +66,10 @@ _MAX_KERNELS = 64
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was measured, apart from how it ran: model, machine, code and tool.
+    """The model, machine, code and tool of a measurement, apart from its runs.
 
     ``counted`` are figures that were counted in runs of their own. ``stamps`` are the model's
-    files, and ``look`` is the program that runs, as they were before anything ran.
+    files and ``look`` is the program, both as they were before anything ran.
     """
 
     workload: Workload
@@ -93,10 +92,9 @@ def compose(
     overhead_pct: float | None,
     bricks: Sequence[BrickRun] = (),
 ) -> tuple[Receipt | None, Evidence]:
-    """Return the receipt and its evidence (``receipt_sha256`` still empty).
+    """Return the receipt and its evidence, whose ``receipt_sha256`` is still empty.
 
-    Without a profile no kernel was seen, and there is no receipt to write: an engine's own
-    word alone makes none.
+    Without a profile there is no receipt, because no kernel was observed.
     """
     found = metrics(seen, subject.prompt_tokens)
     record = None
@@ -105,7 +103,7 @@ def compose(
         spots = rank_hotspots(pooled, cost_of(pooled.covers, found))
         record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
         sightings = kernels(spots)
-    told = engine_kernels(seen.runs, {sighting.name for sighting in sightings})
+    reported = engine_kernels(seen.runs, {sighting.name for sighting in sightings})
     model_sha256 = subject.model.get("sha256")
     evidence = Evidence(
         nonce=seen.nonce,
@@ -127,7 +125,7 @@ def compose(
         runs=seen.runs,
         metrics=(*found, *kernel_rates(recipe(subject.workload), found), *subject.counted),
         profile=record,
-        kernels=(*sightings, *told),
+        kernels=(*sightings, *reported),
         side=subject.side,
         device=seen.device,
         program=subject.look.program if subject.look else None,
@@ -141,7 +139,7 @@ def compose(
 
 
 def kernels(spots: Sequence[Hotspot]) -> tuple[KernelSighting, ...]:
-    """Return the frames that compute, as seen in the profile; the hottest ones if none is known."""
+    """Return the functions of the profile that compute; the hottest ones if none is known."""
     chosen = _known(spots) or [s for s in spots if s.self_samples > 0]
     return tuple(
         KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:_MAX_KERNELS]
@@ -154,7 +152,7 @@ def _known(spots: Sequence[Hotspot]) -> list[Hotspot]:
 
 def recipe(workload: Workload) -> dict[str, object]:
     """Return everything needed to run the workload again, as plain data."""
-    told: dict[str, object] = {
+    found: dict[str, object] = {
         "name": workload.name,
         "engine": workload.engine,
         "prompt": workload.prompt,
@@ -170,11 +168,11 @@ def recipe(workload: Workload) -> dict[str, object]:
     }
     for name in ("target", "model", "tokenizer"):
         if (value := getattr(workload, name)) is not None:
-            told[name] = value
-    told |= workload.options
+            found[name] = value
+    found |= workload.options
     if workload.injection is not None:
-        told["injection"] = f"{workload.injection.frame}:+{workload.injection.extra_pct:g}%"
-    return told
+        found["injection"] = f"{workload.injection.frame}:+{workload.injection.extra_pct:g}%"
+    return found
 
 
 def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
@@ -236,7 +234,7 @@ def _profile_record(
 
 
 def process_profile(profile: Profile) -> ProcessProfile:
-    """Return what is kept of the profile of one process."""
+    """Return the record of one process's profile."""
     own = {
         spot.name: spot.self_samples for spot in rank_hotspots(profile, None) if spot.self_samples
     }

@@ -1,4 +1,4 @@
-"""Where a verification reads from: bytes handed over, or files that stand together."""
+"""Read the files of a receipt: bytes that are given, or files in one directory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Source: TypeAlias = bytes | Path
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Raw bytes, or why they could not be read; None where nothing stands there.
+    """The raw bytes of each file, or why it cannot be read; None if there is no such file.
 
-    The ``attestation`` is only found: nobody reads it who has no key.
+    The ``attestation`` is not read here, because it is needed only if there is a key.
     """
 
     receipt: bytes | Refusal
@@ -40,7 +40,7 @@ class Sources:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Name to content of what could be read."""
+        """Name and content of each file that could be read."""
         parts = {
             RECEIPT_NAME: self.receipt,
             EVIDENCE_NAME: self.evidence,
@@ -55,38 +55,37 @@ def read_sources(
     folded: Source | None = None,
     attestation: Source | None = None,
 ) -> Sources:
-    """Read what was given; look beside a receipt's path for what was not. Never raises.
+    """Read the files that are given, and those next to the receipt that are not. Never raises.
 
-    The folded profile is also looked for beside the evidence. What stands beside a file is
-    read through the same open directory as the file itself: nobody swaps it in between.
+    The folded profile may also be next to the evidence. All files of a directory are read through
+    one open directory, so that it cannot be replaced in between.
     """
-    with _place(receipt) as by_receipt, _place(evidence) as by_evidence:
-        read = _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes)
+    with _open_parent(receipt) as by_receipt, _open_parent(evidence) as by_evidence:
+        claim = _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes)
         if evidence is not None:
-            seen: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_LIMITS.max_bytes)
+            found: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_LIMITS.max_bytes)
         else:
-            seen = _beside(by_receipt, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes)
+            found = _read_present(by_receipt, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes)
         if folded is not None:
             stacks: bytes | Refusal | None = read_source(folded, FOLDED_MAX_BYTES)
         else:
-            stacks = _beside(by_receipt, FOLDED_NAME, FOLDED_MAX_BYTES)
+            stacks = _read_present(by_receipt, FOLDED_NAME, FOLDED_MAX_BYTES)
             if stacks is None:
-                stacks = _beside(by_evidence, FOLDED_NAME, FOLDED_MAX_BYTES)
-        # Found and not read: it signs the bytes above, so another one would not fit them.
+                stacks = _read_present(by_evidence, FOLDED_NAME, FOLDED_MAX_BYTES)
         if attestation is None and by_receipt is not None and by_receipt.holds(ATTESTATION_NAME):
             attestation = by_receipt.path / ATTESTATION_NAME
-        return Sources(read, seen, stacks, attestation)
+        return Sources(claim, found, stacks, attestation)
 
 
 def read_source(source: Source, limit: int) -> bytes | Refusal:
-    """Return at most ``limit`` raw bytes from ``source``, or why there are none. Never raises."""
-    with _place(source) as place:
-        return _read(place, source, limit)
+    """Return at most ``limit`` raw bytes of ``source``, or why it cannot be read. Never raises."""
+    with _open_parent(source) as directory:
+        return _read(directory, source, limit)
 
 
 @contextmanager
-def _place(source: Source | None) -> Iterator[OpenDirectory | None]:
-    """Open the directory that a path stands in; None for bytes, and where there is none."""
+def _open_parent(source: Source | None) -> Iterator[OpenDirectory | None]:
+    """Open the directory of a path; None for bytes, and if there is no such directory."""
     with ExitStack() as stack:
         directory = None
         if isinstance(source, (str, os.PathLike)):
@@ -96,17 +95,14 @@ def _place(source: Source | None) -> Iterator[OpenDirectory | None]:
         yield directory
 
 
-def _beside(place: OpenDirectory | None, name: str, limit: int) -> bytes | Refusal | None:
-    # A dangling or foreign link is there too: reading it is refused, not skipped.
-    if place is None or not place.holds(name):
+def _read_present(directory: OpenDirectory | None, name: str, limit: int) -> bytes | Refusal | None:
+    # A dangling link is present too: it is an error, and not skipped.
+    if directory is None or not directory.holds(name):
         return None
-    try:
-        return place.read(name, limit)
-    except FlamegateError as error:
-        return Refusal(error.code, error.problem, error.remedy)
+    return _read(directory, Path(name), limit)
 
 
-def _read(place: OpenDirectory | None, source: Source, limit: int) -> bytes | Refusal:
+def _read(directory: OpenDirectory | None, source: Source, limit: int) -> bytes | Refusal:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if not isinstance(source, (str, os.PathLike)):
@@ -115,8 +111,8 @@ def _read(place: OpenDirectory | None, source: Source, limit: int) -> bytes | Re
         )
     path = Path(source)
     try:
-        if place is None or path.name in ("", ".."):
+        if directory is None or path.name in ("", ".."):
             return read_bounded(path, limit)
-        return place.read(path.name, limit)
+        return directory.read(path.name, limit)
     except FlamegateError as error:
         return Refusal(error.code, error.problem, error.remedy)
