@@ -199,9 +199,9 @@ def failing(stderr: str, code: int = 255) -> dict[str, Any]:
 
 
 def shorten_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give tools three seconds to answer, for tests in which they hang."""
+    """Give tools two seconds to answer, for tests in which they hang."""
     for module in (perf, pyspy):
-        monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 3.0)
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 2.0)
         monkeypatch.setattr(module, "STOP_TIMEOUT_S", 0.5)
     monkeypatch.setattr(tools, "VERSION_TIMEOUT_S", 0.5)
     monkeypatch.setattr(perf_data, "READ_TIMEOUT_S", 1.0)

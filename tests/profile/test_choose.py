@@ -116,12 +116,6 @@ def test_an_unknown_name_is_a_usage_error() -> None:
     assert "auto, py-spy, perf, none" in caught.value.remedy
 
 
-def test_only_the_profilers_that_are_needed_are_tried() -> None:
-    probes = {"py-spy": SPY}
-    choose_profiler("auto", Setup(), probes)
-    assert set(probes) == {"py-spy"}
-
-
 def test_one_registry_names_the_profilers() -> None:
     made = make_profilers(Setup())
     assert {name: profiler.name for name, profiler in made.items()} == {n: n for n in PROFILERS}

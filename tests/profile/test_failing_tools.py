@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
@@ -195,6 +196,7 @@ def test_perf_reports_what_it_really_sampled(tools: Tools, tmp_path: Path) -> No
         "Python frames need CPython >= 3.13",
     )
     assert profile.pids == (os.getpid(),)
+    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
 def test_perf_keeps_the_window_when_python_names_its_functions(

@@ -20,40 +20,28 @@ from tests.profile.profiles import native, profile, python, system
     [
         (python("ternary_gemv"), "matmul"),
         (python("matvec"), "matmul"),
-        (python("lm_head"), "matmul"),
         (python("Linear.forward"), "matmul"),
-        (python("LlamaModel.forward"), "python"),
         (python("quantize"), "quantisation"),
         (python("unpack_tq2_0"), "quantisation"),
         (python("rms_norm"), "norm"),
-        (python("Model.rms_norm"), "norm"),
         (python("normalise_text"), "python"),
         (python("attention"), "attention"),
         (python("Transformer._attention_block"), "attention"),
         (python("rope"), "attention"),
         (python("property"), "python"),
-        (python("swiglu"), "python"),
-        (python("free"), "python"),
         (native("sgemv_kernel_4x4", "libblas.so"), "matmul"),
-        (native("dgemm_kernel_SKYLAKEX", "libblas.so"), "matmul"),
         (native("sdot_k_SKYLAKEX", "libblas.so"), "matmul"),
         (native("ggml_vec_dot_q4_0_q8_0", "libggml.so"), "matmul"),
-        (native("ggml_compute_forward_mul_mat", "libggml.so"), "matmul"),
-        (native("matmul_i2s", "bitnet"), "matmul"),
         (native("bitnet::kernels::i2s::matmul_i2s", "bitnet"), "matmul"),
-        (native("quantize_row_q8_0", "libggml.so"), "quantisation"),
         (native("dequantize_row_q4_0", "libggml.so"), "quantisation"),
         (native("ggml_compute_forward_rms_norm", "libggml.so"), "norm"),
         (native("ggml_compute_forward_soft_max", "libggml.so"), "attention"),
-        (native("ggml_compute_forward_flash_attn_ext", "libggml.so"), "attention"),
         (native("__memcpy_avx512_unaligned_erms", "libc.so.6"), "memory"),
-        (native("_int_malloc", "libc.so.6"), "memory"),
         (native("cfree", "libc.so.6"), "memory"),
         (native("_PyObject_Malloc", "libpython3.11.so.1.0"), "memory"),
         (native("_PyEval_EvalFrameDefault", "libpython3.11.so.1.0"), "python"),
         (native("double_add", "_multiarray_umath.so"), "native"),
         (native("[sha256sum]", "sha256sum"), "native"),
-        (system("copy_to_iter"), "system"),
         (system("memcpy"), "system"),
     ],
 )
@@ -100,6 +88,8 @@ def test_recursion_counts_once_in_a_stack() -> None:
         ("rms_norm", 4, 4),
         ("measured_sequences", 0, 4),
     ]
+    assert spots[0].cpu_s_per_token is None
+    assert rank_hotspots(profile({})) == ()
 
 
 def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None:
@@ -126,14 +116,6 @@ def test_the_order_of_the_stacks_does_not_matter() -> None:
         "rms_norm",
         "ternary_gemv",
     ]
-
-
-def test_without_cpu_time_there_is_no_cost() -> None:
-    assert rank_hotspots(profile({(ROOT,): 1}))[0].cpu_s_per_token is None
-
-
-def test_a_profile_without_samples_has_no_hotspots() -> None:
-    assert rank_hotspots(profile({})) == ()
 
 
 @pytest.mark.parametrize(

@@ -146,14 +146,13 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     assert sys.executable not in arguments
 
 
-def test_a_program_whose_number_of_tokens_can_be_set(tools: Tools, tmp_path: Path) -> None:
+def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
+    tools: Tools, tmp_path: Path
+) -> None:
     FakeValgrind(tools)
-    found = counted(streamed(tmp_path, TALK, "{prompt}", "{max_tokens}", max_tokens=4))
+    found = counted(streamed(tmp_path, TALK, "{prompt}", "{max_tokens}", max_tokens=4, threads=4))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 4))
-
-
-def test_a_program_whose_number_of_tokens_is_fixed(tools: Tools, tmp_path: Path) -> None:
-    FakeValgrind(tools)
+    assert found.profile.degraded[0] == instructions.THREADS
     found = counted(streamed(tmp_path, TALK, "7", max_tokens=7))
     assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
     assert own(found) == {"load": 5000, "decode": 700}
@@ -182,14 +181,6 @@ def test_the_engine_gets_its_own_environment_and_leaves_no_bytecode(
     assert environment["OPENBLAS_NUM_THREADS"] == "1"
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
     assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["targets.py"]
-
-
-def test_a_command_line_of_other_making_is_counted_whole(tools: Tools, tmp_path: Path) -> None:
-    FakeValgrind(tools)
-    _, workload = streamed(tmp_path, TALK, "{max_tokens}", max_tokens=7)
-    others = (sys.executable, "-I", "-S", "-c", TALK, "5")
-    assert counted((Streamed(others, "byte"), workload)).profile.covers == "process"
-    assert counted((Streamed((*others, "5"), "byte"), workload)).profile.covers == "process"
 
 
 @pytest.mark.parametrize(
@@ -261,11 +252,6 @@ def test_the_difference_says_how_it_was_taken() -> None:
     assert profile.call_graph == f"callers,{CALLERS}"
     assert profile.degraded == ("noted",)
     assert parse_folded(fold_profile(profile)) == profile.stacks
-
-
-def test_without_a_shorter_run_it_is_the_whole_process() -> None:
-    profile = taken({"main>load": 500, "main>gemv": 900})
-    assert (profile.samples, profile.covers) == (1400, "process")
 
 
 def test_less_in_one_stack_is_taken_off_another_of_the_same_function() -> None:

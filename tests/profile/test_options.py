@@ -88,13 +88,6 @@ def test_a_profile_states_how_it_was_taken(
     assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
 
 
-def test_perf_names_the_process_by_its_start_too(tools: Tools, tmp_path: Path) -> None:
-    tools.add("perf", PERF)
-    profiler = make_perf(Setup(python=(3, 11, 7)))
-    profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
-    assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
-
-
 def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) -> None:
     frames = [
         {"name": "0x7f5d851ed24a", "file": "/usr/lib/x86_64-linux-gnu/libc.so.6", "line": 0},
@@ -120,17 +113,16 @@ def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "setup", [Setup(call_graph="fp"), Setup(rate_hz=0), Setup(rate_hz=-1), Setup(rate_hz=1001)]
+    ("name", "setup"),
+    [
+        *(("py-spy", Setup(rate_hz=rate)) for rate in (0, -1, 1001)),
+        ("py-spy", Setup(call_graph="fp")),
+        *(("perf", Setup(call_graph=graph)) for graph in ("lbr", "dwarf,", "dwarf,1e9", "fp;rm")),
+    ],
 )
-def test_an_option_that_py_spy_lacks_is_a_usage_error(setup: Setup) -> None:
+def test_an_option_that_a_profiler_lacks_is_a_usage_error(name: str, setup: Setup) -> None:
     with pytest.raises(UsageError, match="E_PROFILER_OPTION"):
-        choose_profiler("py-spy", setup, {})
-
-
-@pytest.mark.parametrize("call_graph", ["lbr", "dwarf", "dwarf,", "dwarf,1e9", "fp;rm"])
-def test_an_unknown_call_graph_is_a_usage_error(call_graph: str) -> None:
-    with pytest.raises(UsageError, match="E_PROFILER_OPTION"):
-        make_perf(Setup(call_graph=call_graph))
+        choose_profiler(name, setup, {})
 
 
 def test_auto_takes_the_profiler_that_has_the_option_or_says_why_none_has() -> None:
