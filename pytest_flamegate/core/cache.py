@@ -1,4 +1,4 @@
-"""Which file system a file lies on, and whether it tells of every write."""
+"""Files in the user's cache directory, and file systems that record every write."""
 
 from __future__ import annotations
 
@@ -17,25 +17,21 @@ if TYPE_CHECKING:
 
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_FAITHFUL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
-"""File systems of Linux on a disk of this machine, which give a mapped page back to the disk and
-note the time when it is written to again. Not tmpfs, which notes only the first write through a
-mapping; not overlay, which may lie on one; not the network's and FUSE's, whose times are those
-of others.
+_WRITE_TRACKING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
+"""Local file systems of Linux that change a file's ctime at each write through a mapping after a
+sync. tmpfs does so only at the first one, overlay may be on a tmpfs, and times of network and
+FUSE file systems come from elsewhere.
 """
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def tracks_all_writes(path: Path) -> bool:
-    """Whether no write to ``path`` can leave its ctime as it was; False where that is unknown."""
-    return file_system_of(path) in _FAITHFUL
+    """Whether every write to ``path`` changes its ctime; False if that is unknown."""
+    return file_system_of(path) in _WRITE_TRACKING
 
 
 def file_system_of(path: Path) -> str | None:
-    """Return the kernel's name of the file system that ``path`` lies on, links followed.
-
-    None where the kernel does not say (anywhere but on Linux).
-    """
+    """Return the kernel's name of the file system of ``path``, links followed; None if unknown."""
     try:
         lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -45,26 +41,26 @@ def file_system_of(path: Path) -> str | None:
     for line in lines:
         # … ID parent major:minor root MOUNT options [tags…] - TYPE source options
         before, separator, after = line.partition(" - ")
-        fields, told = before.split(" "), after.split(" ")
+        fields, (kind, *_) = before.split(" "), after.split(" ")
         if not separator or len(fields) < 5:
             continue
         mount = PurePath(_ESCAPED.sub(lambda each: chr(int(each[1], 8)), fields[4]))
         depth = len(mount.parts)
-        # What is mounted later over the same place hides the earlier.
+        # A later mount over the same directory hides the earlier one.
         if place.is_relative_to(mount) and (found is None or depth >= found[0]):
-            found = depth, told[0]
+            found = depth, kind
     return found[1] if found else None
 
 
 _MOST_LINES = 256
 _MOST_BYTES = 1 << 20
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | os.O_RDONLY
+_READ_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | os.O_RDONLY
 
 
 def cache_directory() -> Path | None:
-    """Return where such files are; None where the user has no such place."""
+    """Return the directory of cached files; None if the user has none."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    # As the XDG specification has it, a relative path counts for nothing.
+    # The XDG specification ignores a relative path.
     if os.path.isabs(named):  # noqa: PTH117 - a name with NUL is asked about too
         return Path(named, "pytest-flamegate")
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
@@ -72,35 +68,35 @@ def cache_directory() -> Path | None:
 
 
 def read_cached(file: str, line: re.Pattern[str], key: str) -> str | None:
-    """Return what ``file`` keeps for ``key``; ``line`` matches a key, a space and what is kept."""
-    where = cache_directory()
-    return None if where is None else _lines(where / file, line).get(key)
+    """Return the value of ``key`` in ``file``, whose lines ``line`` matches: key, space, value."""
+    directory = cache_directory()
+    return None if directory is None else _read_lines(directory / file, line).get(key)
 
 
-def write_cached(file: str, line: re.Pattern[str], key: str, kept: str) -> None:
-    """Keep something, and of what was kept the latest; without a word where that is impossible."""
-    where = cache_directory()
-    if where is None:
+def write_cached(file: str, line: re.Pattern[str], key: str, value: str) -> None:
+    """Store a value, with the 255 latest others; errors are ignored, because it is only a cache."""
+    directory = cache_directory()
+    if directory is None:
         return
     with suppress(OSError, ValueError):
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _own(where.lstat(), stat.S_ISDIR):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(directory.lstat(), stat.S_ISDIR):
             return
-        lines = _lines(where / file, line)
+        lines = _read_lines(directory / file, line)
         lines.pop(key, None)
-        lines[key] = kept
+        lines[key] = value
         latest = list(lines.items())[-_MOST_LINES:]
-        _write(where / file, "".join(f"{name} {each}\n" for name, each in latest))
+        _write(directory / file, "".join(f"{name} {each}\n" for name, each in latest))
 
 
-def _lines(path: Path, line: re.Pattern[str]) -> dict[str, str]:
-    """Return what a file of ours holds, in its order; nothing of one that others may write to."""
+def _read_lines(path: Path, line: re.Pattern[str]) -> dict[str, str]:
+    """Return keys and values of the file in their order; empty if other users may write to it."""
     try:
-        descriptor = os.open(path, _NO_LINKS)
+        descriptor = os.open(path, _READ_FLAGS)
     except (OSError, ValueError):
         return {}
     try:
-        if not _own(os.fstat(descriptor), stat.S_ISREG):
+        if not _is_private(os.fstat(descriptor), stat.S_ISREG):
             return {}
         data = os.read(descriptor, _MOST_BYTES + 1)
     except OSError:
@@ -113,15 +109,15 @@ def _lines(path: Path, line: re.Pattern[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
-def _own(status: os.stat_result, kind: Callable[[int], bool]) -> bool:
-    """Whether it is of that kind, and nobody but this user may write to it."""
+def _is_private(status: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    """Whether it has that kind, and only this user may write to it."""
     mode = status.st_mode
     owned = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
     return kind(mode) and owned and not mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a whole new file in the place of ``path``: who reads meanwhile sees either."""
+    """Replace ``path`` by a whole new file, so that a reader sees either of the two."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor

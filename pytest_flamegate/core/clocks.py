@@ -1,6 +1,6 @@
 """The clocks and counters of another process, read from outside.
 
-They are exact while the process stands still, as a served one does between blocks.
+They are exact while the process waits, as a served one does between blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What one process spent between two looks at its clocks.
+    """The time that one process used between two readings of its clocks.
 
-    A served process stands still at both. ``run_delay_ns`` is the time it was runnable
-    and did not run (None where the kernel does not tell).
+    Attributes:
+        run_delay_ns: The time it was runnable and did not run; None if the kernel does not
+            report it.
     """
 
     wall_ns: Count
@@ -32,10 +33,10 @@ class Interval:
 
     @property
     def quiet_ns(self) -> int:
-        """The quiet clock: wall time less the time spent waiting for a CPU, else CPU time.
+        """Scheduler-adjusted time ("quiet clock"): wall time less run delay, else CPU time.
 
-        Where several threads compute at once their waits overlap, and nothing tells how
-        far: then it is wall time, so that work which stops being parallel is seen.
+        The delays of several threads overlap by an unknown amount. The result is at least the
+        smaller of CPU time and wall time, so that lost parallelism is visible.
         """
         if self.run_delay_ns is None:
             return self.cpu_ns
@@ -43,7 +44,7 @@ class Interval:
 
 
 def sum_intervals(intervals: Sequence[Interval]) -> Interval:
-    """Return what several intervals spent together."""
+    """Return the sum of several intervals."""
     delays = [each.run_delay_ns for each in intervals]
     known = [delay for delay in delays if delay is not None]
     return Interval(
@@ -58,14 +59,14 @@ _LINUX = sys.platform == "linux"
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One look at a process: monotonic time, its CPU time and its run delay, all in ns."""
+    """One reading of a process: monotonic time, its CPU time and its run delay, all in ns."""
 
     at_ns: int
     cpu_ns: int
     run_delay_ns: int | None
 
     def until(self, later: ClockReading) -> Interval:
-        """Return what was spent between this reading and a later one."""
+        """Return the interval between this reading and a later one."""
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
@@ -74,7 +75,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounters:
-    """Peak memory, bytes read, threads and context switches of a process; None where not told."""
+    """Counters of a process; None for each that the platform does not report."""
 
     peak_rss_bytes: int | None = None
     read_bytes: int | None = None
@@ -84,12 +85,12 @@ class ProcessCounters:
 
 
 def read_clocks(pid: int) -> ClockReading:
-    """Read the clocks of ``pid`` (all its threads). Raises ``ProcessLookupError`` once it ended."""
+    """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
     return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
 
 
 def read_counters(pid: int) -> ProcessCounters:
-    """Read the counters of ``pid``; what the platform does not tell is None."""
+    """Read the counters of ``pid``."""
     import psutil
 
     try:
@@ -116,13 +117,13 @@ def utc_now() -> str:
 def read_start_ticks(pid: int) -> int | None:
     """Return the start time of ``pid`` in clock ticks since boot (Linux), else None.
 
-    Some sandboxes tell 0 of every process, which is no start of any that is measured.
+    None also for 0, which some sandboxes report for every process.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The second field is the program's name in parentheses and may hold anything.
+    # The second field is the program's name in parentheses and may contain any character.
     return int(stat.rpartition(")")[2].split()[19]) or None
 
 

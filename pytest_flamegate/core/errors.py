@@ -1,6 +1,6 @@
-"""Refusals: each has a code, one sentence of what happened and one of what to do.
+"""Errors: each has a code, one sentence about the problem and one about the remedy.
 
-The exit code follows from the class, never from the words.
+The exit code follows from the class.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 class FlamegateError(Exception):
-    """Something was refused or failed, and the user can act on it.
+    """An error that the user can act on.
 
-    ``code`` is stable and starts with ``E_``; ``problem`` says what happened and
-    ``remedy`` what to do about it, each one sentence.
+    Attributes:
+        code: A stable code that starts with ``E_``; docs/codes.md explains each.
+        problem: One sentence: the thing, the value found and the value expected.
+        remedy: One sentence: what to do.
     """
 
     exit_code: ClassVar[int] = 5
@@ -33,7 +35,7 @@ class FlamegateError(Exception):
 
 
 class UsageError(FlamegateError):
-    """What was asked for cannot be understood: options, workload files, markers."""
+    """Invalid options, workload files or markers."""
 
     exit_code = 2
 
@@ -45,13 +47,13 @@ class ReceiptError(FlamegateError):
 
 
 class UndecidedError(FlamegateError):
-    """There is nothing sound to judge by: no baseline, not comparable, too few samples."""
+    """A decision is not possible: no baseline, not comparable, too few samples."""
 
     exit_code = 4
 
 
 class NoBaselineError(UndecidedError):
-    """What is measured now did not exist yet in what it would be compared with."""
+    """The workload did not exist yet in the revision that it would be compared with."""
 
 
 class ToolError(FlamegateError):
@@ -60,11 +62,11 @@ class ToolError(FlamegateError):
     exit_code = 5
 
 
-_TODO = {
-    errno.ENOSPC: "Free some space; TMPDIR says where temporary files go.",
+_REMEDIES = {
+    errno.ENOSPC: "Free some space; TMPDIR names the directory of temporary files.",
     errno.EACCES: "Check its permissions.",
     errno.EPERM: "Check its permissions.",
-    errno.EAGAIN: "Too many processes run here: end some, and run it again.",
+    errno.EAGAIN: "End some processes: the system allows no more. Then run it again.",
     errno.ENOMEM: "End other processes or take a smaller workload, and run it again.",
     errno.EMFILE: "Raise the limit on open files (ulimit -n).",
     errno.ENFILE: "Raise the limit on open files (ulimit -n).",
@@ -73,20 +75,21 @@ _TODO = {
 
 @contextmanager
 def system_errors() -> Iterator[None]:
-    """Turn what the system refuses within the block into a ``ToolError`` ``E_SYSTEM``."""
+    """Turn errors of the system within the block into a ``ToolError`` ``E_SYSTEM``."""
     try:
         yield
     except OSError as error:
         path = f": {error.filename!a}" if error.filename is not None else ""
-        remedy = _TODO.get(error.errno or 0, "Repair that, and run it again.")
-        raise ToolError(
-            "E_SYSTEM", f"The system refused: {error.strerror or error}{path}.", remedy
-        ) from error
+        remedy = _REMEDIES.get(error.errno or 0, "Repair that, and run it again.")
+        problem = f"The system reported an error: {error.strerror or error}{path}."
+        raise ToolError("E_SYSTEM", problem, remedy) from error
     except MemoryError as error:
-        raise ToolError("E_SYSTEM", "There is not enough memory.", _TODO[errno.ENOMEM]) from error
+        raise ToolError(
+            "E_SYSTEM", "There is not enough memory.", _REMEDIES[errno.ENOMEM]
+        ) from error
     except RecursionError as error:
         raise ToolError(
             "E_SYSTEM",
-            "What was read is nested too deeply.",
+            "A document is nested too deeply.",
             "Restore the file from version control, or report this.",
         ) from error

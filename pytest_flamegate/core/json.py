@@ -1,7 +1,7 @@
 """Strict JSON: bytes to typed objects and back, with coded errors and bounded work.
 
-A file may come from anybody, so it must have one meaning: no duplicate keys, no numbers out of
-range, no text that is not UTF-8. Types are stated once, as frozen ``msgspec.Struct`` classes
+A document must have one meaning: no duplicate keys, no numbers out of range, only UTF-8. Types
+are stated once, as frozen ``msgspec.Struct`` classes
 (or dataclasses where msgspec cannot be imported); their annotations are the validation.
 
     class Batch(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ class _MalformedError(Exception):
 
 
 def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "The document") -> Any:
-    """Parse bytes that anybody may have written into one plain document.
+    """Parse bytes into one plain document.
 
     Args:
         data: The bytes of the file.
@@ -102,7 +102,7 @@ def _parse(data: bytes, limits: Limits) -> Any:
             # msgspec keeps the last of two equal keys: then fewer keys are left than were read.
             if structure.count(b":") == _count_keys(document):
                 return document
-    # Whatever the fast parser does not take is judged by the standard one, which says why.
+    # If the fast parser rejects the document, the standard one gives the reason.
     document = _parse_with_reasons(text, limits)
     if not is_shallow:
         raise _too_deep(limits)

@@ -1,4 +1,4 @@
-"""Which process listens at an address: found by its sockets, on this machine alone."""
+"""Find the process that listens at an address of this machine, by its sockets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 
 
 def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
-    """Return the processes that listen at a TCP port; of ``among`` alone, where it is given.
+    """Return the processes that listen at a TCP port, only those in ``among`` if it is given.
 
-    What belongs to another user may not be told.
+    Processes of other users may be missing.
     """
     found = set()
     if among is not None:
@@ -42,18 +42,18 @@ def is_loopback(host: str) -> bool:
 
 
 def find_server(host: str, port: int) -> int | None:
-    """Return the process that answers there; the eldest of those that share the socket.
+    """Return the process that answers there, the oldest of those that share the socket.
 
-    None where it is on another machine, or where this user may not see it.
+    None if it is on another machine, or if this user may not see it.
     """
     if not is_loopback(host):
         return None
     found = find_listeners(port)
-    return min(found, key=_began_s) if found else None
+    return min(found, key=_start_time_s) if found else None
 
 
 def find_server_program(url: str) -> str:
-    """Return the name of the program that answers at ``url``; empty where nobody can tell."""
+    """Return the name of the program that answers at ``url``; empty if it is unknown."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -73,7 +73,7 @@ def _listens(connection: object, port: int) -> bool:
     return status == psutil.CONN_LISTEN and bool(address) and address.port == port  # type: ignore[union-attr]
 
 
-def _began_s(pid: int) -> float:
+def _start_time_s(pid: int) -> float:
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:

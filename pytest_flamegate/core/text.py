@@ -1,4 +1,4 @@
-"""Names from outside, made safe once: escaped, bounded, and never ambiguous afterwards."""
+"""Names and values from files of other people, escaped and bounded for display."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 NAME_BYTES = 128
-"""A kernel id in a receipt may hold as many bytes; a frame can be claimed as one."""
+"""The longest kernel id in a receipt; a frame may be claimed as one."""
 
 INVISIBLE = frozenset(
     chr(point)
@@ -32,11 +32,11 @@ INVISIBLE = frozenset(
     )
     for point in range(first, last + 1)
 )
-"""Printable to Python and yet invisible on a screen: fillers, joiners, variation selectors."""
+"""Printable to Python but invisible on a screen: fillers, joiners, variation selectors."""
 
 
 def decode_name(raw: bytes) -> str:
-    """Decode UTF-8; a byte that is not becomes a lone surrogate, which ``escape`` shows."""
+    """Decode UTF-8; an invalid byte becomes a lone surrogate, which ``escape_name`` escapes."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -51,9 +51,8 @@ def is_clean(text: str) -> bool:
 def escape_name(text: str, limit_bytes: int = NAME_BYTES) -> str:
     r"""Return ``text`` with every unsafe character and backslash as ``\xNN`` or ``\uNNNN``.
 
-    The result holds at most ``limit_bytes`` bytes of UTF-8; a longer one is cut and
-    ends in ``~`` and eight digits of the sha256 of the whole, so that two long names
-    stay two names.
+    The result has at most ``limit_bytes`` bytes of UTF-8. A longer one is cut and ends in ``~``
+    and eight digits of the SHA-256 of the whole, so that two long names stay different.
     """
     if is_clean(text) and "\\" not in text:
         units = list(text)
@@ -64,18 +63,18 @@ def escape_name(text: str, limit_bytes: int = NAME_BYTES) -> str:
     if len(encoded) <= limit_bytes:
         return whole
     tail = "~" + hashlib.sha256(encoded).hexdigest()[:8]
-    room, kept = limit_bytes - len(tail), []
+    room, shown = limit_bytes - len(tail), []
     for unit in units:
         room -= len(unit.encode())
         if room < 0:
             break
-        kept.append(unit)
-    return "".join(kept) + tail
+        shown.append(unit)
+    return "".join(shown) + tail
 
 
 @lru_cache(maxsize=4096)
 def _unit(character: str) -> str:
-    # Kept: as many strings as a hostile name has characters would be fifty times its size.
+    # Cached: a string for each character of a hostile name would take fifty times its size.
     if character != "\\" and is_clean(character):
         return character
     return escape_character(character)
@@ -100,7 +99,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
 def find_hidden_character(name: str) -> str | None:
-    """Return what a name hides, in words, or None: control, invisible, edge space."""
+    """Describe the first control or invisible character, or a space at an edge; None if neither."""
     if name.isascii() and name.isprintable() and name.strip() == name:
         return None
     for character in name:
@@ -110,7 +109,7 @@ def find_hidden_character(name: str) -> str | None:
 
 
 def find_control_character(text: str) -> str | None:
-    """Return what a text could do to a terminal or to the reading order, or None."""
+    """Describe the first character that could steer a terminal or the reading order, or None."""
     if text.isascii() and text.isprintable():
         return None
     for character in text:
@@ -143,7 +142,7 @@ _LINE_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A stable code, one sentence of what was found and one of what to do about it."""
+    """A stable code, one sentence about the finding and one about the remedy."""
 
     code: str
     message: str
@@ -152,19 +151,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Refusal(Finding):
-    """A reason to refuse."""
+    """A finding that makes a receipt invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice(Finding):
-    """Something to know that is no reason to refuse; its code starts with ``W_``."""
+    """A finding that leaves a receipt valid; its code starts with ``W_``."""
 
 
 def one_line(message: str) -> str:
-    """Return ``message`` as one line of printable ASCII of bounded length.
-
-    Names of fields are foreign text too, and a sentence may quote them.
-    """
+    """Return ``message`` as one line of printable ASCII of bounded length."""
     if not (message.isascii() and message.isprintable()):
         message = message.encode("unicode_escape").decode("ascii")
     if len(message) > _LINE_CHARACTERS:
@@ -175,17 +171,16 @@ def one_line(message: str) -> str:
 def quote(value: object) -> str:
     """Return ``value`` as one short line of printable ASCII, safe for terminals and logs.
 
-    What stands in a receipt is foreign text: it may hold terminal escapes, line breaks
-    or a megabyte.
+    A value of a receipt may hold terminal escapes, line breaks or a megabyte.
     """
     if isinstance(value, str):
         text = _quoted(value, _SHOWN_CHARACTERS)
-        # An emoji is one character, and twelve as two escapes.
+        # An emoji is one character, and twelve if it is escaped.
         return text if len(text) <= _ESCAPED_CHARACTERS else _quoted(value, _SHOWN_CHARACTERS // 4)
     if value is None or isinstance(value, (bool, int, float)):
         try:
             text = json.dumps(value)
-        except ValueError:  # Python limits the digits that it writes
+        except ValueError:  # Python limits the digits of an integer
             return "a number too large to show"
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
     if isinstance(value, (list, tuple)):
@@ -201,7 +196,7 @@ def _quoted(text: str, most: int) -> str:
 
 
 IMPLAUSIBLE = 1e18
-"""No time, rate or count reaches this. Only such a value is written with an exponent."""
+"""Larger than any time, rate or count. Only such a value is written with an exponent."""
 
 
 def significant(value: float, digits: int = 3) -> str:

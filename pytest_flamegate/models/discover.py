@@ -1,4 +1,4 @@
-"""Find the model and the tokenizer of a workload, the way people lay them out."""
+"""Find the model and the tokenizer of a workload in the usual places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_REVISION_BYTES = 256
 
 
 def hub_cache() -> Path:
-    """Return the directory that the hub's own tools use, by their variables."""
+    """Return the cache directory of the Hugging Face hub's own tools, by their variables."""
     for name, below in (
         ("HF_HUB_CACHE", ""),
         ("HUGGINGFACE_HUB_CACHE", ""),
@@ -35,11 +35,10 @@ def hub_cache() -> Path:
 
 
 def hub_files(search: DirectorySearch, pattern: str) -> list[Path]:
-    """Return the files of all models there that match ``pattern`` below their snapshot.
+    """Return the files of all models in the hub's cache that match ``pattern`` below a snapshot.
 
-    Of several snapshots of a model the one that ``refs/main`` names counts; where it names
-    none of them, all do. Snapshots are links into the cache's own blobs: what leads out of the
-    cache is somebody else's, and is passed over.
+    Of several snapshots of a model only the one that ``refs/main`` names is searched, or all if
+    it names none. A link that leads out of the cache is ignored.
     """
     cache = hub_cache()
     inside = real_path(cache)
@@ -54,7 +53,7 @@ def hub_files(search: DirectorySearch, pattern: str) -> list[Path]:
 
 
 def _snapshots(search: DirectorySearch, model: Path) -> list[Path]:
-    # The hub's tools link files alone: a directory that is a link was laid by somebody else.
+    # The hub's tools link only files, so a linked directory is not theirs.
     revisions = [
         name
         for name in search.names(model / "snapshots")
@@ -74,13 +73,15 @@ def _main(model: Path) -> str:
 
 
 MOST_ENTRIES = 50_000
-"""Names that one search looks at, at most."""
+"""The most names that one search inspects."""
 
 
 class DirectorySearch:
-    """One search, maybe through several places. ``complete`` is False where it was cut short.
+    """One search, possibly through several places.
 
-    ``unread`` are the directories that the system did not let it read.
+    Attributes:
+        complete: False if the search reached its limit.
+        unread: Directories that the system did not let it read.
     """
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
@@ -92,36 +93,35 @@ class DirectorySearch:
     def files(self, directory: Path, pattern: str) -> list[Path]:
         """Return the files below ``directory`` that match, in order of their paths.
 
-        ``*``, ``?`` and ``[…]`` stand for parts of a name and ``**`` for any directories;
-        that one follows no links. A path without any of them is a file's own.
+        ``*``, ``?`` and ``[…]`` match parts of a name and ``**`` any directories, but no links.
         """
         parts = _parts(pattern)
         if not parts or parts[-1] == "**":
             return []
         found: set[Path] = set()
         done: set[tuple[Path, int]] = set()
-        remedy = [(directory, 0)]
-        while remedy and self.complete:
-            place = remedy.pop()
+        pending = [(directory, 0)]
+        while pending and self.complete:
+            place = pending.pop()
             if place in done:
                 continue
             done.add(place)
             here, at = place
             part, last = parts[at], at == len(parts) - 1
             if part == "**":
-                remedy.append((here, at + 1))
-                remedy += [(here / name, at) for name in self._directories(here)]
+                pending.append((here, at + 1))
+                pending += [(here / name, at) for name in self._directories(here)]
                 continue
             names = self._matching(here, part) if _is_pattern(part) else [part]
             paths = [here / name for name in names]
             if last:
                 found.update(filter(is_file, paths))
             else:
-                remedy += [(path, at + 1) for path in paths if os.path.isdir(path)]  # noqa: PTH112
+                pending += [(path, at + 1) for path in paths if os.path.isdir(path)]  # noqa: PTH112
         return sorted(found)
 
     def names(self, directory: Path) -> list[str]:
-        """Return what stands in a directory, in order; nothing where it cannot be read."""
+        """Return the sorted names in a directory; empty if it cannot be read."""
         return sorted(entry.name for entry in self._entries(directory))
 
     def _matching(self, directory: Path, part: str) -> list[str]:
@@ -153,7 +153,7 @@ class DirectorySearch:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return the pattern's parts, many ``**`` in a row as one, which means the same."""
+    """Return the pattern's parts, with several ``**`` in a row as one."""
     parts = PurePath(pattern).parts
     return [p for at, p in enumerate(parts) if p != "**" or parts[at - 1 : at] != ("**",)]
 
@@ -172,7 +172,7 @@ PLACES = (
     _BITNET_FILE,
     "*.gguf",
 )
-"""Where a model is looked for, one after the other; then in the hub's cache."""
+"""Places that are searched for a model in this order, before the hub's cache."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _HUB_PATTERN = "**/*.gguf"
 _VOCABULARY = "tokenizer.ggml.tokens"
@@ -181,42 +181,42 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place that was searched, in words, and what was found there."""
+    """A place that was searched, in words, and the files found there."""
 
     words: str
     found: list[Path]
 
 
 def find_model(declared: str | None, directory: Path) -> Path:
-    """Return the one model meant by a path or pattern, or found in the usual places.
+    """Return the one model that a path or pattern selects, or the one in the usual places.
 
-    Those are ``PLACES`` below ``directory``, then the hub's cache, which is only read. The
-    first place that holds a model decides. A split model is its first part, and all others
-    must stand beside it; projectors (``mmproj…``) are no models.
+    These are ``PLACES`` below ``directory``, then the hub's cache. The first place that holds a
+    model decides. A split model is its first part, and needs all others next to it. Projectors
+    (``mmproj…``) are no models.
 
-    ``ToolError``: ``E_MODEL_MISSING`` names where it looked, ``E_MODEL_AMBIGUOUS`` lists the
-    candidates, ``E_MODEL_SEARCH`` says that there was too much to look through,
-    ``E_MODEL_PARTS`` which part of a split model is missing.
+    Raises:
+        ToolError: ``E_MODEL_MISSING``, ``E_MODEL_AMBIGUOUS`` if there are several,
+            ``E_MODEL_SEARCH`` if there are too many files, ``E_MODEL_PARTS``.
     """
     if declared is not None and is_file(directory / declared):
-        return _whole(directory / declared)
+        return _require_parts(directory / declared)
     search = DirectorySearch()
-    looked = []
+    searched = []
     for place in _places(search, declared, directory):
         models = _models(place.found, named=declared is not None)
         if not search.complete:
-            raise _endless(place.words)
+            raise _search_error(place.words)
         if len(models) == 1:
-            return _whole(models[0])
+            return _require_parts(models[0])
         if models:
-            raise _ambiguous(models, place.words, directory)
-        looked.append(place.words)
+            raise _ambiguous_error(models, place.words, directory)
+        searched.append(place.words)
     unread = ", ".join(path_text(path) for path in search.unread[:_LISTED])
     raise ToolError(
         "E_MODEL_MISSING",
         f"No model file was found in {path_text(real_path(directory))}: "
-        f"looked for {', '.join(looked)}"
-        f"{f'; not allowed to read {unread}' if unread else ''}.",
+        f"searched {', '.join(searched)}"
+        f"{f'; could not read {unread}' if unread else ''}.",
         'Name one, model = "path/to/model.gguf", or fetch one: '
         f"hf download microsoft/bitnet-b1.58-2B-4T-gguf --local-dir {_BITNET}; "
         "the embedded engine needs none.",
@@ -224,13 +224,12 @@ def find_model(declared: str | None, directory: Path) -> Path:
 
 
 def find_tokenizer(directory: Path, model: Path | None) -> Path:
-    """Return the tokenizer of ``model`` (None for an engine that names none).
+    """Return the tokenizer of ``model``, or of the BitNet directory if that is None.
 
-    Looked for as ``tokenizer.json``, then ``tokenizer.model``: beside the model, in
-    ``models/``, in ``directory``. A GGUF file that carries its own vocabulary is its own
-    tokenizer where there is none. Without a model the BitNet folder comes first.
+    It is ``tokenizer.json`` or ``tokenizer.model`` next to the model, in ``models/`` or in
+    ``directory``, else the model itself if it contains a vocabulary.
 
-    ``ToolError`` ``E_TOKENIZER_MISSING`` names where it looked.
+    Raises ``ToolError`` ``E_TOKENIZER_MISSING``.
     """
     first = directory / _BITNET if model is None else model.parent
     places = dict.fromkeys((first, directory / "models", directory))
@@ -238,13 +237,13 @@ def find_tokenizer(directory: Path, model: Path | None) -> Path:
         for name in _TOKENIZERS:
             if is_file(place / name):
                 return place / name
-    if model is not None and _carries_vocabulary(model):
+    if model is not None and _has_vocabulary(model):
         return model
-    looked = ", ".join(path_text(place) for place in places)
-    inside = "" if model is None else f", and {path_text(model)} carries none"
+    searched = ", ".join(path_text(place) for place in places)
+    inside = "" if model is None else f", and {path_text(model)} contains none"
     raise ToolError(
         "E_TOKENIZER_MISSING",
-        f"No tokenizer was found: looked for {' and '.join(_TOKENIZERS)} in {looked}{inside}.",
+        f"No tokenizer was found: searched for {' and '.join(_TOKENIZERS)} in {searched}{inside}.",
         'Name it: tokenizer = "path/to/tokenizer.json".',
     )
 
@@ -253,13 +252,13 @@ def describe_model(model: Path) -> str:
     """Return a model's size and main quantisation: ``1.2 GB, I2_S``, or that it cannot be read."""
     try:
         size_bytes = sum(path.stat().st_size for path in model_files(model))
-        told = next(iter(read_model(model).quantisation), "no weights")
+        kind = next(iter(read_model(model).quantisation), "no weights")
     except (FlamegateError, OSError) as error:
         return getattr(error, "code", "unreadable")
     for unit, factor in (("GB", 1e9), ("MB", 1e6)):
         if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}, {told}"
-    return f"{size_bytes / 1e3:.1f} kB, {told}"
+            return f"{size_bytes / factor:.1f} {unit}, {kind}"
+    return f"{size_bytes / 1e3:.1f} kB, {kind}"
 
 
 def _places(search: DirectorySearch, declared: str | None, directory: Path) -> Iterator[_Place]:
@@ -273,7 +272,7 @@ def _places(search: DirectorySearch, declared: str | None, directory: Path) -> I
 
 
 def _models(found: list[Path], *, named: bool) -> list[Path]:
-    """Return the models among files: each once, by its first name and its first part."""
+    """Return the models among files, each once; a split model by its first part."""
     models: dict[Path, Path] = {}
     for path in found:
         part = parse_part_name(path)
@@ -286,20 +285,20 @@ def _models(found: list[Path], *, named: bool) -> list[Path]:
     return list(models.values())
 
 
-def _whole(model: Path) -> Path:
-    """Return ``model`` once it is known that no part of it is missing."""
+def _require_parts(model: Path) -> Path:
+    """Return ``model``; raises ``E_MODEL_PARTS`` if a part of it is missing."""
     model_files(model)
     return model
 
 
-def _carries_vocabulary(model: Path) -> bool:
+def _has_vocabulary(model: Path) -> bool:
     try:
         return _VOCABULARY in read_header(model).metadata
     except FlamegateError:
         return False
 
 
-def _ambiguous(models: list[Path], where: str, directory: Path) -> ToolError:
+def _ambiguous_error(models: list[Path], where: str, directory: Path) -> ToolError:
     listed = ", ".join(
         f"{path_text(_relative(path, directory))} ({describe_model(path)})"
         for path in models[:_LISTED]
@@ -312,11 +311,11 @@ def _ambiguous(models: list[Path], where: str, directory: Path) -> ToolError:
     )
 
 
-def _endless(where: str) -> ToolError:
+def _search_error(where: str) -> ToolError:
     return ToolError(
         "E_MODEL_SEARCH",
-        f"More than {MOST_ENTRIES:,} files and directories stand where a model was looked for "
-        f"({where}), and not all were looked at.",
+        f"More than {MOST_ENTRIES:,} files and directories are in the places that are searched for "
+        f"a model ({where}).",
         'Name the model: model = "path/to/model.gguf".',
     )
 

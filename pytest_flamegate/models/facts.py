@@ -1,4 +1,4 @@
-"""What a model's header means to somebody who measures it."""
+"""Facts about a model from its header: parameters, quantisation, bytes read for a token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAME_LENGTH = 200
 _I2_S_TAIL_BYTES = 32
-"""What bitnet.cpp keeps behind a tensor of I2_S: its scale."""
+"""bitnet.cpp stores the scale after a tensor of I2_S."""
 
 _EMBEDDING = "token_embd.weight"
 _LOOKED_UP = frozenset({_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight"})
@@ -35,20 +35,19 @@ _READ = re.compile(
 _LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _EXPERT = re.compile(r"ffn_(?:gate|up|down)\.[0-9]+\.(?:weight|bias)")
 _NOT_ALWAYS_READ = re.compile(r"nextn\.|cross_attn|ffn_[a-z_]*_chexps\.")
-"""Layers of a speculative head, of images, of grouped experts: what is read depends on the run."""
+"""Layers of a speculative head, of images, of grouped experts: read only in some runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """What a model is.
+    """A model, described by its header.
 
-    ``quantisation`` holds shares (0 to 1) of the parameters by type, the largest first.
-
-    ``bytes_per_token``: bytes of weights that decoding one token reads, by tensor names and
-    metadata; the KV cache, which grows with the context, is not in it. A token embedding that
-    is only looked up counts as one row; one that serves as output too (tied) counts whole and
-    once; of the experts of a mixture those that are used. None where the header does not say
-    it for certain: an unknown tensor or type, an encoder, layers that are missing.
+    Attributes:
+        quantisation: Shares (0 to 1) of the parameters by type, the largest first.
+        bytes_per_token: Bytes of weights that decoding one token reads, without the KV cache. A
+            token embedding counts as one row, or whole and once if it is the output too (tied);
+            of a mixture's experts those that are used count. None if the header is ambiguous: an
+            unknown tensor or type, an encoder, missing layers.
     """
 
     name: str
@@ -58,7 +57,7 @@ class ModelSummary:
     bytes_per_token: int | None
 
     @property
-    def quantisation_words(self) -> str:
+    def quantisation_text(self) -> str:
         """``TQ2_0 98.6 %, F32 1.4 %``."""
         return ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.quantisation.items())
 
@@ -72,7 +71,7 @@ def read_model(model: Path) -> ModelSummary:
 
 
 def summarize_headers(headers: Sequence[ModelHeader]) -> ModelSummary:
-    """Return what the headers of a model's files (one or more, in order) say together."""
+    """Return the summary of a model from the headers of all its files, in order."""
     first = headers[0]
     by_type: dict[str, int] = {}
     for kind, parameters in chain.from_iterable(each.quantisation.items() for each in headers):
@@ -89,7 +88,7 @@ def summarize_headers(headers: Sequence[ModelHeader]) -> ModelSummary:
 
 
 class _UnknownError(Exception):
-    """The header does not say how much of the weights a token reads."""
+    """The header does not determine how many weights a token reads."""
 
 
 def _bytes_per_token(headers: Sequence[ModelHeader]) -> int | None:
@@ -97,15 +96,15 @@ def _bytes_per_token(headers: Sequence[ModelHeader]) -> int | None:
     try:
         if len(tensors) < sum(len(header.tensors) for header in headers):
             raise _UnknownError
-        told = _Told(headers[0])
-        told.require_decoder(parts=len(headers), tensors=tensors)
-        return sum(told.read_bytes(tensor) for tensor in tensors.values())
+        decoder = _Decoder(headers[0])
+        decoder.require_complete(parts=len(headers), tensors=tensors)
+        return sum(decoder.read_bytes(tensor) for tensor in tensors.values())
     except _UnknownError:
         return None
 
 
-class _Told:
-    """What the metadata of a decoder says of the reading of its tensors."""
+class _Decoder:
+    """The metadata of a decoder that determines which tensors a token reads."""
 
     def __init__(self, header: ModelHeader) -> None:
         self.metadata = header.metadata
@@ -113,8 +112,8 @@ class _Told:
         self.tied = False
         self.experts = self._experts()
 
-    def require_decoder(self, *, parts: int, tensors: Mapping[str, TensorInfo]) -> None:
-        """Raise where this is no whole decoder of one token after the other."""
+    def require_complete(self, *, parts: int, tensors: Mapping[str, TensorInfo]) -> None:
+        """Raise ``_UnknownError`` unless this is a whole decoder of one token after the other."""
         general = self.metadata.get("general.type", "model")
         causal = self._value("attention.causal", True)
         pooling = self._value("pooling_type", 0)
@@ -139,7 +138,7 @@ class _Told:
             raise _UnknownError
 
     def read_bytes(self, tensor: TensorInfo) -> int:
-        """Return how many bytes of ``tensor`` one token reads."""
+        """Return the bytes of ``tensor`` that one token reads."""
         nbytes = _weight_bytes(tensor)
         if tensor.name in _LOOKED_UP:
             if tensor.name == _EMBEDDING and self.tied:
@@ -162,7 +161,7 @@ class _Told:
         return nbytes * used // count
 
     def _experts(self) -> tuple[int, int] | None:
-        """Return how many experts a token uses, of how many; None without any."""
+        """Return the number of experts that a token uses and of all; None without experts."""
         count, used = self._count("expert_count"), self._count("expert_used_count")
         if not count:
             return None
@@ -188,7 +187,7 @@ def _weight_bytes(tensor: TensorInfo) -> int:
     if tensor.type in GGML_TYPES:
         return tensor.nbytes
     if tensor.type == "I2_S":
-        # Two bits a weight. The room that was found may be padded, but is no other layout.
+        # Two bits for each weight. The space may be padded, but not twice as large.
         nbytes = tensor.parameters // 4 + _I2_S_TAIL_BYTES
         if tensor.parameters % 4 == 0 and nbytes <= tensor.nbytes < 2 * nbytes:
             return nbytes
@@ -196,30 +195,30 @@ def _weight_bytes(tensor: TensorInfo) -> int:
 
 
 def read_model_facts(model: Path | None, workload: Workload) -> dict[str, str | int]:
-    """Return what the receipt says of the model: its path, and what its header tells.
+    """Return the receipt's facts about the model: path, header, digest and size.
 
-    ``bytes_per_token`` stands there only where the header says it for certain; of a split
-    model all parts count, and its digest is that of all their bytes in order.
+    ``bytes_per_token`` is left out if the header is ambiguous. The digest of a split model is of
+    the bytes of all parts in order.
     """
     if model is None:
         return {"path": workload.model or workload.target or f"engine:{workload.engine}"}
-    facts: dict[str, str | int] = {"path": _told_path(model, workload.directory)}
+    facts: dict[str, str | int] = {"path": _shown_path(model, workload.directory)}
     if model.suffix == ".gguf":
-        read = read_model(model)
+        summary = read_model(model)
         facts |= {
-            "name": read.name,
-            "architecture": read.architecture,
-            "parameters": read.parameters,
-            "quantisation": read.quantisation_words,
+            "name": summary.name,
+            "architecture": summary.architecture,
+            "parameters": summary.parameters,
+            "quantisation": summary.quantisation_text,
         }
-        if read.bytes_per_token is not None:
-            facts["bytes_per_token"] = read.bytes_per_token
+        if summary.bytes_per_token is not None:
+            facts["bytes_per_token"] = summary.bytes_per_token
     size_bytes = sum(each.size_bytes for each in read_stamps(model))
     return {**facts, "sha256": model_sha256(model), "size_bytes": size_bytes}
 
 
-def _told_path(model: Path, directory: Path) -> str:
-    """Return the path as it means something to others: inside the project, else its name."""
+def _shown_path(model: Path, directory: Path) -> str:
+    """Return the path below the project, or for a file elsewhere its name."""
     try:
         return path_text(real_path(model).relative_to(real_path(directory)).as_posix())
     except ValueError:

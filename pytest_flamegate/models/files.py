@@ -1,4 +1,4 @@
-"""Digests of large files, kept in the user's cache directory: a line for each state of files."""
+"""The files of a model: their parts, their state, and their digest, which is cached."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import stat
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import cache
@@ -26,12 +27,12 @@ _LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
 
 
 def find_digest(files: Sequence[FileStamp]) -> str | None:
-    """Return the digest kept for files in exactly this state."""
+    """Return the cached digest of files in exactly this state, if there is one."""
     return cache.read_cached(_FILE, _LINE, _key(files))
 
 
-def keep_digest(files: Sequence[FileStamp], sha256: str) -> None:
-    """Keep a digest; without a word where that is impossible."""
+def cache_digest(files: Sequence[FileStamp], sha256: str) -> None:
+    """Cache a digest, if the user has a cache directory."""
     if len(files) <= _MOST_FILES:
         cache.write_cached(_FILE, _LINE, _key(files), sha256)
 
@@ -44,14 +45,15 @@ def _key(files: Sequence[FileStamp]) -> str:
 
 
 _PART = re.compile(r"(?s)(.+)-([0-9]{5})-of-([0-9]{5})\.gguf")
-_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What the system says of a file: another stamp means that its bytes may be others.
+    """The state of a file: if the stamp changes, its bytes may have changed.
 
-    ``ctime_ns`` no program can set: it moves with every write, rename and change of times.
+    Attributes:
+        ctime_ns: Changes with every write, rename and change of times; no program can set it.
     """
 
     path: Path
@@ -62,8 +64,8 @@ class FileStamp:
     ctime_ns: int
 
     @classmethod
-    def of(cls, path: Path, status: os.stat_result) -> FileStamp:
-        """Return the stamp of what ``status`` was told of."""
+    def from_status(cls, path: Path, status: os.stat_result) -> FileStamp:
+        """Return the stamp of ``path``, whose status is ``status``."""
         return cls(
             path,
             status.st_dev,
@@ -77,8 +79,7 @@ class FileStamp:
 def read_stamp(path: Path) -> FileStamp:
     """Return the stamp of the file at ``path``, links followed.
 
-    Raises ``ToolError``: E_MODEL_MISSING (nothing there, or no regular file),
-    E_MODEL_UNREADABLE (the system refused).
+    Raises ``ToolError``: E_MODEL_MISSING if there is no regular file, E_MODEL_UNREADABLE.
     """
     try:
         status = path.stat()
@@ -88,16 +89,16 @@ def read_stamp(path: Path) -> FileStamp:
         raise unreadable_error(path, error) from None
     if not stat.S_ISREG(status.st_mode):
         raise _missing(f"{path_text(path)} is not a file.")
-    return FileStamp.of(path, status)
+    return FileStamp.from_status(path, status)
 
 
 def read_stamps(model: Path | None) -> tuple[FileStamp, ...]:
-    """Return the stamps of all files of a model, none for an engine without a file."""
+    """Return the stamps of all files of a model; empty for an engine without a file."""
     return () if model is None else tuple(map(read_stamp, model_files(model)))
 
 
 def require_unchanged(before: Sequence[FileStamp]) -> None:
-    """Raise ``ToolError`` E_MODEL_CHANGED where a file is no longer as its stamp says."""
+    """Raise ``ToolError`` E_MODEL_CHANGED if a file has another stamp now."""
     for known in before:
         try:
             now = read_stamp(known.path)
@@ -108,7 +109,7 @@ def require_unchanged(before: Sequence[FileStamp]) -> None:
 
 
 def parse_part_name(path: Path) -> tuple[str, int, int] | None:
-    """Return stem, number (from 1) and count where the name is that of a part of a split model."""
+    """Return stem, number (from 1) and count if the name is of a part of a split model."""
     match = _PART.fullmatch(path.name)
     if match is None:
         return None
@@ -119,7 +120,7 @@ def parse_part_name(path: Path) -> tuple[str, int, int] | None:
 def model_files(model: Path) -> tuple[Path, ...]:
     """Return the files of a model in order: itself, or all parts of which it is the first.
 
-    ``ToolError`` E_MODEL_PARTS: it is a later part, or one is missing.
+    Raises ``ToolError`` E_MODEL_PARTS if it is a later part, or if one is missing.
     """
     part = parse_part_name(model)
     if part is None:
@@ -131,28 +132,21 @@ def model_files(model: Path) -> tuple[Path, ...]:
             f"{path_text(model)} is part {number} of {count} of a model.",
             f"Name the first part: {path_text(stem)}-00001-of-{count:05d}.gguf.",
         )
-    files = []
-    missing: list[str] = []
-    for each in range(1, count + 1):
-        file = model.with_name(f"{stem}-{each:05d}-of-{count:05d}.gguf")
-        if file.is_file():
-            files.append(file)
-        else:
-            missing.append(file.name)
-            if len(missing) == _NAMED:
-                break
+    names = [f"{stem}-{each:05d}-of-{count:05d}.gguf" for each in range(1, count + 1)]
+    files = tuple(model.with_name(name) for name in names)
+    missing = list(islice((file.name for file in files if not file.is_file()), _MAX_NAMED))
     if missing:
         raise ToolError(
             "E_MODEL_PARTS",
-            f"The model {path_text(model)} has {count} parts, and not all stand beside it: "
+            f"The model {path_text(model)} has {count} parts. Not found next to it: "
             f"{', '.join(map(path_text, missing))}.",
             "Fetch the missing parts into the same directory.",
         )
-    return tuple(files)
+    return files
 
 
 def unreadable_error(path: Path, error: Exception) -> ToolError:
-    """Return what to raise where the system refused to read a model file."""
+    """Return the error for a model file that the system does not let this user read."""
     reason = getattr(error, "strerror", None) or str(error)
     return ToolError(
         "E_MODEL_UNREADABLE",
@@ -161,69 +155,70 @@ def unreadable_error(path: Path, error: Exception) -> ToolError:
     )
 
 
-def _missing(what: str) -> ToolError:
-    return ToolError("E_MODEL_MISSING", what, "Give the path of an existing .gguf file.")
+def _missing(problem: str) -> ToolError:
+    return ToolError("E_MODEL_MISSING", problem, "Give the path of an existing .gguf file.")
 
 
-def _changed(path: Path, how: str) -> ToolError:
+def _changed(path: Path, difference: str) -> ToolError:
     return ToolError(
         "E_MODEL_CHANGED",
-        f"The model file {path_text(path)} changed while it was measured: {how.rstrip('.')}.",
-        "Measure again, and let nothing write to it meanwhile.",
+        f"The model file {path_text(path)} changed while it was measured: "
+        f"{difference.rstrip('.')}.",
+        "Measure again, and let no other program write to it meanwhile.",
     )
 
 
 def _difference(before: FileStamp, now: FileStamp) -> str:
     if (before.device, before.inode) != (now.device, now.inode):
-        return "another file stands there now"
+        return "another file is there now"
     if before.size_bytes != now.size_bytes:
         return f"it had {before.size_bytes} bytes and has {now.size_bytes}"
     return "it was written to, or its times, links or permissions were changed"
 
 
-WORTH_KEEPING_BYTES = 32 << 20
-"""Less is read again each time: it takes no longer than asking."""
+CACHED_BYTES = 32 << 20
+"""Smaller models are read again each time, which takes no longer than the cache."""
 _SETTLED_NS = 2_000_000_000
 _CHUNK_BYTES = 1 << 20
 
 
 def model_sha256(model: Path) -> str:
-    """Return the sha256 of a model as lower-case hex: of its file, or of all parts in order.
+    """Return the SHA-256 of a model as lower-case hex: of its file, or of all parts in order.
 
-    What is large is read once: the digest is kept in the user's cache directory under device,
-    inode, size, mtime and ctime of each file, and a kept one serves wherever a read one does,
-    for a baseline or a published receipt too. For ctime no program can set: every write,
-    rename and change of times moves it, and a digest is kept only (a) after the writes of
-    whoever has the file mapped were brought to the disk, so that the next one moves it as
-    well, (b) two seconds after the last change, so that no later one has the same time, and
-    (c) on file systems known to keep to that. Who can set the clock or write to the disk
-    beneath its file system can deceive it; so can they the reader of the file.
+    The digest of a large model is cached in the user's cache directory under device, inode, size,
+    mtime and ctime of each file. It is cached only
 
-    Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_PARTS, and
-    E_MODEL_CHANGED where a file was written to while it was read.
+    - after writes through mappings were synced, so that the next one changes the ctime,
+    - two seconds after the last change, so that a later one has another time, and
+    - on file systems known to behave so.
+
+    A user who can set the clock or write to the disk below the file system can deceive it.
+
+    Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_PARTS, and E_MODEL_CHANGED
+    if a file changes while it is read.
     """
     files = model_files(model)
     before = [read_stamp(path) for path in files]
-    worth = sum(each.size_bytes for each in before) >= WORTH_KEEPING_BYTES
-    kept = find_digest(before) if worth else None
-    if kept is not None and all(map(tracks_all_writes, files)):
-        return kept
+    is_large = sum(each.size_bytes for each in before) >= CACHED_BYTES
+    cached = find_digest(before) if is_large else None
+    if cached is not None and all(map(tracks_all_writes, files)):
+        return cached
     digest = hashlib.sha256()
-    flushed = worth and all(map(_flushed, files))
-    seen = [_read(path, digest) for path in files]
-    if [read_stamp(path) for path in files] != seen:
+    is_synced = is_large and all(map(_sync, files))
+    stamps = [_read(path, digest) for path in files]
+    if [read_stamp(path) for path in files] != stamps:
         raise ToolError(
             "E_MODEL_CHANGED",
             f"The model file {path_text(model)} changed while it was read.",
-            "Measure again, and let nothing write to it meanwhile.",
+            "Measure again, and let no other program write to it meanwhile.",
         )
-    if flushed and _settled(seen) and all(map(tracks_all_writes, files)):
-        keep_digest(seen, digest.hexdigest())
+    if is_synced and _is_settled(stamps) and all(map(tracks_all_writes, files)):
+        cache_digest(stamps, digest.hexdigest())
     return digest.hexdigest()
 
 
-def _flushed(path: Path) -> bool:
-    """Bring what was written to a file to the disk, and say whether that was possible."""
+def _sync(path: Path) -> bool:
+    """Write a file's changes to the disk; whether that was possible."""
     try:
         with path.open("rb", buffering=0) as file:
             os.fsync(file.fileno())
@@ -236,15 +231,15 @@ def _read(path: Path, digest: hashlib._Hash) -> FileStamp:
     """Add the bytes of a file to ``digest`` and return its stamp from before they were read."""
     try:
         with path.open("rb", buffering=0) as file:
-            began = FileStamp.of(path, os.fstat(file.fileno()))
+            stamp = FileStamp.from_status(path, os.fstat(file.fileno()))
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
-            return began
+            return stamp
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
 
 
-def _settled(seen: Sequence[FileStamp]) -> bool:
-    """Whether the last change is so long ago that another would have another time."""
-    newest = max(max(each.mtime_ns, each.ctime_ns) for each in seen)
+def _is_settled(stamps: Sequence[FileStamp]) -> bool:
+    """Whether the last change is so long ago that another one would have another time."""
+    newest = max(max(each.mtime_ns, each.ctime_ns) for each in stamps)
     return newest + _SETTLED_NS <= time.time_ns()

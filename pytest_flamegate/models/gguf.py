@@ -1,9 +1,8 @@
-"""What a GGUF model file says about itself, read without reading the model.
+"""Read the header of a GGUF model file, without its weights.
 
-The file is mapped, and long arrays (vocabularies, merges) are stepped over, so a
-header costs milliseconds and little memory whatever the size of the file. Nothing
-in the file is trusted: every count, length and offset is checked against the file's
-size before it is used.
+The file is mapped, and long arrays (vocabularies, merges) are skipped, so a header costs
+milliseconds and little memory whatever the size of the file. Every count, length and offset is
+checked against the file's size before it is used.
 """
 
 from __future__ import annotations
@@ -21,15 +20,19 @@ from pytest_flamegate.core.files import path_text
 from pytest_flamegate.models.files import read_stamp, unreadable_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-KEPT_ARRAY_LENGTH = 16
-KEPT_STRING_BYTES = 1 << 20
+MAX_ARRAY_LENGTH = 16
+MAX_STRING_BYTES = 1 << 20
 MAX_NAME_BYTES = 1024
 MAX_STRINGS = 4_000_000
 MAX_TEXT_BYTES = 8 << 20
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 16
+MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 20
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -52,12 +55,12 @@ _NUMBERS = {
 
 
 class MalformedError(Exception):
-    """What is wrong with a file, worded to follow "The model file …"."""
+    """The problem of a file, worded to follow "The model file …"."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedValue:
-    """A long array or string that was stepped over: its element type and length."""
+    """A long array or string that was skipped: its element type and length."""
 
     kind: str
     length: int
@@ -70,9 +73,9 @@ Value = Scalar | tuple[Scalar, ...] | SkippedValue
 class Cursor:
     """Bounds-checked little-endian reads, one after the other.
 
-    All texts read together stay under 8 MiB, and all strings stepped over under four
-    million, ten times what the largest vocabularies hold: a file cannot make the
-    reader slow or large. Every method raises ``MalformedError``.
+    All texts together are limited to 8 MiB, and all skipped strings to four million, ten times
+    the largest vocabularies: no file can make the reader slow or large. Every method raises
+    ``MalformedError``.
     """
 
     __slots__ = ("at", "data", "end", "strings_left", "text_bytes_left")
@@ -85,7 +88,7 @@ class Cursor:
         self.text_bytes_left = MAX_TEXT_BYTES
 
     def take(self, nbytes: int) -> int:
-        """Step over ``nbytes`` and return where they began."""
+        """Skip ``nbytes`` and return their position."""
         start = self.at
         if nbytes > self.end - start:
             raise MalformedError(f"ends inside its header (at byte {self.end})")
@@ -100,8 +103,8 @@ class Cursor:
         """Read an unsigned integer of 8 bytes."""
         return int(_U64.unpack_from(self.data, self.take(8))[0])
 
-    def text(self, nbytes: int, what: str) -> str:
-        """Read ``nbytes`` of UTF-8."""
+    def text(self, nbytes: int, kind: str) -> str:
+        """Read ``nbytes`` of UTF-8; an error calls them ``kind``."""
         start = self.take(nbytes)
         self.text_bytes_left -= nbytes
         if self.text_bytes_left < 0:
@@ -109,32 +112,29 @@ class Cursor:
         try:
             return self.data[start : start + nbytes].decode()
         except UnicodeDecodeError:
-            raise MalformedError(f"holds a {what} that is not UTF-8") from None
+            raise MalformedError(f"holds a {kind} that is not UTF-8") from None
 
-    def name(self, what: str) -> str:
+    def name(self, kind: str) -> str:
         """Read the name of a key or a tensor."""
         nbytes = self.u64()
         if not 0 < nbytes <= MAX_NAME_BYTES:
-            raise MalformedError(f"holds a {what} of {nbytes} bytes")
-        return self.text(nbytes, what)
+            raise MalformedError(f"holds a {kind} of {nbytes} bytes")
+        return self.text(nbytes, kind)
 
-    def value(self, key: str, *, whole: bool) -> Value:
-        """Read the value of ``key``; long arrays only if ``whole``, else their length."""
+    def value(self, key: str) -> Value:
+        """Read the value of ``key``; a long array is skipped."""
         code = self.u32()
         if code == _ARRAY:
-            return self._array(key, whole=whole)
+            return self._array(key)
         if code == _STRING:
-            return self._string()
+            nbytes = self.u64()
+            if nbytes <= MAX_STRING_BYTES:
+                return self.text(nbytes, "string")
+            self.take(nbytes)
+            return SkippedValue("byte", nbytes)
         if code not in _NUMBERS:
             raise MalformedError(f"gives the metadata key {key!r} the unknown type {code}")
         return self._number(code)
-
-    def _string(self) -> str | SkippedValue:
-        nbytes = self.u64()
-        if nbytes > KEPT_STRING_BYTES:
-            self.take(nbytes)
-            return SkippedValue("byte", nbytes)
-        return self.text(nbytes, "string")
 
     def _number(self, code: int) -> int | float | bool:
         packed = _NUMBERS[code][1]
@@ -143,33 +143,31 @@ class Cursor:
             raise MalformedError(f"holds a boolean of value {value}")
         return bool(value) if code == _BOOL else value
 
-    def _array(self, key: str, *, whole: bool) -> tuple[Scalar, ...] | SkippedValue:
+    def _array(self, key: str) -> tuple[Scalar, ...] | SkippedValue:
         code, length = self.u32(), self.u64()
-        if code != _STRING and code not in _NUMBERS:
-            # llama.cpp refuses arrays of arrays as well, so no usable model has them.
+        if code == _STRING:
+            name, smallest = "string", 8
+        elif code in _NUMBERS:
+            name, smallest = _NUMBERS[code][0], _NUMBERS[code][1].size
+        else:
+            # llama.cpp rejects arrays of arrays as well, so no usable model has them.
             raise MalformedError(f"gives the array {key!r} elements of unsupported type {code}")
-        name, smallest = ("string", 8) if code == _STRING else _sized(code)
         if length > (self.end - self.at) // smallest:
             raise MalformedError(f"claims {length} elements in the array {key!r}")
-        if length > KEPT_ARRAY_LENGTH and not whole:
-            if code == _STRING:
-                self._skip_strings(length)
-            else:
-                self.take(length * smallest)
-            return SkippedValue(name, length)
+        if length <= MAX_ARRAY_LENGTH:
+            read = self._number if code != _STRING else lambda _: self.text(self.u64(), "string")
+            return tuple(read(code) for _ in range(length))
         if code == _STRING:
-            self._count_strings(length)
-            return tuple(self.text(self.u64(), "string") for _ in range(length))
-        return tuple(self._number(code) for _ in range(length))
+            self._skip_strings(length)
+        else:
+            self.take(length * smallest)
+        return SkippedValue(name, length)
 
-    def _count_strings(self, count: int) -> None:
+    def _skip_strings(self, count: int) -> None:
         self.strings_left -= count
         if self.strings_left < 0:
             raise MalformedError(f"claims more than {MAX_STRINGS} strings")
-
-    def _skip_strings(self, count: int) -> None:
-        self._count_strings(count)
-        # The one loop that runs for every word of a vocabulary: no calls but one.
+        # This loop runs for every word of a vocabulary, so it makes one call only.
         data, at, length_at = self.data, self.at, _U64.unpack_from
         try:
             for _ in range(count):
@@ -178,16 +176,6 @@ class Cursor:
             at = self.end + 1
         self.take(at - self.at)
 
-
-def _sized(code: int) -> tuple[str, int]:
-    name, packed = _NUMBERS[code]
-    return name, packed.size
-
-
-MAX_KEYS = 1 << 16
-MAX_TENSORS = 1 << 16
-MAX_DIMS = 4
-MAX_ALIGNMENT = 1 << 20
 
 # Type id: (name, values in a block, bytes of a block), as ggml lays them out.
 _TENSOR_TYPES = {
@@ -234,9 +222,12 @@ _FOREIGN_TYPES = {36: "I2_S", 37: "I8_S", 38: "TL1"}
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor: ``shape`` innermost dimension first, ``offset`` from the file's start.
+    """One tensor.
 
-    ``nbytes`` of a type that ggml does not define is the room up to the next tensor.
+    Attributes:
+        shape: The dimensions, innermost first.
+        offset: Bytes from the file's start.
+        nbytes: Its size; for a type that ggml does not define, the space up to the next tensor.
     """
 
     name: str
@@ -253,10 +244,13 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelHeader:
-    """Everything a GGUF file says before its weights.
+    """The part of a GGUF file before its weights.
 
-    ``architecture`` is empty where the file names none (later parts of a split model
-    do not); ``name`` is the model's own, else the file's stem.
+    Attributes:
+        architecture: Empty if the file names none, as in later parts of a split model.
+        name: The model's own name, else the file's stem.
+        parameters: The number of weights.
+        quantisation: Parameters by tensor type, the type of most parameters first.
     """
 
     path: Path
@@ -269,7 +263,6 @@ class ModelHeader:
     tensors: tuple[TensorInfo, ...]
     parameters: int = field(init=False)
     quantisation: Mapping[str, int] = field(init=False)
-    """Parameters by tensor type, the type of most parameters first."""
 
     def __post_init__(self) -> None:
         by_type: dict[str, int] = {}
@@ -280,12 +273,11 @@ class ModelHeader:
         object.__setattr__(self, "parameters", sum(by_type.values()))
 
 
-def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
+def read_header(path: Path) -> ModelHeader:
     """Read the header of the GGUF file at ``path`` (versions 2 and 3, little-endian).
 
-    Arrays longer than 16 elements come back as `Unread` unless their key is in
-    ``arrays``; so do strings longer than 1 MiB. Raises ``ToolError``: E_MODEL_MISSING,
-    E_MODEL_UNREADABLE (the system refused), E_MODEL_BROKEN.
+    Arrays longer than 16 elements and strings longer than 1 MiB become ``SkippedValue``. Raises
+    ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_BROKEN.
     """
     size = read_stamp(path).size_bytes
     try:
@@ -293,7 +285,7 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> ModelHeader:
             if size < 24:
                 _broken_start(file.read(24))
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-                return _parse(path, Cursor(data, size), frozenset(arrays))
+                return _parse(path, Cursor(data, size))
     except MalformedError as error:
         raise ToolError(
             "E_MODEL_BROKEN",
@@ -314,7 +306,7 @@ def _broken_start(start: bytes) -> NoReturn:
     raise MalformedError("ends inside its header")
 
 
-def _parse(path: Path, cursor: Cursor, wanted: frozenset[str]) -> ModelHeader:
+def _parse(path: Path, cursor: Cursor) -> ModelHeader:
     if cursor.data[:4] != b"GGUF":
         _broken_start(cursor.data[:24])
     cursor.take(4)
@@ -334,7 +326,7 @@ def _parse(path: Path, cursor: Cursor, wanted: frozenset[str]) -> ModelHeader:
         key = cursor.name("metadata key")
         if key in metadata:
             raise MalformedError(f"holds the metadata key {key!r} twice")
-        metadata[key] = cursor.value(key, whole=key in wanted)
+        metadata[key] = cursor.value(key)
     alignment = _alignment(metadata)
     tensors = _tensors(cursor, tensor_count, alignment)
     return ModelHeader(
@@ -352,7 +344,7 @@ def _parse(path: Path, cursor: Cursor, wanted: frozenset[str]) -> ModelHeader:
 def _text(metadata: Mapping[str, Value], key: str, default: str) -> str:
     value = metadata.get(key, default)
     if not isinstance(value, str):
-        raise MalformedError(f"gives the metadata key {key!r} no text")
+        raise MalformedError(f"gives the metadata key {key!r} a value that is no text")
     return value
 
 

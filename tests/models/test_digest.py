@@ -25,7 +25,7 @@ OLD_NS = 1_700_000_000_000_000_000
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep everything here, at once, on whatever file system."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(files, "CACHED_BYTES", 0)
     monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
     monkeypatch.setattr(files, "tracks_all_writes", lambda _: True)
     return tmp_path / "cache/pytest-flamegate/model-sha256-1"
@@ -188,7 +188,7 @@ def test_what_is_not_kept_makes_no_directory(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     if kind == "small":
-        monkeypatch.setattr(files, "WORTH_KEEPING_BYTES", SIZE + 1)
+        monkeypatch.setattr(files, "CACHED_BYTES", SIZE + 1)
     else:
         monkeypatch.setattr(files, "tracks_all_writes", lambda _: False)
     assert model_sha256(model) == sha256(model)
@@ -197,7 +197,7 @@ def test_what_is_not_kept_makes_no_directory(
 
 def planted(model: Path, cache: Path) -> str:
     """Keep a wrong digest for ``model`` as it stands."""
-    files.keep_digest([read_stamp(model)], "0" * 64)
+    files.cache_digest([read_stamp(model)], "0" * 64)
     assert model_sha256(model) == "0" * 64
     return cache.read_text()
 
@@ -283,7 +283,7 @@ def test_the_latest_are_kept(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x"
     for number in range(300):
         path.write_bytes(b"x" * number)
-        files.keep_digest([read_stamp(path)], f"{number:064x}")
+        files.cache_digest([read_stamp(path)], f"{number:064x}")
     lines = cache.read_text().splitlines()
     assert len(lines) == 256
     assert lines[-1].endswith(f"{299:064x}")
@@ -346,7 +346,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     [
         (lambda path: path.unlink(), "There is no model file"),
         (lambda path: path.write_bytes(b""), "it had 4096 bytes and has 0"),
-        (replaced_by_a_rename, "another file stands there now"),
+        (replaced_by_a_rename, "another file is there now"),
         (edited_with_its_time_put_back, "written to, or its times"),
     ],
     ids=["removed", "emptied", "replaced", "edited"],

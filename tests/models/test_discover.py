@@ -145,7 +145,7 @@ def test_a_name_that_only_looks_like_a_part(tmp_path: Path, name: str) -> None:
     [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "./", "x" * 300, "a\0b", "**/" * 2000],
 )
 def test_nothing_found_says_where_it_looked(tmp_path: Path, declared: str | None) -> None:
-    with pytest.raises(ToolError, match=r"looked for") as refused:
+    with pytest.raises(ToolError, match=r"searched ") as refused:
         find_model(declared, tmp_path)
     assert refused.value.code == "E_MODEL_MISSING"
 
@@ -221,7 +221,9 @@ def test_without_a_model_the_bitnet_folder_comes_first(tmp_path: Path) -> None:
 def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) -> None:
     sound(tmp_path / "sound.gguf")
     touch(tmp_path / "broken.gguf")
-    with pytest.raises(ToolError, match=r"looked for tokenizer\.json and tokenizer\.model") as told:
+    with pytest.raises(
+        ToolError, match=r"searched for tokenizer\.json and tokenizer\.model"
+    ) as told:
         find_tokenizer(tmp_path, None if model is None else tmp_path / model)
     assert told.value.code == "E_TOKENIZER_MISSING"
 

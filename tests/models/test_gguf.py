@@ -44,10 +44,10 @@ from tests.models.gguf_files import (
 MIB = 1 << 20
 
 
-def read(tmp_path: Path, data: bytes, *arrays: str) -> ModelHeader:
+def read(tmp_path: Path, data: bytes) -> ModelHeader:
     path = tmp_path / "model.gguf"
     path.write_bytes(data)
-    return read_header(path, arrays=arrays)
+    return read_header(path)
 
 
 def sound(*keys: bytes) -> bytes:
@@ -119,9 +119,6 @@ def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
     assert metadata["scores"] == SkippedValue("f32", 17)
     assert metadata["long"] == SkippedValue("byte", MIB + 1)
     assert metadata["after"] == 9
-    asked = read(tmp_path, data, "words", "scores").metadata
-    assert asked["words"] == tuple(words)
-    assert asked["scores"] == (0.0,) * 17
 
 
 def test_another_alignment(tmp_path: Path) -> None:
@@ -190,7 +187,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         "unsupported type 9",
     ),
     "array of an unknown type": (sound(key("k", ARRAY, u32(99) + u64(1))), "type 99"),
-    "architecture is a number": (sound(key("general.architecture", U32, u32(1))), "no text"),
+    "architecture is a number": (sound(key("general.architecture", U32, u32(1))), "is no text"),
     "alignment 0": (sound(key("general.alignment", U32, u32(0))), "alignment of 0"),
     "alignment 24": (sound(key("general.alignment", U32, u32(24))), "alignment of 24"),
     "alignment is text": (sound(key("general.alignment", STRING, text("8"))), "alignment"),

@@ -196,7 +196,7 @@ def test_shares_add_up_and_the_largest_comes_first(tmp_path: Path) -> None:
     told = read_model(write(tmp_path / "model.gguf", DENSE, metadata()))
     assert list(told.quantisation) == ["Q4_0", "F16", "F32"]
     assert sum(told.quantisation.values()) == pytest.approx(1.0)
-    assert told.quantisation_words == "Q4_0 91.4 %, F16 6.6 %, F32 2.0 %"
+    assert told.quantisation_text == "Q4_0 91.4 %, F16 6.6 %, F32 2.0 %"
     assert (told.architecture, told.name) == ("llama", "model")
 
 
@@ -239,4 +239,4 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_the_shipped_model_is_read_but_for_its_header() -> None:
     told = read_model(SHIPPED_MODEL)
     assert told.bytes_per_token == sum(each.nbytes for each in read_header(SHIPPED_MODEL).tensors)
-    assert told.quantisation_words.startswith("TQ2_0 98.5 %")
+    assert told.quantisation_text.startswith("TQ2_0 98.5 %")
