@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.tables import Table, as_markdown
 from pytest_flamegate.child.machine import read_slice, time_passes
-from pytest_flamegate.observe.bandwidth import (
+from pytest_flamegate.observe.machine import (
     ASSUMED_CACHE_BYTES,
     CACHE_MULTIPLE,
     find_cache_bytes,
+    find_instruction_set,
     format_threads,
 )
-from pytest_flamegate.observe.machine import find_instruction_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -140,7 +140,7 @@ def _check_gpu() -> Check:
 
 def _check_bandwidth() -> list[Check]:
     """Return the bandwidth that a run measured here before; measuring takes too long for this."""
-    from pytest_flamegate.observe.bandwidth import find_known_bandwidth
+    from pytest_flamegate.observe.machine import find_known_bandwidth
 
     known = find_known_bandwidth()
     return [] if known is None else [("memory", True, f"read at {known.describe()}")]

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.observe.bandwidth import format_threads
+from pytest_flamegate.observe.machine import format_threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_flamegate.observe.bandwidth import Bandwidth
+    from pytest_flamegate.observe.machine import Bandwidth
     from pytest_flamegate.receipt.types import Evidence
 
 

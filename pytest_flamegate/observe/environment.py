@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,67 +20,31 @@ _PROGRAMS = frozenset({"command", "openai"})
 _PYTHONS = frozenset({"embedded", "python", "llama-cpp", "benchmark"})
 _ALL = _PROGRAMS | _PYTHONS
 
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One variable: its value, the reason for it, the moment it is read, and its engines.
-
-    ``value`` may hold the workload's ``{threads}`` and ``{seed}``. ``since`` is the moment before
-    which the variable must be set; a process has it from its start.
-    """
-
-    name: str
-    value: str
-    why: str
-    since: str
-    engines: frozenset[str] = _ALL
-
-
-_LOADED = "the library is loaded"
-_POOL = "the first parallel loop"
-_STARTED = "the program starts"
-VARIABLES = (
-    Variable("OMP_NUM_THREADS", "{threads}", "threads of OpenMP (ggml, oneDNN)", _POOL),
-    Variable("OMP_DYNAMIC", "false", "OpenMP takes no fewer threads under load", _POOL),
-    Variable("OPENBLAS_NUM_THREADS", "{threads}", "threads of OpenBLAS: helpers spin", _LOADED),
-    Variable("MKL_NUM_THREADS", "{threads}", "threads of MKL", _LOADED),
-    Variable("MKL_DYNAMIC", "false", "MKL takes no fewer threads under load", _LOADED),
-    Variable("MKL_CBWR", "COMPATIBLE", "MKL adds in one order on every CPU", "MKL's first call"),
-    Variable("VECLIB_MAXIMUM_THREADS", "{threads}", "threads of Apple's Accelerate", _LOADED),
-    Variable("NUMEXPR_NUM_THREADS", "{threads}", "threads of numexpr", _LOADED),
-    Variable("PYTHONHASHSEED", "0", "sets and dictionaries keep one order", "Python starts"),
-    Variable(
-        "CUBLAS_WORKSPACE_CONFIG",
-        ":4096:8",
-        "cuBLAS adds in one order",
-        "any CUDA context is made",
-        _ALL - {"embedded"},
-    ),
-    Variable(
-        "TOKENIZERS_PARALLELISM",
-        "false",
-        "no threads of Hugging Face tokenizers",
-        "the first text is split",
-        _PROGRAMS | {"python"},
-    ),
-    Variable(
-        "RAYON_NUM_THREADS", "{threads}", "threads of Rust's rayon", _POOL, _ALL - {"embedded"}
-    ),
-    Variable(
-        "VLLM_ENABLE_V1_MULTIPROCESSING",
-        "0",
-        "vLLM schedules in one order, in one process",
-        "vllm is imported",
-        frozenset({"python"}),
-    ),
-    Variable(
-        "LLAMA_ARG_THREADS", "{threads}", "threads of llama.cpp's programs", _STARTED, _PROGRAMS
-    ),
-    Variable("BITNET_DETERMINISTIC", "1", "BitNet's own switch", _STARTED, _PROGRAMS),
-    Variable("BITNET_SEED", "{seed}", "BitNet's seed", _STARTED, _PROGRAMS),
-    Variable("RUST_LOG", "warn", "no time goes into messages", _STARTED, _PROGRAMS),
+VARIABLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
+    {
+        "OMP_NUM_THREADS": ("{threads}", _ALL),
+        "OMP_DYNAMIC": ("false", _ALL),
+        "OPENBLAS_NUM_THREADS": ("{threads}", _ALL),
+        "MKL_NUM_THREADS": ("{threads}", _ALL),
+        "MKL_DYNAMIC": ("false", _ALL),
+        "MKL_CBWR": ("COMPATIBLE", _ALL),
+        "VECLIB_MAXIMUM_THREADS": ("{threads}", _ALL),
+        "NUMEXPR_NUM_THREADS": ("{threads}", _ALL),
+        "PYTHONHASHSEED": ("0", _ALL),
+        "CUBLAS_WORKSPACE_CONFIG": (":4096:8", _ALL - {"embedded"}),
+        "TOKENIZERS_PARALLELISM": ("false", _PROGRAMS | {"python"}),
+        "RAYON_NUM_THREADS": ("{threads}", _ALL - {"embedded"}),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": ("0", frozenset({"python"})),
+        "LLAMA_ARG_THREADS": ("{threads}", _PROGRAMS),
+        "BITNET_DETERMINISTIC": ("1", _PROGRAMS),
+        "BITNET_SEED": ("{seed}", _PROGRAMS),
+        "RUST_LOG": ("warn", _PROGRAMS),
+    }
 )
-"""All variables that are set by default; a workload's own ``env`` overrides them."""
+"""Variables that are set by default: value and engines. A workload's own ``env`` overrides them.
+
+docs/engines.md gives the purpose of each. ``{threads}`` and ``{seed}`` are the workload's.
+"""
 
 _RECORDED = re.compile(
     r"(?:BITNET|BLAS|BLIS|CUBLAS|CUDA|FLAMEGATE|GGML|GOMP|KMP|LLAMA|MALLOC|MKL|NUMEXPR|OMP|"
@@ -106,9 +69,9 @@ def make_environment(workload: Workload) -> dict[str, str]:
 
 def _fill(workload: Workload) -> dict[str, str]:
     values = {
-        variable.name: variable.value.format(threads=workload.threads, seed=workload.seed)
-        for variable in VARIABLES
-        if workload.engine in variable.engines
+        name: value.format(threads=workload.threads, seed=workload.seed)
+        for name, (value, engines) in VARIABLES.items()
+        if workload.engine in engines
     }
     values.update(workload.env)
     return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -158,10 +158,8 @@ class DeviceWatch:
             return facts
         wanted = {(run.pid, run.started_ticks) for run in runs}
         still_there = {pid for processes in self._read_processes().values() for pid in processes}
-        return ObservedDevices(
-            nodes=facts.nodes,
-            control=facts.control,
-            kernel_driver=facts.kernel_driver,
+        return replace(
+            facts,
             nvml_driver=self._nvml.driver,
             nvml=self._nvml.version,
             devices=self._nvml.devices,

@@ -13,7 +13,7 @@ from pytest_flamegate.gate import (
     Reason,
     last_analysis,
 )
-from pytest_flamegate.observe.bandwidth import measure_bandwidth
+from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.decode import decode_of
 from pytest_flamegate.run.instruments import trace_kernels
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.observe.bandwidth import Bandwidth
     from pytest_flamegate.observe.engine_process import ProcessTime
+    from pytest_flamegate.observe.machine import Bandwidth
     from pytest_flamegate.profile.decode import DecodeProfile
     from pytest_flamegate.run.prepare import Prepared
 

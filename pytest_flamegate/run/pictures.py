@@ -16,8 +16,7 @@ from pytest_flamegate.gate import headline
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
-from pytest_flamegate.observe.bandwidth import find_known_bandwidth
-from pytest_flamegate.observe.machine import find_instruction_set
+from pytest_flamegate.observe.machine import find_instruction_set, find_known_bandwidth
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.observe.bandwidth import Bandwidth
+    from pytest_flamegate.observe.machine import Bandwidth
     from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.run.seal import Run, Sealed

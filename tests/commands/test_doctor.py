@@ -12,10 +12,10 @@ import pytest
 from pytest_flamegate.commands.doctor import _check_bandwidth
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.observe import bandwidth
-from pytest_flamegate.observe.bandwidth import Bandwidth
+from pytest_flamegate.observe import machine
 from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
+from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
@@ -180,7 +180,7 @@ def test_the_bandwidth_is_printed_only_if_it_is_known(
     monkeypatch.setattr(process, "run", None)
     assert _check_bandwidth() == []
     known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
-    monkeypatch.setattr(bandwidth, "find_known_bandwidth", lambda: known)
+    monkeypatch.setattr(machine, "find_known_bandwidth", lambda: known)
     ((name, good, words),) = _check_bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")

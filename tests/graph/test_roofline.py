@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.graph.roofline import Roofline, compute_roofline, describe_roofline
-from pytest_flamegate.observe.bandwidth import Bandwidth
 from pytest_flamegate.observe.gpu import ObservedDevices
+from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.receipt.types import Metric
 from tests.made import bundle
 from tests.receipt.gpu import gpu_run

@@ -21,14 +21,10 @@ def workload(kind: str, **changes: object) -> Workload:
 
 
 def test_each_variable_is_in_the_documented_table() -> None:
-    rows = {
-        f"| `{each.name}={each.value}` | {', '.join(sorted(each.engines))} | {each.why} | "
-        f"before {each.since} |"
-        for each in VARIABLES
-    }
-    assert len({each.name for each in VARIABLES}) == len(VARIABLES)
-    assert all(each.engines <= ENGINES.keys() for each in VARIABLES)
-    assert rows <= set(DOCUMENT.read_text("utf-8").splitlines())
+    document = DOCUMENT.read_text("utf-8")
+    for name, (value, engines) in VARIABLES.items():
+        assert engines <= ENGINES.keys()
+        assert f"| `{name}={value}` | {', '.join(sorted(engines))} | " in document
 
 
 @pytest.mark.parametrize(
@@ -48,7 +44,7 @@ def test_an_engine_gets_its_own_variables(kind: str, has: str, lacks: str) -> No
 
 
 def test_threads_are_one_unless_set_and_a_declared_variable_wins() -> None:
-    names = {each.name for each in VARIABLES if each.value == "{threads}"}
+    names = {name for name, (value, _) in VARIABLES.items() if value == "{threads}"}
     one, three = (
         requested_variables(workload("command")),
         requested_variables(workload("command", threads=3)),

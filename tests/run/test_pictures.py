@@ -13,7 +13,7 @@ import pytest
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import process
 from pytest_flamegate.core.json import encode_plain
-from pytest_flamegate.observe.bandwidth import Bandwidth
+from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
