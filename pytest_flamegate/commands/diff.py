@@ -143,7 +143,7 @@ def _is_imported(path: Path) -> bool:
 
 def _compare_results(parsed: argparse.Namespace) -> int:
     """Compare figures; 0 whatever the difference is."""
-    from pytest_flamegate.receipt.imports.comparison import compare_results
+    from pytest_flamegate.receipt.imports.imported import compare_results
     from pytest_flamegate.report.answers import comparison_document, comparison_text
 
     if parsed.output is not None:
@@ -178,8 +178,7 @@ def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
     from pytest_flamegate.core.files import read_bounded
     from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
     from pytest_flamegate.receipt.documents import decode_evidence
-    from pytest_flamegate.receipt.imports.comparison import convert_metrics
-    from pytest_flamegate.receipt.imports.imported import decode_imported
+    from pytest_flamegate.receipt.imports.imported import convert_metrics, decode_imported
 
     results = find_results(path)
     if len(results) > 1:

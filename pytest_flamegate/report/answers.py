@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.errors import FlamegateError
     from pytest_flamegate.core.text import Notice, Refusal
     from pytest_flamegate.profile.difference import Change, ProfileDifference, ProfileSide
-    from pytest_flamegate.receipt.imports.comparison import ImportComparison
-    from pytest_flamegate.receipt.imports.imported import Imported, ImportedMetric
+    from pytest_flamegate.receipt.imports.imported import ImportComparison, Imported, ImportedMetric
     from pytest_flamegate.receipt.verify import Verification
 
 

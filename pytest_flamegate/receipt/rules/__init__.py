@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.receipt.rules import (
     bricks,
     claim,
-    dates,
-    devices,
     figures,
     kernels,
     origin,
@@ -32,8 +30,8 @@ NOTICES: Rulebook[Claim] = Rulebook(kernels.NOTICES)
 """Worth knowing, and no reason to reject the receipt."""
 
 CHECKS: Rulebook[Submission] = Rulebook(
-    *(origin.CHECKS, runs.CHECKS, dates.CHECKS, figures.CHECKS),
-    *(profile.CHECKS, bricks.CHECKS, devices.CHECKS),
+    *(origin.CHECKS, runs.CHECKS, figures.CHECKS),
+    *(profile.CHECKS, bricks.CHECKS, kernels.CHECKS),
 )
 """Broken if the evidence contradicts the receipt or itself. The receipt is rejected."""
 
@@ -42,6 +40,6 @@ SUSPICIONS: Rulebook[Submission] = Rulebook(suspicions.SUSPICIONS)
 
 SHORTFALLS: Rulebook[Submission] = Rulebook(
     *(origin.SHORTFALLS, runs.SHORTFALLS, figures.SHORTFALLS),
-    *(profile.SHORTFALLS, devices.SHORTFALLS, suspicions.SHORTFALLS),
+    *(profile.SHORTFALLS, kernels.SHORTFALLS, suspicions.SHORTFALLS),
 )
 """Broken if something was not observed. That lowers the grade and rejects nothing."""

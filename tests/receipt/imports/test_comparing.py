@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.receipt.imports.comparison import compare_results, convert_metrics
+from pytest_flamegate.receipt.imports.imported import compare_results, convert_metrics
 from pytest_flamegate.receipt.types import Metric
 from tests.receipt.imports.test_formats import read, text
 
