@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace) -> int:
         colour=sys.stdout.isatty(),
     )
     if settings.bricks is not None:
-        table += brick_lines(shown, width=common.terminal_width(), colour=sys.stdout.isatty())
+        table += brick_lines(shown, width=common.terminal_width())
     table += accepted_lines(shown)
     common.print_text("\n".join(table))
     if settings.report is not None:

@@ -291,7 +291,7 @@ class Gatekeeper:
             colour=writer.hasmarkup,
         )
         if self.settings.bricks is not None:
-            lines += brick_lines(self.results, width=writer.fullwidth, colour=writer.hasmarkup)
+            lines += brick_lines(self.results, width=writer.fullwidth)
         lines += accepted_lines(self.results)
         terminalreporter.write_line("\n".join(lines))
         if self.settings.report is not None and self.report_error is None:

@@ -20,10 +20,13 @@ from pytest_flamegate.report.sections import (
     Paragraph,
     Section,
     Share,
+    Table,
+    cell_text,
+    join_line,
     make_section,
     make_table,
 )
-from pytest_flamegate.report.text import cells, clip, columns, visible, wrap
+from pytest_flamegate.report.text import clip, columns, visible, wrap
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Category, Provenance
@@ -37,8 +40,7 @@ TREE_LINES, PAGE_TREE_LINES = 25, 400
 """Lines of the tree in a terminal, and on a page, which folds it."""
 OUTSIDE = "outside any brick"
 _SUMMARY_ROWS = 5
-_LEAST_NAME, _WIDEST_NAME = 12, 40
-_HOT = 0.2
+_WIDEST_NAME = 40
 _PROVENANCES: Mapping[Provenance, str] = {
     "measured_wall": "clocked by the engine's own marks",
     "measured_cpu": "CPU time by the engine's own marks",
@@ -100,15 +102,6 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
 }
 _WIDE = tuple(_COLUMNS)
 _BRIEF = ("calls", "avg", "token")
-_LAYOUTS = (
-    _WIDE,
-    ("calls", "total", "self", "avg", "min", "median", "p95", "max"),
-    ("calls", "total", "avg", "min", "max"),
-    ("calls", "total", "avg"),
-    ("avg",),
-    (),
-)
-"""From the widest on: the first that fits is shown. A share is always the last column."""
 
 
 def _head(table: BrickTable, names: Sequence[str]) -> list[str]:
@@ -237,20 +230,23 @@ def brick_summary_section(name: str, view: BrickView) -> Section:
 # In a terminal
 
 
-def brick_lines(name: str, view: BrickView, *, width: int = 100, colour: bool = False) -> list[str]:
+def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:
     """Return the bricks of the workload ``name`` in lines of at most ``width`` columns."""
-    table = view.table
-    notes = [" · ".join(provenance_notes(table)), *latency_notes(table), *view.notes]
-    lines = ["", clip(f"bricks of {visible(name)}", width), *_table_lines(table, width, colour)]
-    lines += wrap(category_notes(table), width)
-    lines += _wrap_sentences(notes, width)
-    if view.tree:
-        tree = _cut_tree(view, TREE_LINES)
-        lines += ["", clip(f"one token of {visible(name)}", width)]
-        lines += [clip(visible(line), width) for line in tree[:TREE_LINES]]
-        lines += _wrap_sentences(tree[TREE_LINES:], width)
-    lines += _wrap_sentences([view.critical_path, view.roofline], width)
-    return [line.rstrip() for line in lines]
+    lines = ["", f"bricks of {visible(name)}"]
+    for block in brick_section(view).blocks:
+        if isinstance(block, Table):
+            # A name that fills the line would leave no room for its figures.
+            rows = [[clip(visible(cell_text(cell)), _WIDEST_NAME) for cell in row]
+                    for row in (block.head, *block.rows)]  # fmt: skip
+            lines += columns(rows, right=block.right, gap=2)
+        elif isinstance(block, Listing):
+            tree = _cut_tree(view, TREE_LINES)
+            lines += ["", f"one token of {visible(name)}", *map(visible, tree[:TREE_LINES])]
+            lines += _wrap_sentences(tree[TREE_LINES:], width)
+        elif isinstance(block, Paragraph | Items):
+            sentences = block.lines if isinstance(block, Items) else (block.line,)
+            lines += _wrap_sentences([join_line(each, str, str) for each in sentences], width)
+    return [clip(line, width).rstrip() for line in lines]
 
 
 def _wrap_sentences(sentences: Sequence[str], width: int) -> list[str]:
@@ -258,29 +254,10 @@ def _wrap_sentences(sentences: Sequence[str], width: int) -> list[str]:
     # A figure and its sign stay on one line.
     joined = [visible(sentence, 1000).replace(" %", "\u00a0%") for sentence in sentences]
     return [
-        clip(line.replace("\u00a0%", " %"), width)
+        line.replace("\u00a0%", " %")
         for sentence in joined
         for line in textwrap.wrap(sentence, width, break_on_hyphens=False)
     ]
-
-
-def _table_lines(table: BrickTable, width: int, colour: bool) -> list[str]:
-    for names in _LAYOUTS:
-        rows = [_head(table, names), *(_row(row, names) for row in table.rows)]
-        rows = [[visible(first), *row] for first, *row in [*rows, *_other_rows(table, names)]]
-        room = width - 2 - max(map(cells, columns([row[1:] for row in rows], gap=2)))
-        if room >= min(_WIDEST_NAME, max(cells(row[0]) for row in rows)):
-            break
-    room = min(max(room, _LEAST_NAME), _WIDEST_NAME)
-    shown = [[clip(row[0], room), *row[1:]] for row in rows]
-    lines = columns(shown, right=range(1, len(shown[0])), gap=2)
-    if colour:
-        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
-        for index, row in enumerate(table.rows, 1):
-            if row.share >= _HOT:
-                before, share = lines[index], text.share(row.share)
-                lines[index] = before.removesuffix(share) + f"\x1b[1;33m{share}\x1b[0m"
-    return lines
 
 
 def sums_text(

@@ -275,7 +275,7 @@ _ELSEWHERE = frozenset({"name", "source", "build", "env", "model", "tokenizer"})
 
 
 def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
-    """Return the workload, its model and its output."""
+    """Return the workload, its program, the machine and the environment."""
     commit, tokens = evidence.commit, evidence.tokens
     facts: list[tuple[str, Cell]] = [("generated", Code(evidence.created))]
     if commit is None:
@@ -285,7 +285,6 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
         facts.append(("commit", f"{commit.revision} on {commit.branch}, {changed}"))
     facts.append(("model sha256", _value(evidence.model_sha256)))
     facts += [(f"model {_label(name)}", _value(each)) for name, each in evidence.model.items()]
-    facts.append(("tokenizer", _value(evidence.workload.get("tokenizer"))))
     facts += [
         (f"workload {_label(name)}", _value(each))
         for name, each in evidence.workload.items()
@@ -294,64 +293,26 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
     if receipt is not None:
         counts = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
         facts += [("tokens", counts), ("backend", receipt.backend)]
-    output = Code(generated(tokens, evidence.token_source)) if tokens else NONE
-    return make_section("What ran", [table_of_facts([*facts, ("output", output)])], folded=True)
-
-
-def machine_section(evidence: Evidence) -> Section:
-    """Return the machine, and the engine's own facts."""
-    facts = [(_label(name), _value(value)) for name, value in evidence.machine.items()]
-    facts += [(f"engine's {name}", _value(value)) for name, value in evidence.engine.items()]
-    return make_section("Machine", [table_of_facts(facts)], folded=True)
-
-
-def build_section(evidence: Evidence, receipt: Receipt | None) -> Section:
-    """Return the build command, the program, and the environment of both."""
-    facts: list[tuple[str, Cell]] = [("command", _value(evidence.workload.get("build")))]
+    facts.append(("output", Code(generated(tokens, evidence.token_source)) if tokens else NONE))
+    facts += [(f"machine {_label(name)}", _value(each)) for name, each in evidence.machine.items()]
+    facts += [(f"engine's {name}", _value(each)) for name, each in evidence.engine.items()]
+    facts.append(("build", _value(evidence.workload.get("build"))))
     if evidence.program is not None:
         facts.append(("program", " · ".join(program_notes(evidence.program))))
     asked, found = evidence.requested_environment, evidence.effective_environment
-    environment = receipt.environment if receipt is not None else {}
-    facts += [
-        (name, _value(environment[name])) for name in sorted(environment) if name not in asked
-    ]
     rows = [(Code(n), _value(asked.get(n)), _value(found.get(n))) for n in sorted({*asked, *found})]
     variables = make_table(("variable", "requested", "effective"), rows)
-    return make_section("Build and environment", [table_of_facts(facts), variables], folded=True)
+    return make_section("What ran, and on what", [table_of_facts(facts), variables], folded=True)
 
 
-def profiler_section(evidence: Evidence) -> Section:
-    """Return how the profile was taken, and its quality."""
-    profile = evidence.profile
-    if profile is None:
-        return Section("Profiler", ())
-    overhead = profile.overhead_pct
-    facts: list[tuple[str, Cell]] = [
-        ("profiler", Code(f"{profile.profiler} {profile.profiler_version}".strip())),
-        ("event", Code(profile.event)),
-        ("rate", f"{text.count(profile.rate_hz)} Hz"),
-        ("call graph", Code(profile.call_graph)),
-        ("Python", Code(profile.python)),
-        ("samples", text.count(profile.samples)),
-        ("processes", text.count(len(profile.processes))),
-        ("lost", text.count(profile.lost)),
-        ("errors", text.count(profile.errors)),
-        ("complete stacks", text.share(profile.completeness)),
-        ("overhead", "not measured" if overhead is None else f"{text.percent(overhead)} CPU"),
-        ("profile.folded sha256", Code(profile.folded_sha256)),
-    ]
-    facts += [("degraded", reason) for reason in profile.degraded]
-    return make_section("Profiler", [table_of_facts(facts)], folded=True)
-
-
-def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str | None) -> Section:
-    """Return the digests and the grade by which the run can be checked."""
+def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str) -> Section:
+    """Return how the profile was taken, and the digests by which the run can be checked."""
     kernels = [
         f"{kernel.name} ({kernel.told_by or kernel.source}, {text.count(kernel.count)})"
         for kernel in evidence.kernels
     ]
     facts: list[tuple[str, Cell]] = [
-        ("grade", grade or "not judged"),
+        ("grade", grade),
         ("receipt sha256", Code(evidence.receipt_sha256)),
         ("receipt timestamp", Code(receipt.timestamp) if receipt is not None else NONE),
         ("nonce", Code(evidence.nonce)),
@@ -360,6 +321,19 @@ def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str | None
         ("kernels seen", ", ".join(kernels) or NONE),
         ("flamegate", Code(evidence.flamegate_version)),
     ]
+    if (profile := evidence.profile) is not None:
+        overhead = profile.overhead_pct
+        facts += [
+            ("profiler", Code(f"{profile.profiler} {profile.profiler_version}".strip())),
+            ("event", f"{profile.event} at {text.count(profile.rate_hz)} Hz"),
+            ("call graph", Code(profile.call_graph)),
+            ("samples", text.count(profile.samples)),
+            ("lost", f"{text.count(profile.lost)}, {text.plural(profile.errors, 'error')}"),
+            ("complete stacks", text.share(profile.completeness)),
+            ("overhead", "not measured" if overhead is None else f"{text.percent(overhead)} CPU"),
+            ("profile.folded sha256", Code(profile.folded_sha256)),
+        ]
+        facts += [("degraded", reason) for reason in profile.degraded]
     return make_section("Evidence", [table_of_facts(facts)], folded=True)
 
 

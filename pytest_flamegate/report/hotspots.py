@@ -133,15 +133,6 @@ def _find_in_profile(profile: ProfileRecord) -> Iterator[Line]:
         f" {'covers' if len(top) == 1 else 'cover'} {text.share(covered)} of all samples; "
         f"everything else together is {text.share(max(1 - covered, 0.0))}.",
     )
-    shares = category_shares(profile.hotspots)
-    parts = [f"{name} {text.share(value)}" for name, value in shares.items()]
-    yield f"By category: {', '.join(parts)}."
-    interpreted = [hotspot for hotspot in hottest if hotspot.category == "python"]
-    if interpreted:
-        costs = [h.cpu_s_per_token for h in interpreted if h.cpu_s_per_token is not None]
-        each = f", {text.per_token(sum(costs))}" if costs else ""
-        share = text.share(sum(h.self_share for h in interpreted))
-        yield f"Python code that is no kernel of the model takes {share} of the samples{each}."
     if 0 < top[0].self_share < 1:
         needed = text.count(samples_for_shift(top[0].self_share))
         yield (

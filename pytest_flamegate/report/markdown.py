@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.report.bricks import brick_summary_section
 from pytest_flamegate.report.evidence import machine_note, workload_notes
 from pytest_flamegate.report.flame import PALETTE
@@ -31,10 +30,8 @@ from pytest_flamegate.report.verdict import signal_cells
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.gate.verdict import Verdict
     from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.report.sections import Block, Cell, Section
-    from pytest_flamegate.report.terminal import SummaryRow
 
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
@@ -163,7 +160,7 @@ _SUMMARY_HEAD = ("workload", "verdict", "before", "now", "change", "interval", "
                  "could have seen", "receipt")  # fmt: skip
 
 
-def step_summary(rows: Sequence[SummaryRow]) -> str:
+def step_summary(rows: Sequence[RunReport]) -> str:
     """Return the summary page of a CI job, ending in a line break.
 
     It holds a row for each workload, the headline of each verdict, the variants of each family
@@ -175,23 +172,21 @@ def step_summary(rows: Sequence[SummaryRow]) -> str:
                  "Nothing was measured.")  # fmt: skip
     if cells:
         parts.append("Figures are tokens/s on the quiet clock, which is gated.")
-        lines = [f"- {code(row.workload)} {escape(headline(row.verdict), _LONG)}" for row in rows]
+        lines = [f"- {code(row.name)} {escape(row.headline, _LONG)}" for row in rows]
         parts.append("\n".join(lines))
     sections = variant_sections(rows)
-    sections += [brick_summary_section(row.workload, row.bricks) for row in rows if row.bricks]
+    sections += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in sections)]) + "\n"
 
 
-def _summary_cells(row: SummaryRow) -> list[str]:
-    verdict: Verdict = row.verdict
-    word = verdict.verdict.replace("_", " ")
-    signal = verdict.signal()
+def _summary_cells(row: RunReport) -> list[str]:
+    signal = row.verdict.signal() if row.verdict is not None else None
     figures = (NONE,) * 6 if signal is None else signal_cells(signal)[:6]
     return [
-        code(row.workload),
-        word if verdict.verdict in _GREEN else f"**{word}**",
+        code(row.name),
+        row.word if row.word in _GREEN else f"**{row.word}**",
         *map(escape, figures),
-        escape(verdict.grade),
+        escape(row.grade),
     ]
 
 

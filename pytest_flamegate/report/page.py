@@ -91,17 +91,14 @@ def _overview(runs: Sequence[RunReport]) -> str:
 
 
 def _change(run: RunReport) -> tuple[str, str, str]:
-    if run.verdict is None:
-        return NONE, NONE, NONE
-    rate = run.verdict.signal()
+    rate = run.verdict.signal() if run.verdict is not None else None
     change, interval = signal_cells(rate)[2:4] if rate is not None else (NONE, NONE)
-    return change, interval, run.verdict.grade
+    return change, interval, run.grade
 
 
 def _chip(run: RunReport) -> str:
-    word = run.verdict.verdict if run.verdict is not None else "not judged"
-    kind = "good" if word in _GOOD else "bad" if word in _BAD else "unsure"
-    return html.element("span", html.text(word.replace("_", " ")), class_=f"verdict {kind}")
+    kind = "good" if run.word in _GOOD else "bad" if run.word in _BAD else "unsure"
+    return html.element("span", html.text(run.word), class_=f"verdict {kind}")
 
 
 def _workload(run: RunReport, index: int) -> str:
@@ -117,7 +114,7 @@ def _workload(run: RunReport, index: int) -> str:
         *(render_section(section, f"flame-{index}") for section in run_sections(run)),
         class_="workload",
         id=f"workload-{index}",
-        data_verdict=run.verdict.verdict if run.verdict is not None else "",
+        data_verdict=run.word.replace(" ", "_"),
     )
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.engines.declare import split_variant_name
 from pytest_flamegate.report.bricks import brick_section
 from pytest_flamegate.report.evidence import (
-    build_section,
     engine_section,
-    machine_section,
     metric_section,
-    profiler_section,
     proof_section,
     run_section,
 )
@@ -44,24 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """All that is known of one run. A part that was not measured is None or empty.
+    """All that is known of one run; a part that is not known is None or empty.
 
-    Attributes:
-        name: The workload's name.
-        verdict: None if the run was not judged.
-        headline: The verdict in one sentence, as it was stored.
-        receipt: The claim.
-        evidence: The observations.
-        drawn: The data of the interactive flame graph, for an HTML page.
-        picture: The path of the flame graph from a Markdown page.
-        difference: The path of the picture of the difference.
-        decode: The profile of decode alone.
-        decode_picture: The path of its picture.
-        bricks: The bricks, if any were clocked.
-        pairs_pct: The change of the rate in each pair, in percent.
-        again: The command that measures it again.
-        accept: The command that accepts it as the baseline.
-        warnings: What went wrong next to the measurement, one sentence each.
+    ``verdict`` is None if the run was not judged; ``headline`` is its sentence, as it was stored.
+    ``family`` and ``variant`` are those of the workload. ``drawn`` is for an HTML page;
+    ``picture``, ``difference`` and ``decode_picture`` are paths from a Markdown page.
+    ``pairs_pct`` is the change of the rate in each pair, in percent. ``again`` and ``accept`` are
+    commands; ``warnings`` are sentences.
     """
 
     name: str
@@ -69,31 +54,28 @@ class RunReport:
     headline: str = ""
     receipt: Receipt | None = None
     evidence: Evidence | None = None
+    warnings: tuple[str, ...] = ()
+    family: str | None = None
+    variant: str | None = None
+    bricks: BrickView | None = None
     drawn: Drawn | None = None
     picture: str = ""
     difference: str = ""
     decode: DecodeProfile | None = None
     decode_picture: str = ""
-    bricks: BrickView | None = None
     pairs_pct: tuple[float, ...] = ()
     again: str | None = None
     accept: str | None = None
-    warnings: tuple[str, ...] = ()
 
     @property
-    def workload(self) -> str:
-        """The workload's name."""
-        return self.name
+    def word(self) -> str:
+        """The verdict in a word or two."""
+        return "not judged" if self.verdict is None else self.verdict.verdict.replace("_", " ")
 
     @property
-    def family(self) -> str | None:
-        """The template that it is a variant of, None if it is no variant."""
-        return split_variant_name(self.name)[0]
-
-    @property
-    def variant(self) -> str | None:
-        """Its name within its family."""
-        return split_variant_name(self.name)[1]
+    def grade(self) -> str:
+        """The grade of the receipt."""
+        return "not judged" if self.verdict is None else self.verdict.grade
 
 
 def run_sections(run: RunReport) -> list[Section]:
@@ -127,10 +109,7 @@ def run_sections(run: RunReport) -> list[Section]:
             metric_section(evidence),
             engine_section(evidence),
             run_section(evidence, run.receipt),
-            machine_section(evidence),
-            build_section(evidence, run.receipt),
-            profiler_section(evidence),
-            proof_section(evidence, run.receipt, verdict.grade if verdict is not None else None),
+            proof_section(evidence, run.receipt, run.grade),
         ]
     return keep_filled(sections)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.headline import headline
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from pytest_flamegate.gate.verdict import Verdict
-    from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.report.bricks import BrickView
+    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.report.run_report import RunReport
     from pytest_flamegate.report.sections import Line, Section
 
 
@@ -45,7 +45,7 @@ _COLOURS = {
     "dishonest": RED,
     "error": RED,
 }
-_WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not_comparable"})
+_WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable"})
 """Verdicts whose figures the table's footer prints; a failed test has a section of its own."""
 _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
 _CLOCKS = "gated: the quiet clock (wall time less the time spent waiting for a CPU)"
@@ -53,27 +53,9 @@ _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 _LONG = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRow:
-    """One workload; without a receipt and evidence it was never measured.
-
-    ``family`` and ``variant`` are those of the workload, None if it is no variant; ``bricks`` is
-    None if none were clocked.
-    """
-
-    workload: str
-    verdict: Verdict
-    receipt: Receipt | None = None
-    evidence: Evidence | None = None
-    warnings: tuple[str, ...] = ()
-    family: str | None = None
-    variant: str | None = None
-    bricks: BrickView | None = None
-
-
-def colour_of(verdict: Verdict) -> str:
+def colour_of(verdict: Verdict | None) -> str:
     """Return the colour of a verdict's word: ``green``, ``red`` or ``yellow``."""
-    return _COLOURS.get(verdict.verdict, YELLOW)
+    return YELLOW if verdict is None else _COLOURS.get(verdict.verdict, YELLOW)
 
 
 def section_lines(section: Section, *, indent: int = 2, width: int = 10_000) -> list[str]:
@@ -124,7 +106,7 @@ def preamble(
 
 
 def summary(
-    rows: Sequence[SummaryRow],
+    rows: Sequence[RunReport],
     *,
     width: int = 100,
     directory: str = ".flamegate/latest",
@@ -151,13 +133,12 @@ def summary(
         colour=colour,
     )
     for row in rows:
-        has_headline = row.verdict.verdict in _WITH_HEADLINE
-        notes = [headline(row.verdict), *row.warnings] if has_headline else row.warnings
+        notes = [row.headline, *row.warnings] if row.word in _WITH_HEADLINE else row.warnings
         notes = [visible(note, 1000) for note in notes]
         if row.evidence is not None:
             notes += engine_lines(row.evidence, row.receipt)
             notes += filter(None, [kernel_line(row.evidence)])
-        lines += [f"{visible(row.workload)}: {note}" for note in notes]
+        lines += [f"{visible(row.name)}: {note}" for note in notes]
     for section in variant_sections(rows):
         lines += ["", visible(section.title)]
         lines += section_lines(replace(section, title=""), indent=0, width=width)
@@ -170,15 +151,14 @@ def summary(
     return [line.rstrip() for line in lines]
 
 
-def _summary_cells(row: SummaryRow, width: int) -> tuple[str, str, str, Text | str, str]:
+def _summary_cells(row: RunReport, width: int) -> tuple[str, str, str, Text | str, str]:
     from rich.text import Text
 
     hottest = "\n".join(
         f"{visible(each.name)} {text.share(each.self_share)}" for each in find_hottest(row.evidence)
     )
-    word = row.verdict.verdict.replace("_", " ")
-    verdict = Text.styled(word, f"bold {colour_of(row.verdict)}")
-    name = clip_front(visible(row.workload), max(width // 3, 12))
+    verdict = Text.styled(row.word, f"bold {colour_of(row.verdict)}")
+    name = clip_front(visible(row.name), max(width // 3, 12))
     return name, *speed_cells(row.receipt, row.evidence), verdict, hottest
 
 
@@ -193,8 +173,8 @@ def _fit_frames(frames: str, room: int) -> str:
     return shown
 
 
-def _describe_grades(rows: Sequence[SummaryRow]) -> str:
-    counted = Counter(row.verdict.grade for row in rows)
+def _describe_grades(rows: Sequence[RunReport]) -> str:
+    counted = Counter(row.grade for row in rows)
     grades = ", ".join(
         visible(name) if len(counted) == 1 else f"{visible(name)} ({number})"
         for name, number in counted.items()

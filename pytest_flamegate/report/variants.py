@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.report import text
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_flamegate.profile.model import Hotspot
-    from pytest_flamegate.receipt.types import Evidence, Receipt
+    from pytest_flamegate.receipt.types import Evidence
+    from pytest_flamegate.report.run_report import RunReport
     from pytest_flamegate.report.sections import Cell, Table
 
 
@@ -40,40 +41,16 @@ _PROFILE_FIELDS = {
 """Two profiles must share these before their shares mean the same."""
 
 
-class GatedVariant(Protocol):
-    """One gated workload; ``family`` and ``variant`` are None if it is no variant."""
-
-    @property
-    def workload(self) -> str:
-        """Its name."""
-
-    @property
-    def family(self) -> str | None:
-        """The name of its template."""
-
-    @property
-    def variant(self) -> str | None:
-        """Its name within its family."""
-
-    @property
-    def receipt(self) -> Receipt | None:
-        """Its claim."""
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """Its evidence."""
-
-
-def variant_sections(runs: Sequence[GatedVariant]) -> list[Section]:
+def variant_sections(runs: Sequence[RunReport]) -> list[Section]:
     """Return a section for each family of which at least two variants were gated."""
-    families: dict[str, list[GatedVariant]] = {}
+    families: dict[str, list[RunReport]] = {}
     for run in runs:
         if run.family is not None:
             families.setdefault(run.family, []).append(run)
     return [_family(name, variants) for name, variants in families.items() if len(variants) > 1]
 
 
-def _family(name: str, variants: Sequence[GatedVariant]) -> Section:
+def _family(name: str, variants: Sequence[RunReport]) -> Section:
     found = [variant.evidence for variant in variants if variant.evidence is not None]
     return make_section(
         f"Variants of {visible(name, 80)}",
@@ -87,7 +64,7 @@ def _family(name: str, variants: Sequence[GatedVariant]) -> Section:
     )
 
 
-def _speed_table(variants: Sequence[GatedVariant]) -> Table:
+def _speed_table(variants: Sequence[RunReport]) -> Table:
     costs_s = [
         value_of(each.evidence.metrics, "quiet_s_per_token") if each.evidence else None
         for each in variants
@@ -106,7 +83,7 @@ def _speed_table(variants: Sequence[GatedVariant]) -> Table:
     return make_table(head, rows, right=(1, 2, 3))
 
 
-def _category_table(variants: Sequence[GatedVariant]) -> Table:
+def _category_table(variants: Sequence[RunReport]) -> Table:
     columns = [category_shares(_hotspots(variant)) for variant in variants]
     highest: dict[str, float] = {}
     for column in columns:
@@ -122,7 +99,7 @@ def _category_table(variants: Sequence[GatedVariant]) -> Table:
     return _table_by_variant("share of CPU", variants, rows)
 
 
-def _function_table(variants: Sequence[GatedVariant]) -> Table:
+def _function_table(variants: Sequence[RunReport]) -> Table:
     """Return CPU seconds per token; a dash without a profile, 0 without a sample."""
     columns = [{each.name: each for each in _hotspots(variant)} for variant in variants]
     costs: dict[str, tuple[float | None, ...]] = {}
@@ -139,17 +116,17 @@ def _function_table(variants: Sequence[GatedVariant]) -> Table:
 
 
 def _table_by_variant(
-    first: str, variants: Sequence[GatedVariant], rows: Sequence[Sequence[Cell]]
+    first: str, variants: Sequence[RunReport], rows: Sequence[Sequence[Cell]]
 ) -> Table:
     names = [visible(_name(variant), 40) for variant in variants]
     return make_table((first, *names), rows, right=range(1, len(names) + 1))
 
 
-def _name(variant: GatedVariant) -> str:
-    return variant.variant or variant.workload
+def _name(variant: RunReport) -> str:
+    return variant.variant or variant.name
 
 
-def _hotspots(variant: GatedVariant) -> tuple[Hotspot, ...]:
+def _hotspots(variant: RunReport) -> tuple[Hotspot, ...]:
     profile = variant.evidence.profile if variant.evidence is not None else None
     return profile.hotspots if profile is not None else ()
 

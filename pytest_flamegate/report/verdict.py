@@ -45,8 +45,8 @@ _CLOCKS = {
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
 _CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS = 5, 2, 8
 _MOST_REASONS = 12
-_IN_FIGURES = ("E_SLOWER", "E_SHARE", "E_BRICK", "I_SHARE", "I_FASTER", "I_WITHIN")
-"""How the codes begin whose sentence repeats a figure of the tables."""
+_IN_FIGURES = ("SLOWER", "SHARE", "BRICK", "FASTER", "WITHIN")
+"""How the codes begin, after ``E_`` or ``I_``, whose sentence repeats a figure of the tables."""
 
 
 def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
@@ -228,7 +228,7 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
             brief
             and verdict.verdict == "regressed"
             and verdict.signals
-            and reason.code.startswith(_IN_FIGURES)
+            and reason.code[2:].startswith(_IN_FIGURES)
         )
     ]
     lines = [(Code(reason.code), " ", reason.message) for reason in reasons]

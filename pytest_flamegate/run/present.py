@@ -21,7 +21,7 @@ from pytest_flamegate.core.json import (
     decode_plain,
     encode_plain,
 )
-from pytest_flamegate.engines.declare import find_line
+from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
@@ -46,7 +46,7 @@ from pytest_flamegate.report.flame_html import Drawn
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import SummaryRow, error_annotation, failure_section
+from pytest_flamegate.report.terminal import error_annotation, failure_section
 from pytest_flamegate.run.difference import read_difference
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import bricks_in, opens_compared
@@ -132,11 +132,12 @@ class ResultView:
     pairs_pct: tuple[float, ...] = ()
 
     @property
-    def row(self) -> SummaryRow:
+    def row(self) -> RunReport:
         """The data of its row in the summary table."""
-        return SummaryRow(
+        return RunReport(
             self.workload,
             self.verdict,
+            headline(self.verdict),
             self.receipt,
             self.evidence,
             self.warnings,
@@ -208,15 +209,14 @@ def pair_changes(
     return tuple(rate_change_pct(difference.quiet) for difference in differences)
 
 
-def rows(results: Sequence[ResultView]) -> list[SummaryRow]:
+def rows(results: Sequence[ResultView]) -> list[RunReport]:
     """Return the rows of the summary table.
 
     A workload that several tests ask for has a row for each, labelled with the test.
     """
     count = Counter(one.workload for one in results)
     return [
-        replace(one.row, workload=one.node) if count[one.workload] > 1 else one.row
-        for one in results
+        replace(one.row, name=one.node) if count[one.workload] > 1 else one.row for one in results
     ]
 
 
@@ -235,13 +235,13 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
     ]
 
 
-def brick_lines(results: Sequence[ResultView], *, width: int, colour: bool) -> list[str]:
+def brick_lines(results: Sequence[ResultView], *, width: int) -> list[str]:
     """Return the bricks of each workload that has any, as lines under the summary."""
     return [
         line
         for one in results
         if one.bricks is not None
-        for line in bricks.brick_lines(one.workload, one.bricks, width=width, colour=colour)
+        for line in bricks.brick_lines(one.workload, one.bricks, width=width)
     ]
 
 
@@ -359,18 +359,13 @@ def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> RunR
             paired = one.verdict.pairs is not None
             drawn, warnings = _read_drawn(directory, one.evidence.nonce, warnings, paired=paired)
             drawn = drawn and replace(drawn, opens_compared=opens_compared(one.verdict))
-    return RunReport(
-        name=one.workload,
-        verdict=one.verdict,
-        headline=headline(one.verdict),
-        receipt=one.receipt,
-        evidence=one.evidence,
+    return replace(
+        one.row,
         drawn=drawn,
+        warnings=warnings,
+        pairs_pct=one.pairs_pct,
         again=hints.again(one.node, against=one.verdict.against),
         accept=_accept_command(one.verdict, hints.accept(one.node), hints.settings),
-        warnings=warnings,
-        bricks=one.bricks,
-        pairs_pct=one.pairs_pct,
     )
 
 
@@ -411,6 +406,7 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
             warnings += more
     if is_file(directory / RECEIPT):
         receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_LIMITS.max_bytes))
+    family, variant = split_variant_name(directory.name)
     return RunReport(
         name=directory.name,
         verdict=verdict,
@@ -422,6 +418,8 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
         accept=_accept_command(verdict, "flamegate baseline accept", hints.settings),
         warnings=warnings,
         bricks=view,
+        family=family,
+        variant=variant,
         pairs_pct=pair_changes(verdict, base, evidence),
     )
 

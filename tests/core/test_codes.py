@@ -18,7 +18,6 @@ INCOMPLETE = frozenset(
         "plugin",
         "profile",
         "pytest_",
-        "report",
         "run",
     }
 )

@@ -11,15 +11,12 @@ import pytest
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.metrics import kernel_rates
 from pytest_flamegate.report.evidence import (
-    build_section,
     call_cells,
     engine_lines,
     engine_section,
     kernel_line,
-    machine_section,
     metric_section,
     metric_value,
-    profiler_section,
     proof_section,
     run_section,
     speed_cells,
@@ -58,20 +55,19 @@ EVIDENCE, RECEIPT = factory.evidence(), factory.receipt()
         (run_section(EVIDENCE, RECEIPT), ["model sha256", "c" * 64]),
         (run_section(EVIDENCE, RECEIPT), ["workload prompt", "What is 2+2?"]),
         (run_section(EVIDENCE, RECEIPT), ["tokens", "10 generated of 10 requested"]),
-        (machine_section(EVIDENCE), ["cpu model", "AMD EPYC 7B13"]),
-        (build_section(EVIDENCE, RECEIPT), ["command", "cargo build --release"]),
-        (build_section(EVIDENCE, RECEIPT), ["OS", "linux-x86_64"]),
-        (build_section(EVIDENCE, RECEIPT), ["OMP_NUM_THREADS", "1", "1"]),
-        (profiler_section(EVIDENCE), ["rate", "100 Hz"]),
-        (profiler_section(EVIDENCE), ["complete stacks", "99.9 %"]),
-        (profiler_section(EVIDENCE), ["overhead", "1.8 % CPU"]),
+        (run_section(EVIDENCE, RECEIPT), ["machine cpu model", "AMD EPYC 7B13"]),
+        (run_section(EVIDENCE, RECEIPT), ["build", "cargo build --release"]),
+        (run_section(EVIDENCE, RECEIPT), ["OMP_NUM_THREADS", "1", "1"]),
+        (proof_section(EVIDENCE, RECEIPT, "OBSERVED"), ["event", "wall-clock at 100 Hz"]),
+        (proof_section(EVIDENCE, RECEIPT, "OBSERVED"), ["complete stacks", "99.9 %"]),
+        (proof_section(EVIDENCE, RECEIPT, "OBSERVED"), ["overhead", "1.8 % CPU"]),
         (
-            profiler_section(EVIDENCE),
+            proof_section(EVIDENCE, RECEIPT, "OBSERVED"),
             ["degraded", "ptrace is denied: sampled without stopping the process"],
         ),
         (proof_section(EVIDENCE, RECEIPT, "OBSERVED"), ["grade", "OBSERVED"]),
         (
-            proof_section(EVIDENCE, RECEIPT, None),
+            proof_section(EVIDENCE, RECEIPT, "not judged"),
             ["kernels seen", "ternary_gemv (profile, 940)"],
         ),
     ],
@@ -90,19 +86,13 @@ def test_the_gated_clock_comes_first_with_unit_formula_and_clock() -> None:
     ] in found  # fmt: skip
 
 
-def test_an_environment_is_not_repeated_by_the_build() -> None:
-    receipt = replace(RECEIPT, environment={"OS": "linux", "OMP_NUM_THREADS": "1"})
-    assert [row[0] for row in rows(build_section(EVIDENCE, receipt))] == [
-        "command", "OS", "BITNET_DETERMINISTIC", "OMP_NUM_THREADS",
-    ]  # fmt: skip
-
-
 def test_the_program_and_the_engine_are_named() -> None:
     program = Program("target/release/bitnet", "ab" * 32, 1234, inside=True)
     evidence = replace(EVIDENCE, program=program, engine={"library": "llama.cpp b1"})
     shown = f"target/release/bitnet · sha256 {'ab' * 32} · 1,234 bytes"
-    assert ["program", shown] in rows(build_section(evidence, RECEIPT))
-    assert ["engine's library", "llama.cpp b1"] in rows(machine_section(evidence))
+    found = rows(run_section(evidence, RECEIPT))
+    assert ["program", shown] in found
+    assert ["engine's library", "llama.cpp b1"] in found
 
 
 @pytest.mark.parametrize(

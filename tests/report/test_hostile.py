@@ -15,7 +15,6 @@ from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.report.markdown import run_markdown, step_summary
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import (
-    SummaryRow,
     error_annotation,
     failure_section,
     preamble,
@@ -48,7 +47,7 @@ TAGS = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "p
 evil_names = pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
 
 
-def outcome(evil: str) -> SummaryRow:
+def outcome(evil: str) -> RunReport:
     records = tuple(
         dataclasses.replace(each, name=evil, module=evil, category=evil)
         for each in factory.hotspots()
@@ -58,7 +57,7 @@ def outcome(evil: str) -> SummaryRow:
         verdicts.regressed(), hotspots=(hotspot,), reasons=(Reason("E_X", evil),)
     )
     evidence = factory.evidence(records=records)
-    return SummaryRow(evil, verdict, factory.receipt(), evidence, (evil,))
+    return RunReport(evil, verdict, headline(verdict), factory.receipt(), evidence, (evil,))
 
 
 def assert_inert(text: str, longest: int) -> None:
@@ -79,6 +78,7 @@ def test_the_summary_keeps_its_lines(evil: str) -> None:
 def test_the_failed_test_keeps_its_lines(evil: str) -> None:
     def section(name: str) -> str:
         shown = outcome(name)
+        assert shown.verdict is not None
         return failure_section(
             shown.verdict, shown.evidence, shown.evidence, paths=[name], again=name, accept=name
         )
@@ -106,17 +106,7 @@ def test_markdown_shows_text_and_nothing_else(evil: str) -> None:
     assert shown.receipt is not None
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     pages = [
-        run_markdown(
-            RunReport(
-                evil,
-                shown.verdict,
-                headline(shown.verdict),
-                shown.receipt,
-                shown.evidence,
-                picture="flamegraph.svg",
-                again=evil,
-            )
-        ),
+        run_markdown(dataclasses.replace(shown, picture="flamegraph.svg", again=evil)),
         step_summary([shown]),
     ]
     for page in pages:

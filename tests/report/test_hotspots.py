@@ -77,7 +77,6 @@ def test_categories_add_up_their_frames() -> None:
     one, two = factory.hotspots()[:2]
     both = (one, replace(two, category="matmul"))
     assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
-    assert "By category: matmul 87.7 %." in find(factory.evidence(records=both))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,6 @@ def test_time_off_the_cpu(cpu_s: float, is_off: bool) -> None:
 
 def test_findings_that_depend_on_the_run() -> None:
     evidence = factory.evidence()
-    assert find(evidence, "takes 2.5 % of the samples, 48.5 µs/token.")
     assert find(evidence, "About 18,097 samples on each side")
     assert find(evidence, "this profile holds 1,312.")
     assert find(evidence, "The first token takes 5.85 ms, 3.0 times as long")

@@ -25,7 +25,6 @@ from pytest_flamegate.report.markdown import (
     table,
 )
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import SummaryRow
 from pytest_flamegate.report.text import visible
 from tests.report import factory, verdicts
 
@@ -134,8 +133,8 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
     assert lines[4:7] == ["## What changed", "", "![What changed in decode](diff.svg)"]
     assert re.findall(r"^(?:## |<details><summary>)(.*?)(?:</summary>)?$", page, re.MULTILINE) == [
         "What changed", "Where it went (µs/token)", "Where the time goes", "Compared", "Reasons",
-        "Findings", "Next", "How sure it is", "Throughput and latency", "What ran", "Machine",
-        "Build and environment", "Profiler", "Evidence", "How to view and read it",
+        "Findings", "Next", "How sure it is", "Throughput and latency", "What ran, and on what",
+        "Evidence", "How to view and read it",
     ]  # fmt: skip
     assert "![Flame graph of decode](flamegraph.svg)" in page
     assert f"Measure it again:\n\n```bash\n{AGAIN}\n```" in page
@@ -161,7 +160,7 @@ def test_missing_parts_are_named() -> None:
     assert "This run was not judged." in page
     assert "| commit | not in a repository |" in page
     assert "| grade | not judged |" in page
-    assert "<summary>Profiler" not in page
+    assert "complete stacks" not in page
     assert "diff.svg" not in page.split("## How to view")[0]
 
 
@@ -200,11 +199,15 @@ def test_hostile_text_stays_text(one: str, two: str, three: str) -> None:
 
 def test_the_job_summary_is_a_table_with_every_headline() -> None:
     rows = [
-        SummaryRow("decode|x", verdicts.regressed(), factory.receipt(), factory.evidence()),
-        SummaryRow(
-            "1tok", Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")
-        ),
-        SummaryRow("a", replace(verdicts.regressed(), verdict="pass")),
+        RunReport(name, verdict, headline(verdict))
+        for name, verdict in (
+            ("decode|x", verdicts.regressed()),
+            (
+                "1tok",
+                Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE"),
+            ),
+            ("a", replace(verdicts.regressed(), verdict="pass")),
+        )
     ]
     lines = step_summary(rows).replace("\u00a0", " ").splitlines()
     assert lines[4:6] == [

@@ -42,7 +42,7 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
              "tokens/s, wall clock, not gated", "Phases (wall clock, not gated)", "Reasons",
              verdict.reasons[0].code, "Findings", "Measure it again", "--flamegate-update",
              "How sure it is", "Throughput and latency", "time per output token (TPOT)",
-             "What ran", "AMD EPYC 7B13"]  # fmt: skip
+             "What ran, and on what", "AMD EPYC 7B13"]  # fmt: skip
     places = [shown.index(part) for part in order[:-1]]
     assert places == sorted(places)
     assert order[-1] in shown
@@ -125,7 +125,10 @@ def test_text_from_outside_stays_text(hostile: str) -> None:
 
 
 def test_variants_come_before_each_of_them() -> None:
-    pair = [report(verdicts.no_baseline(), f"decode[{name}]") for name in ("i2s", "qk256")]
+    pair = [
+        report(verdicts.no_baseline(), f"decode[{name}]", family="decode", variant=name)
+        for name in ("i2s", "qk256")
+    ]
     shown = words(run_page([*pair, report(verdicts.no_baseline(), "other")], title="run"))
     assert shown.count("Variants of decode") == 1
     assert shown.index("decode[qk256] no baseline", shown.index("Variants of decode"))

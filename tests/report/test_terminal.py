@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pytest_flamegate.gate import Reason, Verdict
+from pytest_flamegate.gate import Reason, Verdict, headline
+from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import (
-    SummaryRow,
     colour_of,
     error_annotation,
     preamble,
@@ -20,9 +20,9 @@ from pytest_flamegate.report.terminal import (
 from tests.report import factory, verdicts
 
 
-def outcome(name: str = "decode", verdict: Verdict | None = None) -> SummaryRow:
+def outcome(name: str = "decode", verdict: Verdict | None = None) -> RunReport:
     given = verdict or verdicts.no_baseline()
-    return SummaryRow(name, given, factory.receipt(), factory.evidence())
+    return RunReport(name, given, headline(given), factory.receipt(), factory.evidence())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_grades_are_counted_and_the_lowest_decides_the_remark() -> None:
 
 def test_a_workload_that_never_ran_has_dashes() -> None:
     verdict = Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED")
-    lines = summary([SummaryRow("broken", verdict, warnings=("No history.",))])
+    lines = summary([RunReport("broken", verdict, warnings=("No history.",))])
     assert lines[1].split() == ["broken", "–", "–", "error"]
     assert lines[2:] == ["broken: No history."]
     assert summary([]) == ["no workload was measured"]
@@ -108,7 +108,7 @@ def test_a_workload_that_never_ran_has_dashes() -> None:
 
 def test_without_a_receipt_the_rate_is_that_of_the_quiet_clock() -> None:
     evidence = replace(factory.evidence(), profile=None, kernels=())
-    lines = summary([SummaryRow("decode", verdicts.no_baseline(), None, evidence)])
+    lines = summary([RunReport("decode", verdicts.no_baseline(), "", None, evidence)])
     assert lines[1].split() == ["decode", "2.33", "ms/tok", "429", "no", "baseline"]
 
 

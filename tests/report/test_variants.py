@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.report.markdown import step_summary
+from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Items, Table, cell_text
-from pytest_flamegate.report.terminal import SummaryRow, summary
+from pytest_flamegate.report.terminal import summary
 from pytest_flamegate.report.variants import variant_sections
 from tests.report import factory, verdicts
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
 
 
-def outcome(variant: str, evidence: Evidence | None, family: str = "decode") -> SummaryRow:
+def outcome(variant: str, evidence: Evidence | None, family: str = "decode") -> RunReport:
     receipt = factory.receipt() if evidence is not None else None
-    return SummaryRow(
+    return RunReport(
         f"{family}[{variant}]",
         verdicts.no_baseline(),
+        "",
         receipt,
         evidence,
         family=family,
@@ -40,7 +42,7 @@ PROFILE = factory.profile_record()
 BOTH = (outcome("i2s", FAST), outcome("qk256", SLOW))
 
 
-def tables(*rows: SummaryRow) -> list[list[list[str]]]:
+def tables(*rows: RunReport) -> list[list[list[str]]]:
     (section,) = variant_sections(rows)
     found = [block for block in section.blocks if isinstance(block, Table)]
     return [[list(map(cell_text, row)) for row in table.rows] for table in found]

@@ -193,7 +193,7 @@ def test_rows_of_one_workload_are_told_apart_by_their_tests() -> None:
     first = shown(full())
     second = replace(first, node="test_engine.py::test_decode")
     other = replace(first, workload="another", node="flamegate.toml::another")
-    assert [row.workload for row in rows([first, second, other])] == [
+    assert [row.name for row in rows([first, second, other])] == [
         "flamegate.toml::toy",
         "test_engine.py::test_decode",
         "another",
