@@ -30,8 +30,6 @@ def work(rounds: int) -> None:
 
 _engine = load_engine(
     {
-        "library": "xllamacpp",
-        "module": "xllamacpp",
         "model": Path(__file__).with_name("model.txt").read_text().strip(),
         "threads": 1,
         "seed": 42,
@@ -50,7 +48,7 @@ def generate(prompt: str, max_tokens: int) -> Iterator[str]:
         tokens.append(text)
         work(ROUNDS)
 
-    _engine.stream(prompt, max_tokens, token)  # type: ignore[attr-defined]
+    _engine.stream(prompt, max_tokens, token)
     yield from tokens
 
 

@@ -105,14 +105,11 @@ def charge(function: FunctionType, accounts: Accounts, terms: Terms) -> None:
     code = _forward.__code__
     # Code may be replaced only by code with as many free variables; this one reads none of them.
     function.__code__ = code.replace(
-        co_consts=tuple(wrapper if each == _FORWARD_TO else each for each in code.co_consts),
+        co_consts=tuple(wrapper if each == "the wrapper" else each for each in code.co_consts),
         co_freevars=original.co_freevars,
         **_identity(original),
     )
     function.__signature__ = signature  # type: ignore[attr-defined]
-
-
-_FORWARD_TO = "the wrapper"
 
 
 def _forward(*args: Any, **kwargs: Any) -> Any:
@@ -129,8 +126,7 @@ def _identity(code: CodeType) -> dict[str, Any]:
     }
 
 
-def _adopt_name(function: Callable[..., Any], code: CodeType) -> None:
-    assert isinstance(function, FunctionType)
+def _adopt_name(function: Any, code: CodeType) -> None:
     function.__code__ = function.__code__.replace(**_identity(code))
 
 
@@ -247,11 +243,6 @@ def is_generator(function: FunctionType) -> bool:
     return bool(function.__code__.co_flags & inspect.CO_GENERATOR)
 
 
-def is_asynchronous(function: FunctionType) -> bool:
-    """Whether calling it makes something that is awaited."""
-    return bool(function.__code__.co_flags & _ASYNCHRONOUS)
-
-
 _CALLS = 500
 _ROUNDS = 9
 _READINGS_SHARE = 0.25
@@ -324,9 +315,8 @@ def _make_empty(yields: int) -> FunctionType:
     def generate(_: object) -> Iterator[None]:
         yield from repeat(None, yields)
 
-    function = generate if yields else run
-    assert isinstance(function, FunctionType)
-    return function
+    function: Any = generate if yields else run
+    return function  # type: ignore[no-any-return]
 
 
 _TOLERANCE = 0.05
@@ -392,7 +382,7 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     """
     share = injected_share(extra_pct)
     functions = find_function(frame, modules)
-    if any(is_asynchronous(each) for each in functions):
+    if any(each.__code__.co_flags & _ASYNCHRONOUS for each in functions):
         raise UsageError(
             "E_CANNOT_SLOW",
             f"{format_function(functions[0])} is asynchronous: its time cannot be separated from "

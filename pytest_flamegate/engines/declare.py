@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_thresholds
 from pytest_flamegate.config.toml import (
     format_value,
-    freeze,
     parse_toml,
     read_toml_bytes,
     require_known_keys,
 )
-from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
-from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file
-from pytest_flamegate.engines import ENGINES, OPTIONS, engine
-from pytest_flamegate.engines.base import ENGINE_KEYS
+from pytest_flamegate.engines import OPTIONS, engine
+from pytest_flamegate.engines.keys import (
+    FIELDS,
+    REQUIRED,
+    DeclarationError,
+    check_accepted,
+    check_combinations,
+    check_keys,
+    check_system_texts,
+    convert_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,23 +44,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VARIANTS = "variants"
 _MERGED = ("env", "hotspots", "bricks", "profile")
 """Tables of a variant that are laid over its template's; anything else replaces it."""
-_FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
-"""The keys whose field of ``Workload`` has another name."""
-_COMMON_KEYS = (
-    *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
-    *("token_unit", "env", "seed", "threads", "timeout", "profile", "decode_profile"),
-)
-_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
-_KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
-_SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
-_REQUIRED = ("prompt", "max_tokens")
-_EXAMPLES = {
-    "command": 'command = ["program", "argument"]: one string for each argument, no shell',
-    "build": 'build = ["program", "argument"]: one string for each argument, no shell',
-    "env": 'env = { BITNET_SEED = "42" }: values are strings',
-    "serve": 'serve = ["program", "argument"]: one string for each argument, no shell',
-    "library": "no library: llama-cpp-python is a recipe of the engine python",
-}
 _FLAMEGATE_KEY = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
 """The name as a key of its own, unlike ``pytest-flamegate`` and ``flamegate_budget``."""
 
@@ -153,8 +143,8 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
         for part in (name,) if family is None else (family, variant or ""):
             _check_name(part)
         return _workload(declaration, path, DEFAULT_THRESHOLDS)
-    except _DeclarationError as error:
-        raise error.located(path, name) from None
+    except DeclarationError as error:
+        raise _locate(error, path, name) from None
 
 
 def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
@@ -224,20 +214,13 @@ class Declaration:
     variant: str | None = None
 
 
-class _DeclarationError(Exception):
-    """An error in one declaration, without the name of file and workload."""
-
-    def __init__(self, code: str, problem: str, remedy: str, key: str | None = None) -> None:
-        super().__init__(code, problem, remedy)
-        self.code, self.problem, self.remedy, self.key = code, problem, remedy, key
-
-    def located(self, path: Path, name: str) -> UsageError:
-        """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
-        line = find_line(path, name, self.key)
-        place = path.name if line is None else f"{path.name}:{line}"
-        return UsageError(
-            self.code, f"{place}: workload {format_value(name)}: {self.problem}", self.remedy
-        )
+def _locate(error: DeclarationError, path: Path, name: str) -> UsageError:
+    """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
+    line = find_line(path, name, error.key)
+    place = path.name if line is None else f"{path.name}:{line}"
+    return UsageError(
+        error.code, f"{place}: workload {format_value(name)}: {error.problem}", error.remedy
+    )
 
 
 def _table(document: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -256,18 +239,18 @@ def _read_entry(
 ) -> Iterator[Workload | InvalidWorkload]:
     """Yield the workload of one heading, or the variants of a template."""
 
-    def invalid(error: _DeclarationError, name: str) -> InvalidWorkload:
-        return InvalidWorkload(name, error.located(path, name), find_line(path, name, error.key))
+    def invalid(error: DeclarationError, name: str) -> InvalidWorkload:
+        return InvalidWorkload(name, _locate(error, path, name), find_line(path, name, error.key))
 
     try:
         declarations = list(_expand(name, table))
-    except _DeclarationError as error:
+    except DeclarationError as error:
         yield invalid(error, name)
         return
     for declaration in declarations:
         try:
             yield _workload(declaration, path, below)
-        except _DeclarationError as error:
+        except DeclarationError as error:
             yield invalid(error, declaration.name)
 
 
@@ -276,20 +259,20 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
     _check_name(name)
     if not isinstance(table, dict):
         problem = f"it is {format_value(table)}, not a table."
-        raise _DeclarationError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
+        raise DeclarationError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
     template = {key: value for key, value in table.items() if key != VARIANTS}
     if VARIANTS not in table:
         yield Declaration(name, table, table)
         return
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
-        raise _DeclarationError(
+        raise DeclarationError(
             "E_BAD_VALUE",
             f"{VARIANTS} is {format_value(variants)}, not a table of variants.",
             f"Write each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
             VARIANTS,
         )
-    _check_keys(template)
+    check_keys(template)
     for variant, own in variants.items():
         _check_name(variant)
         full_name = variant_name(name, variant)
@@ -309,7 +292,7 @@ def _merge(template: Mapping[str, Any], own: object) -> dict[str, Any]:
 
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise _DeclarationError(
+        raise DeclarationError(
             "E_BAD_NAME",
             f"the name {format_value(name)} cannot name a directory.",
             "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
@@ -321,21 +304,21 @@ def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Worklo
     if not isinstance(declaration.own, dict):
         heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
         problem = f"it is {format_value(declaration.own)}, not a table."
-        raise _DeclarationError("E_BAD_VALUE", problem, f"Write {heading}.")
-    _check_keys(table)
-    values = _convert(table)
+        raise DeclarationError("E_BAD_VALUE", problem, f"Write {heading}.")
+    check_keys(table)
+    values = convert_values(table)
     chosen = _engine(values)
-    for key in _REQUIRED:
+    for key in REQUIRED:
         if key not in values:
-            raise _DeclarationError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
-    _check_suits(table, chosen)
-    _check_system_texts(values)
-    _check_combinations(values)
+            raise DeclarationError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
+    check_accepted(table, chosen)
+    check_system_texts(values)
+    check_combinations(values)
     options = {key: values.pop(key) for key in OPTIONS if key in values}
     values["engine"] = chosen.name
     try:
         workload = Workload(
-            **{_FIELDS.get(key, key): value for key, value in values.items()},
+            **{FIELDS.get(key, key): value for key, value in values.items()},
             name=declaration.name,
             source=path.name,
             directory=path.parent,
@@ -352,51 +335,8 @@ def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Worklo
         )
         chosen.validate(workload)
     except UsageError as error:
-        raise _DeclarationError(error.code, error.problem, error.remedy) from None
+        raise DeclarationError(error.code, error.problem, error.remedy) from None
     return workload
-
-
-def _check_keys(table: Mapping[str, Any]) -> None:
-    try:
-        require_known_keys(table, _KEYS, "it")
-        if isinstance(profile := table.get("profile"), dict):
-            require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
-    except UsageError as error:
-        raise _DeclarationError(error.code, error.problem, error.remedy) from None
-
-
-def _convert(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are given, each of the type that its key takes."""
-    import msgspec
-
-    from pytest_flamegate.core.json import decode_plain
-
-    # Thresholds are read, and any error in them is reported, by parse_thresholds.
-    given = {key: value for key, value in table.items() if key not in _THRESHOLDS}
-    try:
-        values = decode_plain(given, _key_types(), subject="it")
-    except ReceiptError as error:
-        problem = error.problem.removeprefix("it is malformed: ")
-        key = problem.split('"')[1]
-        name = re.split(r"[.\[]", key)[0]
-        remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
-        raise _DeclarationError("E_BAD_VALUE", problem, remedy, name) from None
-    converted = msgspec.structs.asdict(values)
-    return {key: freeze(each) for key, each in converted.items() if each is not msgspec.UNSET}
-
-
-@cache
-def _key_types() -> Any:
-    """Return a type with a field for each key, as ``Workload`` or an engine annotates it."""
-    import msgspec
-
-    hints = get_type_hints(Workload, include_extras=True)
-    kinds = {key: hints[_FIELDS.get(key, key)] for key in _COMMON_KEYS}
-    for each in ENGINES.values():
-        kinds |= get_type_hints(each.options, include_extras=True)
-    return msgspec.defstruct(
-        "WorkloadKeys", [(key, kind, msgspec.UNSET) for key, kind in kinds.items()]
-    )
 
 
 def _engine(values: Mapping[str, Any]) -> Engine:
@@ -405,70 +345,4 @@ def _engine(values: Mapping[str, Any]) -> Engine:
     try:
         return engine(values.get("engine", implied))
     except UsageError as error:
-        raise _DeclarationError(error.code, error.problem, error.remedy, "engine") from None
-
-
-def _check_suits(table: Mapping[str, Any], chosen: Engine) -> None:
-    """Raise an error for a key that the engine would silently ignore."""
-    for key in table:
-        if key in {*ENGINE_KEYS, *OPTIONS} - _accepted_keys(chosen):
-            takers = [name for name, each in ENGINES.items() if key in _accepted_keys(each)]
-            raise _DeclarationError(
-                "E_WRONG_KEY",
-                f"the engine {chosen.name} takes no {key}.",
-                f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
-                key,
-            )
-
-
-def _accepted_keys(engine: Engine) -> set[str]:
-    return {*engine.keys, *engine.options.__annotations__}
-
-
-def _check_system_texts(values: Mapping[str, Any]) -> None:
-    """Raise an error for text that cannot be an argument, a path or an environment variable."""
-    env = values.get("env", {})
-    texts = [(key, text) for key in _SYSTEM_TEXTS for text in _texts(values.get(key, ()))]
-    texts += [(f"env.{name}", f"{name}{value}") for name, value in env.items()]
-    for key, text in texts:
-        if "\0" in text:
-            raise _DeclarationError(
-                "E_BAD_VALUE",
-                f"{key} contains a NUL character.",
-                "Remove it: no argument, path or variable can hold one.",
-                key.partition(".")[0],
-            )
-    for name in env:
-        if not name or "=" in name:
-            raise _DeclarationError(
-                "E_BAD_VALUE", f"env has the name {format_value(name)}.", "Correct the name.", "env"
-            )
-
-
-def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
-
-
-def _check_combinations(values: Mapping[str, Any]) -> None:
-    sampling = values.get("profile", Sampling())
-    if sampling.call_graph is not None and not is_call_graph(sampling.call_graph):
-        raise _DeclarationError(
-            "E_BAD_VALUE",
-            f"profile.call_graph is {format_value(sampling.call_graph)}.",
-            f"Use {CALL_GRAPHS}.",
-            "profile",
-        )
-    if sampling.native and sampling.nonblocking:
-        raise _DeclarationError(
-            "E_BAD_VALUE",
-            "profile asks for native and nonblocking together.",
-            "Native stacks can be read from a paused process only: remove one of the two.",
-            "profile",
-        )
-    if values.get("decode_profile") and values["max_tokens"] == 1:
-        raise _DeclarationError(
-            "E_BAD_VALUE",
-            "decode_profile is true, and max_tokens is 1: one token leaves nothing to subtract.",
-            "Ask for more than one token in max_tokens, or remove decode_profile.",
-            "decode_profile",
-        )
+        raise DeclarationError(error.code, error.problem, error.remedy, "engine") from None

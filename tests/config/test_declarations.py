@@ -13,12 +13,12 @@ from pytest_flamegate.config.workload import Sampling, is_call_graph
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import ENGINE_KEYS
 from pytest_flamegate.engines.declare import (
-    _KEYS,
     find_file,
     find_line,
     read_declarations,
     read_file,
 )
+from pytest_flamegate.engines.keys import KEYS
 
 FULL = """\
 [workloads.decode-10tok]
@@ -101,7 +101,7 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
 
 
 def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:
-    assert _KEYS >= ENGINE_KEYS
+    assert KEYS >= ENGINE_KEYS
     assert all(each.keys <= ENGINE_KEYS for each in engines.ENGINES.values())
 
 

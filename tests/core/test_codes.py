@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 INCOMPLETE = frozenset(
     {
-        "child",
-        "engines",
         "graph",
         "plugin",
         "profile",

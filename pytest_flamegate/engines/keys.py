@@ -1,0 +1,156 @@
+"""The keys of a declaration: their types, the engines that accept them, invalid combinations."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pytest_flamegate.config.toml import format_value, freeze, require_known_keys
+from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
+from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.engines import ENGINES, OPTIONS
+from pytest_flamegate.engines.base import ENGINE_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_flamegate.engines.base import Engine
+
+
+FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
+"""The keys whose field of ``Workload`` has another name."""
+_COMMON_KEYS = (
+    *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
+    *("token_unit", "env", "seed", "threads", "timeout", "profile", "decode_profile"),
+)
+_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
+KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
+_SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
+REQUIRED = ("prompt", "max_tokens")
+_EXAMPLES = {
+    "command": 'command = ["program", "argument"]: one string for each argument, no shell',
+    "build": 'build = ["program", "argument"]: one string for each argument, no shell',
+    "env": 'env = { BITNET_SEED = "42" }: values are strings',
+    "serve": 'serve = ["program", "argument"]: one string for each argument, no shell',
+    "library": "no library: llama-cpp-python is a recipe of the engine python",
+}
+
+
+class DeclarationError(Exception):
+    """An error in one declaration, without the name of file and workload."""
+
+    def __init__(self, code: str, problem: str, remedy: str, key: str | None = None) -> None:
+        super().__init__(code, problem, remedy)
+        self.code, self.problem, self.remedy, self.key = code, problem, remedy, key
+
+
+def check_keys(table: Mapping[str, Any]) -> None:
+    """Raise an error for an unknown key."""
+    try:
+        require_known_keys(table, KEYS, "it")
+        if isinstance(profile := table.get("profile"), dict):
+            require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
+    except UsageError as error:
+        raise DeclarationError(error.code, error.problem, error.remedy) from None
+
+
+def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given, each of the type that its key takes."""
+    import msgspec
+
+    from pytest_flamegate.core.json import decode_plain
+
+    # Thresholds are read, and any error in them is reported, by parse_thresholds.
+    given = {key: value for key, value in table.items() if key not in _THRESHOLDS}
+    try:
+        values = decode_plain(given, _key_types(), subject="it")
+    except ReceiptError as error:
+        problem = error.problem.removeprefix("it is malformed: ")
+        key = problem.split('"')[1]
+        name = re.split(r"[.\[]", key)[0]
+        remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
+        raise DeclarationError("E_BAD_VALUE", problem, remedy, name) from None
+    converted = msgspec.structs.asdict(values)
+    return {key: freeze(each) for key, each in converted.items() if each is not msgspec.UNSET}
+
+
+@cache
+def _key_types() -> Any:
+    """Return a type with a field for each key, as ``Workload`` or an engine annotates it."""
+    import msgspec
+
+    hints = get_type_hints(Workload, include_extras=True)
+    kinds = {key: hints[FIELDS.get(key, key)] for key in _COMMON_KEYS}
+    for each in ENGINES.values():
+        kinds |= get_type_hints(each.options, include_extras=True)
+    return msgspec.defstruct(
+        "WorkloadKeys", [(key, kind, msgspec.UNSET) for key, kind in kinds.items()]
+    )
+
+
+def check_accepted(table: Mapping[str, Any], chosen: Engine) -> None:
+    """Raise an error for a key that the engine would silently ignore."""
+    for key in table:
+        if key in {*ENGINE_KEYS, *OPTIONS} - _accepted_keys(chosen):
+            takers = [name for name, each in ENGINES.items() if key in _accepted_keys(each)]
+            raise DeclarationError(
+                "E_WRONG_KEY",
+                f"the engine {chosen.name} takes no {key}.",
+                f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
+                key,
+            )
+
+
+def _accepted_keys(engine: Engine) -> set[str]:
+    return {*engine.keys, *engine.options.__annotations__}
+
+
+def check_system_texts(values: Mapping[str, Any]) -> None:
+    """Raise an error for text that cannot be an argument, a path or an environment variable."""
+    env = values.get("env", {})
+    texts = [(key, text) for key in _SYSTEM_TEXTS for text in _texts(values.get(key, ()))]
+    texts += [(f"env.{name}", f"{name}{value}") for name, value in env.items()]
+    for key, text in texts:
+        if "\0" in text:
+            raise DeclarationError(
+                "E_BAD_VALUE",
+                f"{key} contains a NUL character.",
+                "Remove it: no argument, path or variable can hold one.",
+                key.partition(".")[0],
+            )
+    for name in env:
+        if not name or "=" in name:
+            raise DeclarationError(
+                "E_BAD_VALUE", f"env has the name {format_value(name)}.", "Correct the name.", "env"
+            )
+
+
+def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def check_combinations(values: Mapping[str, Any]) -> None:
+    """Raise an error for values that contradict each other."""
+    sampling = values.get("profile", Sampling())
+    if sampling.call_graph is not None and not is_call_graph(sampling.call_graph):
+        raise DeclarationError(
+            "E_BAD_VALUE",
+            f"profile.call_graph is {format_value(sampling.call_graph)}.",
+            f"Use {CALL_GRAPHS}.",
+            "profile",
+        )
+    if sampling.native and sampling.nonblocking:
+        raise DeclarationError(
+            "E_BAD_VALUE",
+            "profile asks for native and nonblocking together.",
+            "Native stacks can be read from a paused process only: remove one of the two.",
+            "profile",
+        )
+    if values.get("decode_profile") and values["max_tokens"] == 1:
+        raise DeclarationError(
+            "E_BAD_VALUE",
+            "decode_profile is true, and max_tokens is 1: one token leaves nothing to subtract.",
+            "Ask for more than one token in max_tokens, or remove decode_profile.",
+            "decode_profile",
+        )
