@@ -1,3 +1,5 @@
+"""A revision is checked out next to the project, which stays as it is, and nothing is left."""
+
 from __future__ import annotations
 
 import errno
@@ -20,12 +22,10 @@ from pytest_flamegate.observe import worktree
 from pytest_flamegate.observe.worktree import open_checkout
 from tests.workload.repositories import git, repository, write
 
-pytestmark = pytest.mark.measures
-
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give each test a temporary directory of its own, and see that nothing stays in it."""
+    """A temporary directory of each test's own, which must be empty at the end."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
@@ -38,19 +38,19 @@ def project(tmp_path: Path) -> Path:
     return repository(tmp_path / "proj ü", {"a.txt": "one", "deep/b.txt": "b"}, {"a.txt": "two"})
 
 
-def refusal(directory: Path, rev: str) -> FlamegateError:
-    with pytest.raises(FlamegateError) as refused:
+def open_error(directory: Path, rev: str) -> FlamegateError:
+    with pytest.raises(FlamegateError) as caught:
         open_checkout(directory, rev)
-    return refused.value
+    return caught.value
 
 
 def state(project: Path) -> tuple[str, ...]:
-    questions = ("worktree list", "status --porcelain", "stash list", "branch -a", "rev-parse HEAD")
+    commands = ("worktree list", "status --porcelain", "stash list", "branch -a", "rev-parse HEAD")
     index = (project / ".git/index").read_bytes().hex()
-    return (*(git(project, *question.split()) for question in questions), index)
+    return (*(git(project, *command.split()) for command in commands), index)
 
 
-def test_the_revision_stands_beside_the_project_and_leaves_nothing_behind(project: Path) -> None:
+def test_the_project_stays_as_it_is(project: Path) -> None:
     write(project, {"a.txt": "uncommitted", "new.txt": "untracked"})
     git(project, "add", "new.txt")
     before = state(project)
@@ -67,117 +67,110 @@ def test_the_revision_stands_beside_the_project_and_leaves_nothing_behind(projec
     checkout.close()
 
 
-def test_paths_are_mapped_into_the_worktree(project: Path, tmp_path: Path) -> None:
+def test_paths_move_into_the_worktree(project: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"models/big.gguf": "m"})
+    (project / "big.gguf").symlink_to(tmp_path / "models/big.gguf")
+    (tmp_path / "link").symlink_to(project)
     with open_checkout(project / "deep", "HEAD") as checkout:
-        assert checkout.move_path(project) == checkout.root
-        assert checkout.move_path(project / "deep/b.txt") == checkout.root / "deep/b.txt"
-        assert checkout.move_path(project / "deep/../a.txt") == checkout.root / "a.txt"
-        assert checkout.move_path(project / "not/there") == checkout.root / "not/there"
-        assert checkout.move_path(tmp_path / "elsewhere") == tmp_path / "elsewhere"
-        assert checkout.move_path(tmp_path / "proj üx") == tmp_path / "proj üx"
-        assert checkout.move_path(checkout.root / "a.txt") == checkout.root / "a.txt"
+        root = checkout.root
+        for path, moved in (
+            (project, root),
+            (project / "deep/b.txt", root / "deep/b.txt"),
+            (project / "deep/../a.txt", root / "a.txt"),
+            (project / "not/there", root / "not/there"),
+            (project / "big.gguf", root / "big.gguf"),
+            (tmp_path / "link/deep/b.txt", root / "deep/b.txt"),
+            (tmp_path / "elsewhere", tmp_path / "elsewhere"),
+            (tmp_path / "proj üx", tmp_path / "proj üx"),
+            (root / "a.txt", root / "a.txt"),
+        ):
+            assert checkout.move_path(path) == moved
+    with open_checkout(tmp_path / "link", "HEAD") as checkout:
+        assert checkout.project == project
 
 
-def test_every_way_to_name_a_commit(project: Path) -> None:
+def test_a_commit_has_many_names(project: Path) -> None:
     first = git(project, "rev-parse", "HEAD~1")
     git(project, "branch", "feature/x", first)
     git(project, "tag", "-a", "v1", "-m", "annotated", first)
-    for rev in ("feature/x", "v1", "HEAD~1", first, first[:8], "HEAD^", ":/commit 0"):
+    for rev in ("feature/x", "v1", "HEAD~1", first, first[:8], ":/commit 0"):
         with open_checkout(project, rev) as checkout:
             assert checkout.commit == first, rev
-            assert (checkout.root / "a.txt").read_text() == "one"
-
-
-@pytest.mark.parametrize(
-    "rev",
-    ["", "nothing", "-h", "--help", "--all", "f" * 40, "HEAD:a.txt", "HEAD~9", "a\0b", "^HEAD"],
-)
-def test_what_names_no_commit_is_refused(project: Path, rev: str) -> None:
-    before = state(project)
-    error = refusal(project, rev)
-    assert (error.code, error.exit_code) == ("E_REV_UNKNOWN", 2)
-    assert repr(rev) in error.problem
-    assert state(project) == before
-
-
-def test_an_ambiguous_name_is_told(project: Path) -> None:
+    with open_checkout(project, "main") as checkout:  # also checked out in the project
+        assert (checkout.root / "a.txt").read_text() == "two"
     git(project, "branch", "twice", "HEAD~1")
     git(project, "tag", "twice")
     with open_checkout(project, "twice") as checkout:
         assert "ambiguous" in checkout.notes[0]
 
 
+def test_an_unknown_revision_is_an_error(project: Path) -> None:
+    before = state(project)
+    for rev in ("", "nothing", "-h", "--all", "f" * 40, "HEAD:a.txt", "HEAD~9", "a\0b", "^HEAD"):
+        error = open_error(project, rev)
+        assert (error.code, error.exit_code) == ("E_REV_UNKNOWN", 2)
+        assert repr(rev) in error.problem
+    assert state(project) == before
+
+
 def test_a_branch_that_only_the_remote_has_is_suggested(project: Path, tmp_path: Path) -> None:
     git(project, "branch", "release")
     git(tmp_path, "clone", "-q", str(project), "clone")
-    error = refusal(tmp_path / "clone", "release")
+    error = open_error(tmp_path / "clone", "release")
     assert error.code == "E_REV_UNKNOWN"
     assert "origin/release" in error.remedy
     with open_checkout(tmp_path / "clone", "origin/release") as checkout:
         assert (checkout.root / "a.txt").read_text() == "two"
 
 
-def test_a_shallow_clone_lacks_the_history_and_says_how_to_get_it(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_shallow_clone_lacks_the_history(project: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth=1", project.as_uri(), "clone")
     clone = tmp_path / "clone"
-    error = refusal(clone, "HEAD~1")
+    error = open_error(clone, "HEAD~1")
     assert error.code == "E_REV_SHALLOW"
     assert "git fetch --unshallow" in error.remedy
     assert "fetch-depth: 0" in error.remedy
-    assert refusal(clone, "--all").code == "E_REV_UNKNOWN"
-    with open_checkout(clone, "HEAD") as checkout:
-        assert (checkout.root / "a.txt").read_text() == "two"
+    assert open_error(clone, "--all").code == "E_REV_UNKNOWN"
     git(clone, "fetch", "-q", "--unshallow")
     with open_checkout(clone, "HEAD~1") as checkout:
         assert (checkout.root / "a.txt").read_text() == "one"
 
 
-def test_a_partial_clone_fetches_what_the_revision_needs(project: Path, tmp_path: Path) -> None:
+def test_a_partial_clone_fetches_the_files_of_the_revision(project: Path, tmp_path: Path) -> None:
     git(project, "config", "uploadpack.allowFilter", "true")
-    git(tmp_path, "clone", "-q", "--filter=blob:none", project.as_uri(), "clone")
+    for name in ("clone", "cut off"):
+        git(tmp_path, "clone", "-q", "--filter=blob:none", project.as_uri(), name)
     with open_checkout(tmp_path / "clone", "HEAD~1") as checkout:
         assert (checkout.root / "a.txt").read_text() == "one"
-
-
-def test_a_partial_clone_without_its_server_says_gits_words(project: Path, tmp_path: Path) -> None:
-    git(project, "config", "uploadpack.allowFilter", "true")
-    git(tmp_path, "clone", "-q", "--filter=blob:none", project.as_uri(), "clone")
     project.rename(tmp_path / "gone")
-    error = refusal(tmp_path / "clone", "HEAD~1")
+    error = open_error(tmp_path / "cut off", "HEAD~1")
     assert error.code == "E_WORKTREE"
     assert "proj" in error.problem
-    assert not (tmp_path / "clone/.git/worktrees").exists()
+    assert not (tmp_path / "cut off/.git/worktrees").exists()
 
 
-def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert refusal(tmp_path, "HEAD").code == "E_NO_REPOSITORY"
-    assert refusal(tmp_path / "nowhere", "HEAD").code == "E_NO_REPOSITORY"
+def test_without_a_usable_repository(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "init", "-q", "--bare", "bare")
-    assert refusal(tmp_path / "bare", "HEAD").code == "E_NO_REPOSITORY"
-
-
-def test_without_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+        for directory in (tmp_path, tmp_path / "nowhere", tmp_path / "bare"):
+            assert open_error(directory, "HEAD").code == "E_NO_REPOSITORY"
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        error = open_error(project, "HEAD")
+        assert error.code == "E_NO_REPOSITORY"
+        assert "safe.directory" in error.problem
     monkeypatch.setenv("PATH", "/nowhere")
-    error = refusal(project, "HEAD")
+    error = open_error(project, "HEAD")
     assert error.code == "E_NO_REPOSITORY"
     assert "git" in error.problem
     assert read_commit(project) is None
 
 
-def test_a_repository_that_git_does_not_trust(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    error = refusal(project, "HEAD")
-    assert error.code == "E_NO_REPOSITORY"
-    assert "safe.directory" in error.problem
-
-
 def test_a_repository_without_commits(tmp_path: Path) -> None:
-    error = refusal(repository(tmp_path / "empty"), "HEAD")
+    error = open_error(repository(tmp_path / "empty"), "HEAD")
     assert error.code == "E_REV_UNKNOWN"
     assert "none yet" in error.problem
 
@@ -191,14 +184,7 @@ def test_a_linked_worktree_is_a_project_of_its_own(project: Path, tmp_path: Path
     assert state(project) == before
 
 
-def test_through_a_link_to_the_project(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(project)
-    with open_checkout(tmp_path / "link", "HEAD") as checkout:
-        assert checkout.project == project
-        assert checkout.move_path(tmp_path / "link/deep/b.txt") == checkout.root / "deep/b.txt"
-
-
-def test_a_temporary_directory_that_is_a_link(
+def test_a_temporary_directory_may_be_a_link(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
     (tmp_path / "tmp").symlink_to(temporary)
@@ -207,13 +193,6 @@ def test_a_temporary_directory_that_is_a_link(
     with open_checkout(project, "HEAD") as checkout:
         assert checkout.root.is_relative_to(temporary)
     assert state(project) == before
-
-
-def test_a_link_in_the_project_is_mapped_by_its_own_place(project: Path, tmp_path: Path) -> None:
-    write(tmp_path, {"models/big.gguf": "m"})
-    (project / "big.gguf").symlink_to(tmp_path / "models/big.gguf")
-    with open_checkout(project, "HEAD") as checkout:
-        assert checkout.move_path(project / "big.gguf") == checkout.root / "big.gguf"
 
 
 def test_hooks_do_not_run(project: Path, tmp_path: Path) -> None:
@@ -227,7 +206,7 @@ def test_hooks_do_not_run(project: Path, tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists(), "the hook would have run"
 
 
-def test_the_variables_of_a_hook_do_not_confuse(
+def test_the_variables_of_a_hook_are_ignored(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = repository(tmp_path / "other", {"c.txt": "c"})
@@ -242,9 +221,6 @@ def test_the_variables_of_a_hook_do_not_confuse(
     found = read_commit(project)
     assert found is not None
     assert found.revision == git(project, "rev-parse", "HEAD")
-
-
-def test_configuration_that_comes_in_variables_stays() -> None:
     kept = {"GIT_CONFIG_COUNT": "0", "GIT_SSH_COMMAND": "ssh -v", "HOME": "/h"}
     assert core_git.without_git_variables({**kept, "GIT_DIR": ".git"}) == kept
 
@@ -258,26 +234,11 @@ def test_submodules_are_noted(project: Path, tmp_path: Path) -> None:
         assert "submodules" in checkout.notes[0]
 
 
-def test_what_a_build_leaves_goes_too(project: Path) -> None:
-    with open_checkout(project, "HEAD") as checkout:
-        built = checkout.root / "target/deep"
-        built.mkdir(parents=True)
-        (built / "object.o").write_text("o")
-        (built / "object.o").chmod(0o400)
-        (built / "away").symlink_to(project)
-        built.chmod(0o500)
-        built.parent.chmod(0o000)
-    assert not checkout.root.parent.exists()
-    assert (project / "a.txt").exists()
-
-
-def test_directories_that_may_not_be_written_are_opened_first(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_of_a_build_are_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rmtree = shutil.rmtree
 
     def as_a_user(path: Path, *, ignore_errors: bool) -> None:
-        """Remove as one who is not root: where a directory may not be written, nothing goes."""
+        """Remove like a user who is not root: nothing below an unwritable directory."""
         below = (Path(directory) for directory, _, _ in os.walk(path))
         if all(each.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU for each in below):
             rmtree(path, ignore_errors=ignore_errors)
@@ -285,9 +246,13 @@ def test_directories_that_may_not_be_written_are_opened_first(
     monkeypatch.setattr("shutil.rmtree", as_a_user)
     with open_checkout(project, "HEAD") as checkout:
         write(checkout.root, {"target/deep/object.o": "o"})
-        (checkout.root / "target/deep").chmod(0o500)
-        (checkout.root / "target").chmod(0o000)
+        built = checkout.root / "target/deep"
+        (built / "object.o").chmod(0o400)
+        (built / "away").symlink_to(project)
+        built.chmod(0o500)
+        built.parent.chmod(0o000)
     assert not checkout.root.parent.exists()
+    assert (project / "a.txt").exists()
 
 
 def test_a_worktree_that_is_already_gone(project: Path) -> None:
@@ -300,41 +265,39 @@ def test_a_worktree_that_is_already_gone(project: Path) -> None:
     assert state(project) == before
 
 
-def test_what_cannot_be_removed_is_told_but_hides_no_other_failure(
+def test_a_worktree_that_cannot_be_removed_hides_no_other_error(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = open_checkout(project, "HEAD")
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
-        with pytest.raises(ToolError) as refused:
+        with pytest.raises(ToolError) as caught:
             checkout.close()
-        assert refused.value.code == "E_WORKTREE"
+        assert caught.value.code == "E_WORKTREE"
         with pytest.raises(KeyboardInterrupt), checkout:
             raise KeyboardInterrupt
     checkout.close()
 
 
-def test_a_failed_worktree_tells_gits_words(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_worktree_quotes_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blob = git(project, "rev-parse", "HEAD:a.txt")
     (project / ".git/objects" / blob[:2] / blob[2:]).unlink()
     before = git(project, "worktree", "list")
-    error = refusal(project, "HEAD")
+    error = open_error(project, "HEAD")
     assert error.code == "E_WORKTREE"
     assert blob in error.problem
     assert git(project, "worktree", "list") == before
 
-
-def test_no_room_for_a_temporary_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(**_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    error = refusal(project, "HEAD")
+    error = open_error(project, "HEAD")
     assert error.code == "E_WORKTREE"
     assert "No space left" in error.problem
 
 
-def test_an_interrupt_during_the_checkout_leaves_nothing(
+def test_an_interrupted_checkout_leaves_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = state(project)
@@ -352,6 +315,8 @@ def test_an_interrupt_during_the_checkout_leaves_nothing(
     assert state(project) == before
 
 
+# Homes of killed runs
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -362,6 +327,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(project: Path, temporary: Path) -> Path:
+    """The worktree of a process that was killed."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(project)],
         env={**os.environ, "TMPDIR": str(temporary)},
@@ -372,52 +338,46 @@ def killed(project: Path, temporary: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_what_a_killed_run_left_is_swept(project: Path, temporary: Path) -> None:
+def test_the_worktree_of_a_killed_run_is_removed(
+    project: Path, temporary: Path, tmp_path: Path
+) -> None:
     before = state(project)
     left = killed(project, temporary)
     assert (left / "a.txt").exists()
     assert str(left) in git(project, "worktree", "list")
+    # Its files may be gone, or lie in another temporary directory.
+    shutil.rmtree(killed(project, temporary).parent)
+    (tmp_path / "other-tmp").mkdir()
+    elsewhere = killed(project, tmp_path / "other-tmp")
     with open_checkout(project, "HEAD"):
         assert not left.parent.exists()
-        assert str(left) not in git(project, "worktree", "list")
+        assert not elsewhere.parent.exists()
     assert state(project) == before
 
 
-def test_a_note_is_swept_when_the_files_are_gone_or_elsewhere(
-    project: Path, temporary: Path, tmp_path: Path
-) -> None:
-    before = state(project)
-    elsewhere = tmp_path / "other-tmp"
-    elsewhere.mkdir()
-    shutil.rmtree(killed(project, temporary).parent)
-    left = killed(project, elsewhere)
-    open_checkout(project, "HEAD").close()
-    assert state(project) == before
-    assert not left.parent.exists()
-
-
-def test_what_others_use_stays(project: Path, temporary: Path, tmp_path: Path) -> None:
+def test_worktrees_of_others_stay(project: Path, temporary: Path, tmp_path: Path) -> None:
     git(project, "worktree", "add", "-q", "--detach", str(tmp_path / "theirs"))
     git(project, "worktree", "add", "-q", "--detach", str(tmp_path / "unmounted"))
     (tmp_path / "unmounted").rename(tmp_path / "away")
-    left = killed(project, temporary)
-    machine, _, rest = left.parent.name.removeprefix("flamegate-").partition("-")
-    foreign = temporary / f"flamegate-{'0' * 8}-{rest}"
-    (temporary / "flamegate-mine").mkdir()
-    foreign.mkdir()
-    alive = temporary / f"flamegate-{machine}-{os.getpid()}-0-abc"
-    alive.mkdir()
+    machine, _, rest = (
+        killed(project, temporary).parent.name.removeprefix("flamegate-").partition("-")
+    )
+    names = (
+        "flamegate-mine",
+        f"flamegate-{'0' * 8}-{rest}",
+        f"flamegate-{machine}-{os.getpid()}-0-a",
+    )
+    for name in names:
+        (temporary / name).mkdir()
     with open_checkout(project, "HEAD") as first, open_checkout(project, "HEAD") as second:
         assert first.root.exists()
         assert second.root.exists()
         assert first.root != second.root
-    assert foreign.exists()
-    assert alive.exists()
     listed = git(project, "worktree", "list")
     assert str(tmp_path / "theirs") in listed
     assert str(tmp_path / "unmounted") in listed
-    for path in (foreign, alive, temporary / "flamegate-mine"):
-        path.rmdir()
+    for name in names:
+        (temporary / name).rmdir()  # raises if it is gone
 
 
 def test_a_reused_process_id_is_another_owner(temporary: Path, project: Path) -> None:
@@ -431,14 +391,8 @@ def test_a_reused_process_id_is_another_owner(temporary: Path, project: Path) ->
     assert not earlier.exists()
 
 
-def test_a_branch_may_be_checked_out_twice(project: Path) -> None:
-    with open_checkout(project, "main") as checkout:
-        assert (checkout.root / "a.txt").read_text() == "two"
-    assert git(project, "branch", "--format=%(refname:short)") == "main"
-
-
-def test_a_failing_git_is_told_by_its_status(project: Path) -> None:
-    result = CompletedCommand(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
-    assert core_git.failure_text(result) == "git ended with status 3"
+def test_a_git_that_prints_nothing_is_quoted_by_its_status() -> None:
+    failed = CompletedCommand(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
+    assert core_git.failure_text(failed) == "git ended with status 3"
     late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
     assert "60 s" in core_git.failure_text(late)
