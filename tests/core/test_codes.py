@@ -14,7 +14,6 @@ INCOMPLETE = frozenset(
     {
         "graph",
         "plugin",
-        "profile",
         "pytest_",
         "run",
     }
