@@ -79,11 +79,11 @@ def micros(value: float) -> str:
 
 
 def require_cost(cpu_s_per_token: float | None) -> None:
-    """Refuse a cost that no token can have: ``ReceiptError`` ``E_BAD_FIGURE``."""
+    """Refuse a cost that no token can have: ``ReceiptError`` ``E_IMPOSSIBLE_FIGURE``."""
     if cpu_s_per_token is None or (math.isfinite(cpu_s_per_token) and cpu_s_per_token > 0):
         return
     raise ReceiptError(
-        "E_BAD_FIGURE",
+        "E_IMPOSSIBLE_FIGURE",
         f"The CPU time for each token is {cpu_s_per_token!r} s.",
         "Measure again; a run that used no CPU time generated nothing.",
     )

@@ -205,5 +205,5 @@ def sum_below(stacks: dict[Stack, int], root: Frame) -> int:
 
 @pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf])
 def test_a_cost_that_no_token_has(cost: float) -> None:
-    with pytest.raises(ReceiptError, match="E_BAD_FIGURE"):
+    with pytest.raises(ReceiptError, match="E_IMPOSSIBLE_FIGURE"):
         require_cost(cost)

@@ -274,10 +274,10 @@ def test_a_document_type_or_script_in_a_name_stays_text() -> None:
     ("stacks", "cpu_s_per_token", "code"),
     [
         ({}, 1e-3, "E_NO_SAMPLES"),
-        (None, 0.0, "E_BAD_FIGURE"),
-        (None, float("nan"), "E_BAD_FIGURE"),
-        (None, float("inf"), "E_BAD_FIGURE"),
-        (None, -1.0, "E_BAD_FIGURE"),
+        (None, 0.0, "E_IMPOSSIBLE_FIGURE"),
+        (None, float("nan"), "E_IMPOSSIBLE_FIGURE"),
+        (None, float("inf"), "E_IMPOSSIBLE_FIGURE"),
+        (None, -1.0, "E_IMPOSSIBLE_FIGURE"),
     ],
 )
 def test_impossible_figures_are_errors(
