@@ -1,4 +1,4 @@
-"""Passes over bricks, made to measure: each process's cost of a call, in µs."""
+"""Brick runs, made to measure: each process's cost of a call, in µs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.bricks.record import (
-    BrickRun,
-    BrickTotals,
-    ThreadTotals,
-    find_bucket,
-    find_category,
-)
+from pytest_flamegate.bricks.record import BrickRun, BrickTotals, ThreadTotals
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
+from tests.bricks.factory import make_totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
 
 
 TOKENS, CALLS = 101, 400
-"""Tokens of a pass, a hundred of them in decode, and calls of each row: four a token."""
+"""Tokens of a run, a hundred of them in decode, and calls of each row: four a token."""
 SPREAD = (1.0, 1.012, 0.99, 1.004, 0.996)
 """Five processes that differ by 0.8 %."""
 
@@ -40,32 +35,16 @@ def row(
     **changes: Any,
 ) -> BrickTotals:
     """All calls took ``call_us``, ``slow`` further ones ``slow_us``."""
-    fast_ns, slow_ns = round(call_us * 1e3), round(slow_us * 1e3)
-    counts = {str(find_bucket(fast_ns)): calls}
-    if slow:
-        counts[str(find_bucket(slow_ns))] = slow
-    took_ns = calls * fast_ns + slow * slow_ns
-    made = BrickTotals(
-        name=name,
-        category=find_category(name),
-        calls=calls + slow,
-        total_ns=took_ns,
-        self_ns=took_ns,
-        min_ns=fast_ns,
-        max_ns=max(fast_ns, slow_ns),
-        layer=layer,
-        phase=phase,
-        durations=MappingProxyType(counts),
-    )
-    return replace(made, **changes)
+    calls_ns = [round(call_us * 1e3)] * calls + [round(slow_us * 1e3)] * slow
+    return replace(make_totals(name, calls_ns, layer=layer, phase=phase), **changes)
 
 
-def clocked(
+def make_brick_run(
     rows: Sequence[BrickTotals], *, pid: int = 1, coverage: float = 0.95, **changes: Any
 ) -> BrickRun:
-    """One process's pass, whose only lane spent ``coverage`` of the wall time in its bricks."""
+    """One process's run, whose only thread spent ``coverage`` of the wall time in its bricks."""
     own_ns = sum(each.self_ns for each in rows)
-    made = BrickRun(
+    run = BrickRun(
         pid=pid,
         started_ticks=100_000 + pid,
         sequences=1,
@@ -76,10 +55,10 @@ def clocked(
         totals=tuple(rows),
         lanes=(ThreadTotals("main", own_ns, sum(each.calls for each in rows)),),
     )
-    return replace(made, **changes)
+    return replace(run, **changes)
 
 
-def passes(
+def brick_runs(
     costs_us: Mapping[str, float],
     factors: Sequence[float] = SPREAD,
     *,
@@ -88,12 +67,19 @@ def passes(
 ) -> tuple[BrickRun, ...]:
     """One process for each factor; each brick costs its time times that."""
     return tuple(
-        clocked(
+        make_brick_run(
             [row(name, cost * factor, **options) for name, cost in costs_us.items()],
             pid=first_pid + number,
         )
         for number, factor in enumerate(factors)
     )
+
+
+def in_bucket(name: str, run: BrickRun) -> BrickRun:
+    """The run with all calls of its first brick in a bucket of that name."""
+    first, *rest = run.totals
+    odd = replace(first, durations=MappingProxyType({name: first.calls}))
+    return replace(run, totals=(odd, *rest))
 
 
 def drawn(random: Any, spread: float, count: int = 5, by: float = 1.0) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Evidence made to measure: times in µs per token, profiles as counts by frame."""
+"""Evidence made to measure: times in µs per token, profiles as counts by frame, and pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pytest_flamegate.gate import (
 )
 from pytest_flamegate.gate.measurement import TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
-from pytest_flamegate.receipt.types import Evidence, Metric, ProcessProfile, ProfileRecord
+from pytest_flamegate.receipt.types import Evidence, ProcessProfile, ProfileRecord
+from tests import made
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +44,6 @@ MACHINE = MappingProxyType(
 WORKLOAD = MappingProxyType(
     {"engine": "embedded", "prompt": "2+2=", "max_tokens": 10, "command": [], "name": "10tok"}
 )
-TOKENS = ("52", "10", "81", "58")
 TOKENS_PER_BLOCK = 40
 
 QUIET = (1000.0, 1004.0, 996.0, 1002.0, 998.0, 1001.0)
@@ -57,6 +57,7 @@ PROFILE = (
     {"gemv": 699, "attention": 201, "rms_norm": 63, "tiny": 1},
 )
 """Six processes of 1000 samples."""
+Counts = tuple[dict[str, int], ...]
 
 
 def scaled(times_us: Sequence[float], factor: float, shift_us: float = 0.25) -> tuple[float, ...]:
@@ -77,14 +78,25 @@ def profiles(
     )
 
 
-def moved(
-    counts: Sequence[Mapping[str, int]], frame: str, by: int, source: str
-) -> tuple[dict[str, int], ...]:
+def moved(counts: Sequence[Mapping[str, int]], frame: str, by: int, source: str) -> Counts:
     """The same profiles with ``by`` samples of ``source`` in ``frame`` instead."""
     return tuple(
         {**each, frame: each.get(frame, 0) + by, source: each.get(source, 0) - by}
         for each in counts
     )
+
+
+def changed(**factors: float) -> tuple[float, Counts]:
+    """The factor of the whole and the profiles if each frame costs ``factors`` as much.
+
+    Frames cost their samples in µs of the 1000 per token; 38 are the profile's own rest.
+    """
+    whole = 1.0 + sum(PROFILE[0][name] * (f - 1.0) for name, f in factors.items()) / 1000.0
+    counts = tuple(
+        {name: round(n * factors.get(name, 1.0) / whole) for name, n in each.items()}
+        for each in PROFILE
+    )
+    return whole, counts
 
 
 def block(
@@ -111,44 +123,13 @@ def block(
 
 
 def run(pid: int, quiet_us: float, *, pressure: float | None = 3.0, **options: Any) -> Run:
-    return Run(
-        role="timed",
-        pid=pid,
-        started_ticks=100_000 + pid,
-        started_at="2026-01-01T00:00:00Z",
-        load_ns=1_000_000,
-        blocks=(block(quiet_us * 1.001, **options), block(quiet_us * 0.999, **options)),
-        token_digest="d" * 64,
-        tokens_per_sequence=TOKENS_PER_BLOCK,
-        peak_rss_bytes=None,
-        read_bytes=None,
-        threads=1,
-        voluntary_switches=None,
-        involuntary_switches=None,
-        cpu_pressure_pct=pressure,
-    )
+    blocks = block(quiet_us * 1.001, **options), block(quiet_us * 0.999, **options)
+    return made.run("timed", pid, blocks=blocks, cpu_pressure_pct=pressure)
 
 
 def profile_record(processes: Sequence[ProcessProfile], **changes: Any) -> ProfileRecord:
-    record = ProfileRecord(
-        profiler="py-spy",
-        profiler_version="0.4.3",
-        event="wall",
-        rate_hz=200,
-        call_graph="blocking",
-        python="CPython 3.11.9",
-        covers="sequence",
-        samples=sum(process.samples for process in processes),
-        errors=0,
-        lost=0,
-        completeness=1.0,
-        overhead_pct=None,
-        degraded=(),
-        folded_sha256="f" * 64,
-        processes=tuple(processes),
-        hotspots=(),
-    )
-    return replace(record, **changes)
+    fields = {"rate_hz": 200, "call_graph": "blocking", "python": "CPython 3.11.9", **changes}
+    return made.profile_record(processes, **fields)
 
 
 def evidence(
@@ -162,40 +143,24 @@ def evidence(
     **changes: Any,
 ) -> Evidence:
     """Evidence with one timed process a time; ``process`` goes to each `run`."""
-    made = Evidence(
-        nonce=nonce,
-        created="2026-01-01T00:00:00Z",
-        flamegate_version="0",
-        receipt_sha256="0" * 64,
-        workload=WORKLOAD,
-        model_sha256="a" * 64,
-        model=MappingProxyType({"path": "model.gguf"}),
-        machine=MACHINE,
-        commit=None,
-        requested_environment=MappingProxyType({"OMP_NUM_THREADS": "1"}),
-        effective_environment=MappingProxyType({}),
-        tokens=TOKENS,
-        token_digest="t" * 64,
-        token_source="bytes",
-        differs_at=None,
-        clock_scope="sequence",
-        runs=tuple(run(first_pid + i, time, **(process or {})) for i, time in enumerate(times_us)),
-        metrics=(
-            Metric(
-                name="tokens_per_second",
-                value=1000.0,
-                formula="tokens/total",
-                unit="tokens/s",
-                direction="higher_is_better",
-                clock="wall",
-                samples=40,
-                provenance="measured",
-            ),
-        ),
-        profile=None if profile is None else profile_record(profiles(profile, samples)),
-        kernels=(),
-    )
-    return replace(made, **changes)
+    runs = [run(first_pid + i, time, **(process or {})) for i, time in enumerate(times_us)]
+    fields: dict[str, Any] = {
+        "nonce": nonce,
+        "workload": WORKLOAD,
+        "model_sha256": "a" * 64,
+        "model": {"path": "model.gguf"},
+        "machine": MACHINE,
+        "commit": None,
+        "requested_environment": {"OMP_NUM_THREADS": "1"},
+        "effective_environment": {},
+        "tokens": ("52", "10", "81", "58"),
+        "token_digest": "t" * 64,
+        "token_source": "bytes",
+        "runs": tuple(runs),
+        "metrics": (made.metric(),),
+        "profile": None if profile is None else profile_record(profiles(profile, samples)),
+    }
+    return made.evidence(**{**fields, **changes})
 
 
 def baseline(
@@ -207,16 +172,10 @@ def baseline(
     return evidence(times_us, profile, **{"nonce": "baseline", "first_pid": 500, **changes})
 
 
-def pair(
-    factor: float = 1.0, profile: Sequence[Mapping[str, int]] | None = None
-) -> tuple[Evidence, Evidence]:
-    """A baseline and a current side ``factor`` times as slow."""
-    return baseline(profile=profile), evidence(scaled(QUIET, factor), profile)
-
-
 def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProcess:
     """One process with the given log ratio, its reference taking one second."""
     seconds = math.exp(log_time)
+    log_cpu = math.log(seconds - waiting_s)
     return TimedProcess(
         pid=pid,
         tokens=100,
@@ -226,9 +185,9 @@ def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProc
         wall_tokens_per_second=1.0 / seconds,
         reference_s=1.0,
         log_time=log_time,
-        log_cpu=math.log(seconds - waiting_s),
+        log_cpu=log_cpu,
         log_time_ratio=log_time,
-        log_cpu_ratio=math.log(seconds - waiting_s),
+        log_cpu_ratio=log_cpu,
         cpu_pressure_pct=None,
     )
 
@@ -258,6 +217,45 @@ def sampled(
     return counts
 
 
+# --- two sides in pairs --------------------------------------------------------------------
+
+SPREAD = (0.004, -0.006, 0.001, -0.003, 0.005, -0.001, 0.002, -0.004, 0.003, -0.002)
+"""Differences of ten pairs of the same code, as natural logarithms."""
+
+
+def sides(
+    differences: Sequence[float],
+    base_profile: Sequence[Mapping[str, int]] | None = PROFILE,
+    head_profile: Sequence[Mapping[str, int]] | None = PROFILE,
+    **head_changes: Any,
+) -> tuple[Evidence, Evidence]:
+    """Return base and head of pairs that differ by exactly ``differences`` in log time."""
+    us = 1000.0
+    times = [us] * len(differences)
+    base = evidence(times, base_profile, nonce="base", first_pid=500, side="base")
+    head = evidence(times, head_profile, nonce="head", side="head")
+    old, new = [], []
+    for number, difference in enumerate(differences):
+        # Each pair meets the machine at another speed; both of its sides alike.
+        pace = us * (1.0 + 0.01 * number)
+        after = pace * math.exp(difference)
+        old.append(replace(base.runs[number], pair=number, blocks=_pair_blocks(pace)))
+        new.append(replace(head.runs[number], pair=number, blocks=_pair_blocks(after)))
+    return replace(base, runs=tuple(old)), replace(head, **{"runs": tuple(new), **head_changes})
+
+
+def _pair_blocks(quiet_us: float) -> tuple[Block, ...]:
+    return tuple(block(quiet_us * factor, reference_us=None) for factor in (1.001, 0.999))
+
+
+def shifted(by: float, count: int = 10) -> list[float]:
+    """Return the differences of ``count`` pairs, ``by`` further apart in log time."""
+    return [SPREAD[i % len(SPREAD)] + by for i in range(count)]
+
+
+# --- judging -------------------------------------------------------------------------------
+
+
 def judge_stored(
     old: Evidence | None,
     new: Evidence,
@@ -266,11 +264,12 @@ def judge_stored(
     share_drift: ShareDrift = "cost",
     analyses: int = 1,
     batches: Sequence[Batch] = (),
+    ci: bool = False,
     **run: Any,
 ) -> Verdict:
     """Judge ``new`` against a stored baseline; ``run`` holds further fields of the `GatedRun`."""
     baseline = None if old is None else StoredBaseline(old, tuple(batches))
-    policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses)
+    policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses, ci)
     return judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy)
 
 
@@ -285,3 +284,7 @@ def judge_paired(
     """Judge ``head`` against a base measured in pairs; ``pairs`` are fields of the `PairedBase`."""
     policy = GatePolicy(thresholds or Thresholds(), share_drift)
     return judge(GatedRun(head, "OBSERVED"), PairedBase(base, **pairs), policy)
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [reason.code for reason in verdict.reasons]

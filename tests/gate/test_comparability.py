@@ -1,13 +1,21 @@
+"""Which differences forbid a comparison, each with its code, and the name of a machine."""
+
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import Comparability, compare
-from pytest_flamegate.gate.comparability import engine_differences
+from pytest_flamegate.gate import Comparability, compare, machine_id, read_measurement
+from pytest_flamegate.gate.comparability import (
+    MACHINE_ID_FIELDS,
+    condition_differences,
+    difference_reasons,
+    engine_differences,
+)
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, PROFILE, WORKLOAD, baseline, evidence
 
@@ -40,31 +48,29 @@ def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[st
     return [(difference.code, difference.field) for difference in found.differences]
 
 
+OMP_2 = {"OMP_NUM_THREADS": "2"}
+
+
 @pytest.mark.parametrize(
     ("current", "code", "field"),
     [
         (machine(cpu_model="Intel Xeon"), "E_MACHINE_DIFFERS", "machine cpu_model"),
-        (machine(kernel="6.2.0"), "E_MACHINE_DIFFERS", "machine kernel"),
         (machine(blas="OpenBLAS"), "E_MACHINE_DIFFERS", "machine blas"),
         (machine(python="CPython 3.12.1"), "E_MACHINE_DIFFERS", "Python"),
         (machine(python="PyPy 3.11.9"), "E_MACHINE_DIFFERS", "Python"),
         (now(model_sha256="b" * 64), "E_MODEL_DIFFERS", "model sha256"),
         (now(model_sha256=None), "E_MODEL_DIFFERS", "model sha256"),
         (workload(prompt="3+3="), "E_WORKLOAD_DIFFERS", "workload prompt"),
-        (workload(max_tokens=11), "E_WORKLOAD_DIFFERS", "workload max_tokens"),
         (workload(engine="command"), "E_WORKLOAD_DIFFERS", "workload engine"),
         (workload(command=("a", "b")), "E_WORKLOAD_DIFFERS", "workload command"),
         (workload(threads=2), "E_WORKLOAD_DIFFERS", "workload threads"),
         (now(token_source="ids"), "E_FORMULA_DIFFERS", "token source"),
         (now(tokens=("52", "10", "82", "58")), "E_TOKENS_DIFFER", "token 2"),
         (now(tokens=("52", "10")), "E_TOKENS_DIFFER", "token 2"),
+        (now(tokens=("52", "10", "81", "58", "9")), "E_TOKENS_DIFFER", "token 4"),
+        (now(token_digest="u" * 64), "E_TOKENS_DIFFER", "token digest"),
         (
-            now(token_digest="u" * 64),
-            "E_TOKENS_DIFFER",
-            "token digest",
-        ),
-        (
-            now(requested_environment=MappingProxyType({"OMP_NUM_THREADS": "2"})),
+            now(requested_environment=OMP_2),
             "E_ENVIRONMENT_DIFFERS",
             "environment OMP_NUM_THREADS",
         ),
@@ -72,43 +78,43 @@ def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[st
         (now(process={"delay_ns": None}), "E_CLOCK_DIFFERS", "run delay"),
         (now(process={"reference_us": None}), "E_CLOCK_DIFFERS", "reference kernel"),
         (metric(formula="n/t"), "E_FORMULA_DIFFERS", "formula of tokens_per_second"),
+        (metric(unit="tokens/min"), "E_FORMULA_DIFFERS", "unit of tokens_per_second"),
         (
             metric(direction="lower_is_better"),
             "E_DIRECTION_DIFFERS",
             "direction of tokens_per_second",
         ),
-        (metric(unit="tokens/min"), "E_FORMULA_DIFFERS", "unit of tokens_per_second"),
         (profiler(profiler="perf"), "E_PROFILER_DIFFERS", "profiler"),
         (profiler(event="cpu-clock"), "E_PROFILER_DIFFERS", "profiler event"),
         (profiler(rate_hz=999), "E_PROFILER_DIFFERS", "profiler rate_hz"),
         (profiler(call_graph="fp"), "E_PROFILER_DIFFERS", "profiler call_graph"),
-        (profiler(call_graph="python+native"), "E_PROFILER_DIFFERS", "profiler call_graph"),
-        (profiler(call_graph="python+nonblocking"), "E_PROFILER_DIFFERS", "profiler call_graph"),
         (profiler(python="CPython 3.12.0"), "E_MACHINE_DIFFERS", "Python"),
         (now(profile=None), "E_PROFILER_DIFFERS", "profiler"),
     ],
 )
-def test_each_difference_has_its_name(current: Evidence, code: str, field: str) -> None:
+def test_each_difference_has_its_code(current: Evidence, code: str, field: str) -> None:
     found = differences(current)
     assert found[0] == (code, field)
-    # What token differs first, and then both digests.
+    # The first token that differs comes before the digests.
     assert found[1:] in ([], [(code, "token digest")])
 
 
 @pytest.mark.parametrize(
     "current",
     [
-        now(),
         machine(python="CPython 3.11.10"),
         profiler(python="CPython 3.11.2", profiler_version="0.5", folded_sha256="0" * 64),
         workload(
             name="other",
             source="elsewhere",
+            directory="/",
             timeout_s=9,
             thresholds={"x": 1},
             injection={"frame": "gemv", "extra_pct": 10},
             build=("make",),
             model="other/path.gguf",
+            tokenizer="other",
+            env={"A": "1"},
         ),
         workload(command=[]),
         metric(value=3.0, samples=1),
@@ -116,39 +122,47 @@ def test_each_difference_has_its_name(current: Evidence, code: str, field: str) 
         now(effective_environment=MappingProxyType({"SEEN": "1"})),
     ],
 )
-def test_what_does_not_matter_is_no_difference(current: Evidence) -> None:
+def test_other_fields_are_not_compared(current: Evidence) -> None:
     assert compare(baseline(profile=PROFILE), current) == Comparability()
 
 
 def test_an_absent_machine_field_is_a_difference_both_ways() -> None:
     less = baseline(machine=MappingProxyType({"arch": "x86_64"}))
-    assert {code for code, _ in differences(evidence(), less)} == {
-        "E_MACHINE_DIFFERS",
-    }
+    assert {code for code, _ in differences(evidence(), less)} == {"E_MACHINE_DIFFERS"}
     assert compare(evidence(), less).differences[0].current == "absent"
 
 
-def test_all_differences_are_told_in_a_fixed_order() -> None:
-    current = replace(workload(prompt="x"), model_sha256=None, clock_scope="process")
-    assert [code for code, _ in differences(current)] == [
-        "E_WORKLOAD_DIFFERS",
-        "E_MODEL_DIFFERS",
-        "E_CLOCK_DIFFERS",
+def test_another_python_of_machine_and_profiler_is_reported_once() -> None:
+    old = now(machine=MappingProxyType({**MACHINE, "python": "CPython 3.12.1"}))
+    assert old.profile is not None
+    old = replace(old, profile=replace(old.profile, python="CPython 3.12.1"))
+    assert differences(now(), old) == [("E_MACHINE_DIFFERS", "Python")]
+
+
+def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -> None:
+    current = replace(workload(prompt="x", max_tokens=9), model_sha256=None, token_digest="u" * 64)
+    found = compare(baseline(profile=PROFILE), current)
+    reasons = difference_reasons(found, paired=False)
+    assert [reason.code for reason in reasons] == [
+        *("E_WORKLOAD_DIFFERS", "E_WORKLOAD_DIFFERS", "E_MODEL_DIFFERS", "E_TOKENS_DIFFER")
     ]
+    remedy = " Restore the declaration, or accept a new baseline (--flamegate-update)."
+    assert reasons[0].message == "workload max_tokens differs: 10 at the baseline, 9 now."
+    assert reasons[1].message.endswith(remedy)
+    assert reasons[2].message == (
+        "model sha256 differs: aaaaaaaaaaa… (model.gguf) at the baseline, absent now. Restore the "
+        "model, or accept a new baseline (--flamegate-update)."
+    )
+    paired = difference_reasons(found, paired=True)
+    assert paired[1].message.endswith("only the code may differ.")
 
 
-def test_the_message_names_both_values() -> None:
-    difference = compare(baseline(), evidence(tokens=("52", "11", "81", "58"))).differences[0]
-    assert difference.message == "token 1 differs: '10' at the baseline, '11' now."
-
-
-def test_long_values_are_cut_to_where_they_differ() -> None:
+def test_long_values_are_cut_to_the_part_that_differs() -> None:
     same = "p" * 500
     old = baseline(workload=MappingProxyType({**WORKLOAD, "prompt": same + "left" + same}))
     found = compare(old, workload(prompt=same + "right" + same)).differences[0]
-    assert "left" in found.baseline
-    assert "right" in found.current
-    assert len(found.baseline) < 70
+    assert found.baseline == "…" + "p" * 10 + "left" + "p" * 45 + "…"
+    assert found.current == "…" + "p" * 10 + "right" + "p" * 44 + "…"
 
 
 def test_plain_data_compares_alike_before_and_after_json() -> None:
@@ -160,7 +174,7 @@ def test_plain_data_compares_alike_before_and_after_json() -> None:
     assert differences(written, read) == []
 
 
-def test_what_an_engine_says_of_itself_is_noted_and_forbids_nothing() -> None:
+def test_versions_of_engines_are_noted_and_forbid_nothing() -> None:
     old = now(engine=MappingProxyType({"library": "x 1", "system": "AVX2"}))
     new = now(engine=MappingProxyType({"library": "x 2", "system": "AVX2", "build": "b"}))
     assert differences(new, old) == []
@@ -171,10 +185,8 @@ def test_what_an_engine_says_of_itself_is_noted_and_forbids_nothing() -> None:
     assert engine_differences(old, old) == ()
 
 
-def test_figures_that_an_engine_tells_are_held_against_those_of_the_same_source() -> None:
-    """By another source, or of n tokens in place of n - 1, they are other figures of one name."""
-
-    def telling(formula: str) -> Evidence:
+def test_figures_that_an_engine_reports_are_compared_with_those_of_the_same_formula() -> None:
+    def reporting(formula: str) -> Evidence:
         own = replace(
             evidence().metrics[0],
             name="engine_decode_tokens_per_second",
@@ -183,11 +195,79 @@ def test_figures_that_an_engine_tells_are_held_against_those_of_the_same_source(
         )
         return now(metrics=(*evidence().metrics, own))
 
-    told = telling("llama.cpp:perf:(n-1)/decode-time/median")
+    reported = reporting("llama.cpp:perf:(n-1)/decode-time/median")
     for formula in ("llama.cpp:perf:n/decode-time/median", "server:(n-1)/decode-time/median"):
-        assert differences(telling(formula), told) == [
+        assert differences(reporting(formula), reported) == [
             ("E_FORMULA_DIFFERS", "formula of engine_decode_tokens_per_second")
         ]
-    assert differences(told, told) == []
-    # One side may tell of itself and the other not: what is judged was observed on both.
-    assert differences(told, now()) == differences(now(), told) == []
+    # If only one side reports it, nothing is compared.
+    assert differences(reported, now()) == differences(now(), reported) == []
+
+
+# --- the state of the machine --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "differs"),
+    [
+        ({"pressure": 3.0}, {"pressure": 50.0}, False),
+        ({"pressure": 3.0}, {"pressure": 50.1}, True),
+        ({"pressure": 80.0}, {"pressure": 3.0}, True),
+        ({"pressure": 80.0}, {"pressure": 95.0}, False),  # contended twice: the spread shows it
+        ({"pressure": None}, {"pressure": 95.0}, False),
+        ({"pressure": 95.0}, {"pressure": None}, False),
+        ({}, {"reference_us": 6700.0}, False),
+        ({}, {"reference_us": 6800.0}, True),  # exp(0.3) times 5000 is 6749
+        ({}, {"reference_us": 3750.0}, False),
+        ({}, {"reference_us": 3680.0}, True),
+        ({}, {"reference_us": None}, False),
+    ],
+)
+def test_contention_and_speed_of_one_side_only(
+    old: dict[str, Any], new: dict[str, Any], *, differs: bool
+) -> None:
+    before, after = (read_measurement(evidence(process=process)) for process in (old, new))
+    found = [*condition_differences(before, after)]
+    assert [each.code for each in found] == ["E_MACHINE_STATE"] * differs
+    assert Comparability(tuple(found)).is_transient is differs
+
+
+def test_values_of_both_sides_are_shown() -> None:
+    before = read_measurement(evidence(process={"pressure": 3.0}))
+    after = read_measurement(evidence(process={"pressure": 60.0, "reference_us": 10_000.0}))
+    pressure, speed = condition_differences(before, after)
+    assert pressure.message == "CPU pressure differs: 3 % at the baseline, 60 % now."
+    assert (speed.baseline, speed.current) == ("5.000 ms", "10.000 ms")
+
+
+# --- the name of a machine -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "cores", "start"),
+    [
+        ("AMD EPYC 7763 64-Core Processor", "2", "amd-epyc-7763-2c-"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "8", "intel-xeon-8c-"),
+        ("Apple M3 Max", "14", "apple-m3-max-14c-"),
+        ("../../etc/passwd", "2", "etc-passwd-2c-"),
+        ("\ud800", "2", "unknown-2c-"),
+        ("", "", "unknown-xc-"),
+        ("x" * 400, "9" * 40, "xxxxxxxxxxxxxxxx-999999c-"),
+    ],
+)
+def test_names_the_machine_class(model: str, cores: str, start: str) -> None:
+    name = machine_id({**MACHINE, "cpu_model": model, "cpu_cores": cores})
+    assert name.startswith(start)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+    assert len(name) < 80
+
+
+def test_the_name_is_stable_and_of_the_hardware_alone() -> None:
+    # A change here would orphan every accepted baseline.
+    name = machine_id(MACHINE)
+    assert name == "amd-epyc-7763-2c-01ac1b"
+    for field in MACHINE:
+        other = machine_id({**MACHINE, field: "other"})
+        assert (other == name) is (field not in MACHINE_ID_FIELDS)
+        less = machine_id({key: value for key, value in MACHINE.items() if key != field})
+        assert (less == name) is (field not in MACHINE_ID_FIELDS)

@@ -1,6 +1,9 @@
+"""Judged shares: a drift fails unless its cost did not rise in a whole that got faster."""
+
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -14,11 +17,14 @@ from pytest_flamegate.gate import (
 )
 from pytest_flamegate.gate.hotspots import JudgedShares, judge_shares
 from pytest_flamegate.gate.shares import OTHER
+from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.factory import (
     PROFILE,
     QUIET,
+    Counts,
     baseline,
+    changed,
     evidence,
     measurement,
     moved,
@@ -27,45 +33,50 @@ from tests.gate.factory import (
 )
 
 RATES = ErrorRates()
-BEFORE = {"gemv": 700.0, "attention": 200.0, "rms_norm": 60.0, "tiny": 2.0}
-"""Cost of each frame in µs of the 1000 per token; 38 are the profile's own rest."""
-Counts = tuple[dict[str, int], ...]
+STEADY = (0.0, 0.01, -0.01)
 WIDE = tuple({"a": 400 + i, "b": 600 - i} for i in (0, 180, -180))
 
 
-def changed(**factors: float) -> tuple[float, Counts]:
-    """The factor of the whole and the profiles when each frame costs ``factors`` as much."""
-    extra = sum(BEFORE[name] * (factor - 1.0) for name, factor in factors.items())
-    whole = 1.0 + extra / 1000.0
-    counts = tuple(
-        {name: round(n * factors.get(name, 1.0) / whole) for name, n in each.items()}
-        for each in PROFILE
-    )
-    return whole, counts
-
-
-def judged(
-    factor: float,
-    counts: Counts,
-    *,
-    drift: ShareDrift = "cost",
+def judge(
+    old: Measurement,
+    new: Measurement,
     thresholds: Thresholds | None = None,
-    before: Counts = PROFILE,
-    current: Measurement | None = None,
+    drift: ShareDrift = "cost",
+    **options: Any,
 ) -> JudgedShares:
-    old = read_measurement(baseline(profile=before))
-    new = current or read_measurement(evidence(scaled(QUIET, factor), counts))
     asked = thresholds or Thresholds()
     _, rate = judge_throughput(old, new, asked.tokens_per_second_pct, RATES)
-    return judge_shares(old, new, asked, rate, RATES, drift)
+    return judge_shares(old, new, asked, rate, RATES, drift, **options)
+
+
+def judged(factor: float, counts: Counts, *, before: Counts = PROFILE, **options: Any) -> Any:
+    old = read_measurement(baseline(profile=before))
+    return judge(old, read_measurement(evidence(scaled(QUIET, factor), counts)), **options)
+
+
+def drawn(
+    before: Counts, by: int, now: tuple[float, ...] = STEADY, **options: Any
+) -> HotspotChange:
+    """Judge ``a`` with ``by`` more samples of every process."""
+    old = measurement(STEADY, profiles(before))
+    new = measurement(now, profiles(moved(before, "a", by, "b"), first_pid=300))
+    return named(judge(old, new, **options), "a")
 
 
 def named(shares: JudgedShares, name: str) -> HotspotChange:
     return next(hotspot for hotspot in shares.hotspots if hotspot.name == name)
 
 
+def code(hotspot: HotspotChange) -> str | None:
+    return hotspot.reason.code if hotspot.reason is not None else None
+
+
 def allowing(**pp: float) -> Thresholds:
     return Thresholds(hotspots_pp=MappingProxyType({"*": 5.0, **pp}))
+
+
+def spread_by(*offsets: int, centre: int = 300) -> Counts:
+    return tuple({"a": centre + i, "b": 1000 - centre - i} for i in offsets)
 
 
 def test_equal_profiles_pass() -> None:
@@ -76,82 +87,52 @@ def test_equal_profiles_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factors", "drift", "frame", "finding", "decision", "code"),
+    ("factors", "drift", "frame", "finding", "decision"),
     [
         # A function that costs more in a slower whole.
-        ({"rms_norm": 3.0}, "cost", "rms_norm", "costs_more", "regressed", "E_SHARE_DRIFT"),
+        ({"rms_norm": 3.0}, "cost", "rms_norm", "costs_more", "regressed"),
         # One got cheaper, the whole faster: the others only weigh more.
-        ({"gemv": 0.5}, "cost", "attention", "share_moved", "improved", "I_SHARE_MOVED"),
-        ({"gemv": 0.5}, "cost", "gemv", "costs_less", "improved", "I_SHARE_MOVED"),
+        ({"gemv": 0.5}, "cost", "attention", "share_moved", "improved"),
+        ({"gemv": 0.5}, "cost", "gemv", "costs_less", "improved"),
         # The same, and drift is not to be excused.
-        ({"gemv": 0.5}, "strict", "attention", "share_moved", "regressed", "E_SHARE_DRIFT"),
-        ({"gemv": 0.5}, "strict", "gemv", "costs_less", "regressed", "E_SHARE_DRIFT"),
+        ({"gemv": 0.5}, "strict", "attention", "share_moved", "regressed"),
+        ({"gemv": 0.5}, "strict", "gemv", "costs_less", "regressed"),
         # A faster whole does not hide a function that got slower.
-        (
-            {"gemv": 0.5, "rms_norm": 3.0},
-            "cost",
-            "rms_norm",
-            "costs_more",
-            "regressed",
-            "E_SHARE_DRIFT",
-        ),
+        ({"gemv": 0.5, "rms_norm": 3.0}, "cost", "rms_norm", "costs_more", "regressed"),
         # One function's gain is another's loss: nothing excuses the drift.
-        (
-            {"gemv": 0.8, "attention": 1.7},
-            "cost",
-            "attention",
-            "costs_more",
-            "regressed",
-            "E_SHARE_DRIFT",
-        ),
-        (
-            {"gemv": 0.8, "attention": 1.7},
-            "cost",
-            "gemv",
-            "costs_less",
-            "regressed",
-            "E_SHARE_DRIFT",
-        ),
+        ({"gemv": 0.8, "attention": 1.7}, "cost", "attention", "costs_more", "regressed"),
+        ({"gemv": 0.8, "attention": 1.7}, "cost", "gemv", "costs_less", "regressed"),
         # A slower whole pushes the share of what did not change down.
-        ({"rms_norm": 9.0}, "cost", "attention", "share_moved", "regressed", "E_SHARE_DRIFT"),
+        ({"rms_norm": 9.0}, "cost", "attention", "share_moved", "regressed"),
     ],
 )
-def test_drift_is_told_apart_by_cost(
-    factors: dict[str, float],
-    drift: ShareDrift,
-    frame: str,
-    finding: str,
-    decision: str,
-    code: str,
+def test_cost_decides_about_a_drift(
+    factors: dict[str, float], drift: ShareDrift, frame: str, finding: str, decision: str
 ) -> None:
     hotspot = named(judged(*changed(**factors), drift=drift), frame)
     assert (hotspot.finding, hotspot.decision) == (finding, decision)
-    assert hotspot.reason is not None
-    assert hotspot.reason.code == code
-    assert frame in hotspot.reason.message
+    assert code(hotspot) == {"regressed": "E_SHARE_DRIFT", "improved": "I_SHARE_MOVED"}[decision]
+    assert frame in hotspot.signal.reasons[0].message
+    assert hotspot.signal.change_pct == hotspot.share.shift_pp
 
 
 def test_a_drift_below_the_threshold_passes_and_is_still_found() -> None:
     hotspot = named(judged(*changed(rms_norm=1.6)), "rms_norm")
-    assert hotspot.share.shift_pp < 5.0
+    assert 0.0 < hotspot.share.shift_pp < 5.0
     assert (hotspot.finding, hotspot.decision, hotspot.reason) == ("costs_more", "pass", None)
 
 
-def test_a_declared_frame_has_its_own_threshold() -> None:
+def test_a_declared_function_has_its_own_threshold() -> None:
     tight = judged(*changed(rms_norm=1.6), thresholds=allowing(rms_norm=1.0))
     assert named(tight, "rms_norm").decision == "regressed"
     loose = judged(*changed(rms_norm=3.0), thresholds=allowing(rms_norm=50.0))
     assert named(loose, "rms_norm").decision == "pass"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "finding"),
-    [
-        (PROFILE, moved(PROFILE, "copy", 90, "gemv"), "new"),
-        (moved(PROFILE, "copy", 90, "gemv"), PROFILE, "vanished"),
-    ],
-)
-def test_new_and_vanished_frames_are_named(before: Counts, after: Counts, finding: str) -> None:
+@pytest.mark.parametrize("finding", ["new", "vanished"])
+def test_new_and_vanished_functions_are_named(finding: str) -> None:
+    both = PROFILE, moved(PROFILE, "copy", 90, "gemv")
+    before, after = both if finding == "new" else both[::-1]
     hotspot = named(judged(1.0, after, before=before), "copy")
     assert (hotspot.finding, hotspot.decision) == (finding, "regressed")
     assert hotspot.reason is not None
@@ -169,108 +150,116 @@ def test_the_rest_of_the_profile_is_judged_too() -> None:
     assert hotspot.reason.message.startswith("The rest of the profile went from 3.9 % to 11.9 %")
 
 
+# --- drifts that are not certain -----------------------------------------------------------
+
+
 def test_a_shift_that_chance_could_make_is_inconclusive() -> None:
-    old = measurement([0.0, 0.01, -0.01], profiles(WIDE))
-    new = measurement([0.0, 0.01, -0.01], profiles(moved(WIDE, "a", 80, "b"), first_pid=300))
-    _, rate = judge_throughput(old, new, 5.0, RATES)
-    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, "cost"), "a")
+    hotspot = drawn(WIDE, 80)
     assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
-    assert hotspot.reason is not None
-    assert hotspot.reason.code == "E_SHARE_UNSETTLED"
+    assert code(hotspot) == "E_SHARE_UNSETTLED"
 
 
-def test_a_drift_has_to_be_certain_at_one_percent_not_at_five() -> None:
-    wide = tuple({"a": 400 + i, "b": 600 - i} for i in (0, 40, -40, 20, -20))
-    old = measurement([0.0, 0.01, -0.01], profiles(wide))
-    new = measurement([0.0, 0.01, -0.01], profiles(moved(wide, "a", 65, "b")))
-    _, rate = judge_throughput(old, new, 5.0, RATES)
-    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, "cost"), "a")
-    assert 0.01 < hotspot.share.p_adjusted < 0.05
+def test_a_drift_has_to_be_certain_at_one_percent_not_at_two() -> None:
+    hotspot = drawn(spread_by(0, 40, -40, 20, -20, centre=400), 75)
+    assert 0.01 < hotspot.share.p_adjusted < 0.02
     assert hotspot.decision == "inconclusive"
 
 
-def test_an_excuse_waits_for_a_whole_that_may_be_faster() -> None:
-    _, counts = changed(gemv=0.5)
-    base = measurement([-0.01, 0.0, 0.01], profiles(PROFILE))
-    noisy = measurement((-0.5, 0.3, -0.9, 0.1), profiles(counts))
-    _, rate = judge_throughput(base, noisy, 5.0, RATES)
-    hotspot = named(judge_shares(base, noisy, Thresholds(), rate, RATES, "cost"), "attention")
-    assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("timed",))
-
-
-def test_an_excuse_does_not_wait_for_a_whole_that_looks_slower() -> None:
-    _, counts = changed(gemv=0.5)
-    base = measurement([-0.01, 0.0, 0.01], profiles(PROFILE))
-    noisy = measurement((0.5, -0.3, 0.9, 0.1), profiles(counts))
-    _, rate = judge_throughput(base, noisy, 5.0, RATES)
-    assert rate is not None
-    assert rate.decision == "inconclusive"
-    shares = judge_shares(base, noisy, Thresholds(), rate, RATES, "cost")
-    assert named(shares, "attention").decision == "regressed"
+@pytest.mark.parametrize(
+    ("now", "cpu", "drift", "decision", "expected"),
+    [
+        # The cost did not rise, in a faster whole.
+        ((-0.5, -0.51, -0.49), None, "cost", "pass", "I_SHARE_MOVED"),
+        ((-0.5, -0.51, -0.49), None, "strict", "inconclusive", "E_SHARE_UNSETTLED"),
+        # It did not rise, and the whole is as fast as before.
+        (STEADY, Estimate(-0.7, 0.01, 9.0), "cost", "inconclusive", "E_SHARE_UNSETTLED"),
+        # The whole is faster, and the cost may have risen.
+        ((-0.5, -0.51, -0.49), Estimate(0.4, 0.01, 9.0), "cost", "inconclusive", None),
+    ],
+)
+def test_a_drift_that_would_be_excused_need_not_be_certain(
+    now: tuple[float, ...],
+    cpu: Estimate | None,
+    drift: ShareDrift,
+    decision: str,
+    expected: str | None,
+) -> None:
+    hotspot = drawn(spread_by(0, 60, -60, 30, -30), 60, now, drift=drift, cpu=cpu)
+    assert hotspot.share.p_adjusted > 0.01
+    assert hotspot.decision == decision
+    assert code(hotspot) == (expected or "E_SHARE_UNSETTLED")
 
 
 def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
-    wide = tuple({"a": 300 + i, "b": 700 - i} for i in (0, 60, -60, 30, -30))
-    raised = moved(wide, "a", 150, "b")
-    old = measurement([0.0, 0.01, -0.01], profiles(wide))
-    new = measurement([-0.3, -0.31, -0.29], profiles(raised))
-    _, rate = judge_throughput(old, new, 5.0, RATES)
-    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, "cost"), "a")
-    assert hotspot.finding == "unsettled"
-    assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
-    assert hotspot.reason is not None
-    assert hotspot.reason.code == "E_SHARE_UNSETTLED"
+    hotspot = drawn(spread_by(0, 60, -60, 30, -30), 150, (-0.3, -0.31, -0.29))
+    assert (hotspot.finding, hotspot.decision) == ("unsettled", "inconclusive")
+    assert (hotspot.helped_by, code(hotspot)) == (("profiled",), "E_SHARE_UNSETTLED")
 
 
 @pytest.mark.parametrize(
-    ("drift", "decision", "code"),
-    [("cost", "pass", "I_SHARE_MOVED"), ("strict", "inconclusive", "E_SHARE_UNSETTLED")],
+    ("now", "decision", "helped"),
+    [
+        ((-0.5, 0.3, -0.9, 0.1), "inconclusive", ("timed",)),  # the whole may yet prove faster
+        ((0.5, -0.3, 0.9, 0.1), "regressed", ()),  # it looks slower
+    ],
 )
-def test_a_drift_that_would_be_excused_need_not_be_certain(
-    drift: ShareDrift, decision: str, code: str
+def test_an_excuse_waits_only_for_a_whole_that_may_be_faster(
+    now: tuple[float, ...], decision: str, helped: tuple[str, ...]
 ) -> None:
-    wide = tuple({"a": 300 + i, "b": 700 - i} for i in (0, 60, -60, 30, -30))
-    old = measurement([0.0, 0.01, -0.01], profiles(wide))
-    new = measurement([-0.5, -0.51, -0.49], profiles(moved(wide, "a", 60, "b")))
-    _, rate = judge_throughput(old, new, 5.0, RATES)
-    hotspot = named(judge_shares(old, new, Thresholds(), rate, RATES, drift), "a")
-    assert hotspot.decision == decision
-    assert hotspot.reason is not None
-    assert hotspot.reason.code == code
+    _, counts = changed(gemv=0.5)
+    shares = judge(measurement(STEADY, profiles(PROFILE)), measurement(now, profiles(counts)))
+    hotspot = named(shares, "attention")
+    assert (hotspot.decision, hotspot.helped_by) == (decision, helped)
 
 
 def test_without_times_a_drift_waits_for_them() -> None:
     _, counts = changed(rms_norm=3.0)
-    one = measurement([0.0], profiles(counts))
-    hotspot = named(judged(1.0, counts, current=one), "rms_norm")
-    assert hotspot.cost is None
-    assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("timed",))
+    old = read_measurement(baseline(profile=PROFILE))
+    for count in (1, 2):
+        few = measurement(STEADY[:count], profiles(counts))
+        hotspot = named(judge(old, few), "rms_norm")
+        assert hotspot.cost is None
+        assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("timed",))
+
+
+# --- shares that were not judged -----------------------------------------------------------
+
+
+def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> None:
+    old = measurement(STEADY, profiles(spread_by(0, 60, -60)))
+    assert [reason.code for reason in judge(old, old).reasons] == ["I_SHARES_COARSE"]
+    message = judge(old, old).reasons[0].message
+    assert "could have been seen for certain: b " in message or ": a " in message
+    assert " pp of 5" in message
+    # Of a drift that is open the reason says so already.
+    new = measurement(STEADY, profiles(moved(spread_by(0, 60, -60), "a", 60, "b")))
+    assert judge(old, new).reasons == ()
+    assert not any(hotspot.coarse for hotspot in judge(old, new).hotspots)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "helped"), [(6, 2, ("profiled",)), (2, 6, ()), (6, 0, ("profiled",))]
+    ("old", "new", "helped"),
+    [(6, 2, ("profiled",)), (3, 2, ("profiled",)), (2, 6, ()), (6, 0, ("profiled",))],
 )
 def test_few_profiles_judge_nothing(old: int, new: int, helped: tuple[str, ...]) -> None:
-    before = measurement([0.0, 0.1, 0.2], profiles(PROFILE[:old]))
-    after = measurement([0.0, 0.1, 0.2], profiles(PROFILE[:new]))
-    shares = judge_shares(before, after, Thresholds(), None, RATES, "cost")
+    before = measurement(STEADY, profiles(PROFILE[:old]))
+    shares = judge(before, measurement(STEADY, profiles(PROFILE[:new])))
     assert [reason.code for reason in shares.reasons] == ["E_FEW_PROCESSES"]
     assert (shares.hotspots, shares.helped_by) == ((), helped)
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "code"),
+    ("thresholds", "expected"),
     [(Thresholds(), "I_NO_PROFILE"), (allowing(gemv=3.0), "E_HOTSPOT_UNKNOWN")],
 )
 def test_without_profiles_only_a_declared_share_is_missed(
-    thresholds: Thresholds, code: str
+    thresholds: Thresholds, expected: str
 ) -> None:
-    bare = measurement([0.0, 0.1, 0.2])
-    shares = judge_shares(bare, bare, thresholds, None, RATES, "cost")
-    assert [reason.code for reason in shares.reasons] == [code]
+    shares = judge(measurement(STEADY), measurement(STEADY), thresholds)
+    assert [reason.code for reason in shares.reasons] == [expected]
 
 
-def test_a_declared_frame_that_nobody_saw_is_named_with_those_seen() -> None:
+def test_a_declared_function_that_no_profile_shows_is_named_with_those_it_shows() -> None:
     shares = judged(1.0, PROFILE, thresholds=allowing(matmul=3.0, gemv=9.0))
     assert [reason.code for reason in shares.reasons] == ["E_HOTSPOT_UNKNOWN"]
     assert shares.reasons[0].message == (

@@ -1,9 +1,11 @@
+"""Pairs: their differences, the trimmed mean, phases, and when a decision is allowed."""
+
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from itertools import pairwise
-from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,27 +14,40 @@ from hypothesis import strategies as st
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import FIRST_ANALYSES, decide, plan_analyses
 from pytest_flamegate.gate.pairs import (
-    TRIMMED,
+    due_analyses,
     interim_analyses,
+    last_analysis,
     pair_differences,
     pair_rates,
+    phase_changes,
     trimmed_mean,
 )
 from pytest_flamegate.gate.signals import log_time_of_drop
-from pytest_flamegate.gate.statistics import student_t_sf
-from tests.gate.paired import SPREAD, shifted, sides
+from pytest_flamegate.receipt.types import Evidence
+from tests import made
+from tests.gate.factory import SPREAD, shifted, sides
 
 TAU = log_time_of_drop(5.0)
 RATES = pair_rates(FIRST_ANALYSES)
+UNDECIDED = [0.2 * (-1) ** i + SPREAD[i % 10] for i in range(28)]
 
 differences = st.lists(
     st.floats(-0.3, 0.3).map(lambda value: round(value, 6)), min_size=5, max_size=40, unique=True
 )
 
 
-def decisions(values: list[float], threshold: float = TAU, *, ended: bool = False) -> list[str]:
-    taken = interim_analyses(values, threshold, RATES, FIRST_ANALYSES, ended=ended)
-    return [look.verdict.decision for look in taken]
+def decisions(values: list[float], *, ended: bool = False) -> list[str]:
+    taken = interim_analyses(values, TAU, RATES, FIRST_ANALYSES, ended=ended)
+    return [analysis.verdict.decision for analysis in taken]
+
+
+def with_gaps(side: Evidence, *gaps: int) -> Evidence:
+    """The same side with sequences of these gaps in ns."""
+    runs = tuple(
+        replace(run, blocks=tuple(replace(block, sequences_ns=(gaps,)) for block in run.blocks))
+        for run in side.runs
+    )
+    return replace(side, runs=runs)
 
 
 def test_a_pair_differs_by_the_mean_over_its_blocks() -> None:
@@ -43,78 +58,122 @@ def test_a_pair_differs_by_the_mean_over_its_blocks() -> None:
     assert [pair.decode for pair in found] == pytest.approx(SPREAD, abs=1e-5)
 
 
-def test_a_program_has_no_phases() -> None:
+def test_pairs_come_in_their_order_and_other_roles_are_left_out() -> None:
     base, head = sides(SPREAD)
-    found = pair_differences(
-        replace(base, clock_scope="process"), replace(head, clock_scope="process")
-    )
+    head = replace(head, runs=(*head.runs[::-1], made.run("profiled", 9), made.run("bricks", 8)))
+    found = pair_differences(base, head)
+    assert [pair.quiet for pair in found] == pytest.approx(SPREAD, abs=1e-6)
+
+
+def test_phases_are_the_first_gap_and_the_mean_of_the_others() -> None:
+    base, head = sides(SPREAD)
+    base, head = with_gaps(base, 1_000_000, 100_000, 300_000), with_gaps(head, 2_000_000, 100_000)
+    found = pair_differences(base, head)
+    assert [pair.prefill for pair in found] == pytest.approx([math.log(2.0)] * 10)
+    assert [pair.decode for pair in found] == pytest.approx([math.log(0.5)] * 10)
+    prefill, decode = phase_changes(base, head, found, RATES)
+    assert (prefill.name, prefill.baseline_ms, prefill.current_ms) == ("prefill", 1.0, 2.0)
+    assert (decode.name, decode.baseline_ms, decode.current_ms) == ("decode", 0.2, 0.1)
+    assert (prefill.change_pct, decode.change_pct) == pytest.approx((-50.0, 100.0))
+    assert prefill.certain
+
+
+def test_the_interval_of_a_phase_errs_on_both_sides() -> None:
+    base, head = sides(shifted(0.0, 6))
+    (_, decode) = phase_changes(base, head, pair_differences(base, head), RATES)
+    assert not decode.certain
+    estimate = trimmed_mean([pair.decode or 0.0 for pair in pair_differences(base, head)])
+    low, high = estimate.lower(RATES.alpha / 2), estimate.upper(RATES.alpha / 2)
+    assert decode.ci_low_pct == pytest.approx(100 * math.expm1(-high))
+    assert decode.ci_high_pct == pytest.approx(100 * math.expm1(-low))
+
+
+def test_phases_need_every_pair_and_a_clock_of_sequences() -> None:
+    base, head = sides(SPREAD)
+    programs = (replace(side, clock_scope="process") for side in (base, head))
+    found = pair_differences(*programs)
     assert {pair.prefill for pair in found} == {pair.decode for pair in found} == {None}
+    assert phase_changes(base, head, found, RATES) == ()
+    single = with_gaps(base, 1000), with_gaps(head, 1000)
+    assert [phase.name for phase in phase_changes(*single, pair_differences(*single), RATES)] == [
+        "prefill"
+    ]
+    one = pair_differences(*sides(SPREAD[:1]))
+    assert phase_changes(base, head, one, RATES) == ()
 
 
-def test_sides_that_do_not_belong_together_are_refused() -> None:
+@pytest.mark.parametrize("changes", [None, {"pair": None}, {"blocks": ()}, {"pair": 99}], ids=str)
+def test_sides_that_do_not_belong_together_are_an_error(changes: dict[str, Any] | None) -> None:
     base, head = sides(SPREAD)
-    for broken in (
-        replace(head, runs=head.runs[:-1]),
-        replace(head, runs=(*head.runs[:-1], replace(head.runs[-1], pair=None))),
-        replace(head, runs=(*head.runs[:-1], replace(head.runs[-1], blocks=()))),
-        replace(head, runs=(*head.runs[:-1], replace(head.runs[-1], pair=99))),
-    ):
-        with pytest.raises(UndecidedError) as refusal:
-            pair_differences(base, broken)
-        assert refusal.value.code == "E_UNPAIRED"
+    last = () if changes is None else (replace(head.runs[-1], **changes),)
+    with pytest.raises(UndecidedError, match="E_UNPAIRED"):
+        pair_differences(base, replace(head, runs=(*head.runs[:-1], *last)))
 
 
-@pytest.mark.parametrize(("most", "last"), [(1, 28), (28, 28), (39, 28), (40, 40), (84, 81)])
-def test_looks_are_planned_for_the_most_pairs(most: int, last: int) -> None:
-    looks = plan_analyses(most)
-    assert looks[:6] == FIRST_ANALYSES
-    assert looks[-1] == last
-    assert all(later > earlier for earlier, later in pairwise(looks))
+@pytest.mark.parametrize(("most", "last"), [(1, 28), (39, 28), (40, 40), (84, 81)])
+def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
+    planned = plan_analyses(most)
+    assert planned[:6] == FIRST_ANALYSES
+    assert planned[-1] == last
+    assert all(later > earlier for earlier, later in pairwise(planned))
 
 
-def test_few_pairs_are_not_trimmed_and_many_are() -> None:
-    plain = trimmed_mean(SPREAD[:5])
-    assert plain.mean_diff == pytest.approx(sum(SPREAD[:5]) / 5)
-    assert plain.df == 4.0
-    wild = [*SPREAD, 0.4, -0.01]
-    trimmed = trimmed_mean(wild)
-    cut = int(TRIMMED * len(wild))
-    assert cut == 1
-    assert trimmed.mean_diff == pytest.approx(sum(sorted(wild)[cut:-cut]) / (len(wild) - 2 * cut))
-    assert trimmed.df == len(wild) - 2 * cut - 1
+@pytest.mark.parametrize(
+    ("pairs", "due"),
+    [
+        (4, ()),
+        (5, (5,)),
+        (6, (5, 6)),
+        (8, (5, 7, 8)),
+        (27, (5, 7, 10, 14, 20, 27)),
+        (28, FIRST_ANALYSES),
+        (40, FIRST_ANALYSES),
+    ],
+)
+def test_analyses_that_are_due_at_the_end(pairs: int, due: tuple[int, ...]) -> None:
+    assert due_analyses(pairs, FIRST_ANALYSES, ended=True) == due
+    assert due_analyses(pairs, FIRST_ANALYSES, ended=False) == tuple(
+        each for each in FIRST_ANALYSES if each <= pairs
+    )
+
+
+def test_few_pairs_are_not_trimmed() -> None:
+    plain = trimmed_mean([1.0, 2.0, 3.0, 4.0, 6.0, 8.0])
+    assert plain.mean_diff == 4.0
+    assert plain.df == 5.0
+    # The plain standard error: variance 6.8 of six values.
+    assert plain.standard_error == pytest.approx(math.sqrt(6.8 / 6))
+
+
+def test_many_pairs_are_trimmed_by_yuen() -> None:
+    trimmed = trimmed_mean([100.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0])
+    assert (trimmed.mean_diff, trimmed.df) == (4.0, 4.0)
+    # Winsorised: 2 2 3 4 5 6 6, a sum of squares of 18 around 4; divided by h (h - 1) = 20.
+    assert trimmed.standard_error == pytest.approx(math.sqrt(18 / 20))
     # Neither its size nor its weight depends on how wild the one pair was.
-    assert trimmed_mean([*SPREAD, 4.0, -0.01]) == trimmed
+    assert trimmed_mean([1e6, 2.0, 3.0, 4.0, 5.0, 6.0, -5.0]) == trimmed
 
 
-def test_the_error_of_the_trimmed_mean_is_that_of_repeated_sampling() -> None:
-    random = Random(5)
-    inside, trials = 0, 3000
-    for _ in range(trials):
-        estimate = trimmed_mean([random.gauss(0.0, 1.0) for _ in range(14)])
-        inside += student_t_sf(estimate.mean_diff / estimate.standard_error, estimate.df) > 0.05
-    assert 0.935 < inside / trials < 0.965
-
-
-def test_looks_end_at_the_first_decision() -> None:
+def test_analyses_end_at_the_first_decision() -> None:
     assert decisions(shifted(0.0, 28)) == ["pass"]
     assert decisions(shifted(0.06, 28)) == ["regressed"]
     assert decisions(shifted(-0.06, 28)) == ["improved"]
-    noisy = [0.2 * (-1) ** i + SPREAD[i % 10] for i in range(28)]
-    assert decisions(noisy) == ["inconclusive"] * 6
+    assert decisions(UNDECIDED) == ["inconclusive"] * 6
 
 
-def test_nothing_is_looked_at_between_the_planned_looks_unless_it_is_the_end() -> None:
-    noisy = [0.2 * (-1) ** i + SPREAD[i % 10] for i in range(28)]
-    assert decisions(noisy[:4]) == decisions(noisy[:4], ended=True) == []
-    assert len(decisions(noisy[:6])) == 1
-    assert len(decisions(noisy[:6], ended=True)) == 2
-    assert len(decisions(noisy[:7], ended=True)) == 2
-    assert len(decisions(noisy, ended=True)) == 6
-    assert len(decisions([*noisy, 0.0], ended=True)) == 6
+def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end() -> None:
+    assert decisions(UNDECIDED[:4]) == decisions(UNDECIDED[:4], ended=True) == []
+    assert len(decisions(UNDECIDED[:6])) == 1
+    assert len(decisions(UNDECIDED[:6], ended=True)) == 2
+    assert len(decisions([*UNDECIDED, 0.0], ended=True)) == 6
+    base, head = sides(UNDECIDED[:6])
+    analyses = [last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=end) for end in (False, True)]
+    assert [analysis and analysis.pairs for analysis in analyses] == [5, 6]
+    assert last_analysis(*sides(SPREAD[:4]), 5.0, FIRST_ANALYSES, ended=True) is None
 
 
 @given(differences, st.lists(st.floats(-1.0, 1.0), max_size=20))
-def test_more_pairs_never_undo_a_look(values: list[float], more: list[float]) -> None:
+def test_more_pairs_never_undo_an_analysis(values: list[float], more: list[float]) -> None:
     before = interim_analyses(values, TAU, RATES, FIRST_ANALYSES, ended=False)
     after = interim_analyses([*values, *more], TAU, RATES, FIRST_ANALYSES, ended=False)
     assert after[: len(before)] == before
@@ -123,45 +182,8 @@ def test_more_pairs_never_undo_a_look(values: list[float], more: list[float]) ->
 @given(differences)
 def test_swapping_the_sides_mirrors_the_verdict(values: list[float]) -> None:
     mirrored = {"regressed": "improved", "improved": "regressed"}
-    estimates = [trimmed_mean(values), trimmed_mean([-value for value in values])]
-    assert estimates[0].mean_diff == pytest.approx(-estimates[1].mean_diff, abs=1e-12)
-
-    one, other = (decide(estimate, TAU, RATES).decision for estimate in estimates)
-    if one in mirrored:
-        assert other == mirrored[one]
-    if other in mirrored:
-        assert one == mirrored[other]
-
-
-@given(st.floats(0.01, 100.0))
-def test_units_change_nothing(scale: float) -> None:
-    base, head = sides(SPREAD)
-
-    def scaled(side: object) -> object:
-        runs = tuple(
-            replace(
-                run,
-                blocks=tuple(
-                    replace(
-                        block,
-                        interval=replace(
-                            block.interval,
-                            wall_ns=block.interval.wall_ns * scale,
-                            cpu_ns=block.interval.cpu_ns * scale,
-                            run_delay_ns=(block.interval.run_delay_ns or 0) * scale,
-                        ),
-                    )
-                    for block in run.blocks
-                ),
-            )
-            for run in side.runs  # type: ignore[attr-defined]
-        )
-        return replace(side, runs=runs)  # type: ignore[type-var]
-
-    before = [pair.quiet for pair in pair_differences(base, head)]
-    after = [pair.quiet for pair in pair_differences(scaled(base), scaled(head))]  # type: ignore[arg-type]
-    assert after == pytest.approx(before, abs=1e-9)
-
-
-def test_a_slowdown_of_the_threshold_is_log_time() -> None:
-    assert pytest.approx(1 / 0.95) == math.exp(TAU)
+    forth, back = trimmed_mean(values), trimmed_mean([-value for value in values])
+    assert forth.mean_diff == pytest.approx(-back.mean_diff, abs=1e-12)
+    one, other = (decide(estimate, TAU, RATES).decision for estimate in (forth, back))
+    if one in mirrored or other in mirrored:
+        assert (other, one) == (mirrored[one], mirrored[other])

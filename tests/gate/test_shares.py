@@ -1,48 +1,52 @@
+"""Shares of functions: which are judged, how far they moved, how much they vary."""
+
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 
-from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
-from tests.gate.factory import PROFILE, moved, profiles
+from pytest_flamegate.gate.shares import (
+    OTHER,
+    ShareChange,
+    observed_frames,
+    share_changes,
+    share_spreads,
+)
+from pytest_flamegate.gate.statistics import log_odds, student_t_upper, welch
+from tests.gate.factory import PROFILE, Counts, moved, profiles, sampled
 
 ALPHA = 0.01
 
 
-def changes(
-    old: tuple[dict[str, int], ...], new: tuple[dict[str, int], ...], *declared: str
-) -> dict[str, ShareChange]:
+def changes(old: Counts, new: Counts, *declared: str) -> dict[str, ShareChange]:
     found = share_changes(profiles(old), profiles(new), declared, ALPHA)
     return {change.name: change for change in found}
 
 
+def spread_by(*offsets: int) -> Counts:
+    return tuple({"a": 500 + i, "b": 500 - i} for i in offsets)
+
+
 def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
-    found = share_changes(profiles(PROFILE), profiles(PROFILE), (), ALPHA)
-    assert [change.name for change in found] == ["gemv", "attention", "rms_norm", OTHER]
-    assert sum(change.baseline_share for change in found) == pytest.approx(1.0)
-
-
-def test_a_declared_frame_is_judged_however_small() -> None:
-    assert "tiny" in changes(PROFILE, PROFILE, "tiny", "absent")
-    assert "absent" not in changes(PROFILE, PROFILE, "tiny", "absent")
-
-
-def test_a_frame_hot_on_either_side_is_judged() -> None:
-    found = changes(PROFILE, moved(PROFILE, "tiny", 30, "gemv"))
-    assert found["tiny"].presence == "both"
-
-
-def test_without_a_rest_there_is_no_bucket() -> None:
-    whole = tuple({"a": 600 + i, "b": 400 - i} for i in (0, 3, -2))
-    assert list(changes(whole, whole)) == ["a", "b"]
-
-
-def test_equal_profiles_show_nothing() -> None:
-    for change in changes(PROFILE, PROFILE).values():
-        assert change.shift_pp == 0.0
-        assert change.p_adjusted == 1.0
+    found = changes(PROFILE, PROFILE)
+    assert list(found) == ["gemv", "attention", "rms_norm", OTHER]
+    assert sum(change.baseline_share for change in found.values()) == pytest.approx(1.0)
+    for change in found.values():
+        assert (change.shift_pp, change.p_adjusted, change.presence) == (0.0, 1.0, "both")
         assert change.ci_low_pp < 0.0 < change.ci_high_pp
+    assert list(changes(spread_by(0, 3, -2), spread_by(0, 3, -2))) == ["a", "b"]  # no rest
+
+
+def test_one_percent_on_either_side_or_a_declaration_makes_a_hotspot() -> None:
+    few, enough = ({"a": 900, "small": count} for count in (9, 10))
+    assert "small" not in changes((few,) * 3, (few,) * 3)
+    assert "small" in changes((few,) * 3, (enough,) * 3)
+    assert "small" in changes((enough,) * 3, (few,) * 3)
+    found = changes((few,) * 3, (few,) * 3, "small", "absent")
+    assert "small" in found
+    assert "absent" not in found
 
 
 def test_a_drift_is_found_with_its_size_and_interval() -> None:
@@ -55,33 +59,50 @@ def test_a_drift_is_found_with_its_size_and_interval() -> None:
     assert found["attention"].p_adjusted > 0.5
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "presence"),
-    [
-        (PROFILE, moved(PROFILE, "debug_copy", 90, "gemv"), "new"),
-        (moved(PROFILE, "debug_copy", 90, "gemv"), PROFILE, "vanished"),
-    ],
-)
-def test_new_and_vanished_frames(
-    old: tuple[dict[str, int], ...], new: tuple[dict[str, int], ...], presence: str
-) -> None:
-    change = changes(old, new)["debug_copy"]
+def test_interval_variance_and_detectable_shift_by_hand() -> None:
+    old, new = spread_by(0, 100, -100, 60), tuple({"a": 800 + i, "b": 200 - i} for i in (0, 90, 30))
+    change = changes(old, new)["a"]
+    odds = [[log_odds(each["a"], 1000) for each in side] for side in (old, new)]
+    estimate = welch(odds[0], odds[1])
+    before = 2060.5 / 4001
+    start = math.log(before / (1 - before))
+    ends = [
+        100 * (1 / (1 + math.exp(-start - bound)) - before)
+        for bound in (estimate.lower(ALPHA / 2), estimate.upper(ALPHA / 2))
+    ]
+    assert (change.ci_low_pp, change.ci_high_pp) == pytest.approx(ends)
+    slope = before * (1 - before)  # the larger of both
+    t_sum = student_t_upper(ALPHA / 2 / 2, estimate.df) + student_t_upper(0.05, estimate.df)
+    assert change.detectable_pp == pytest.approx(100 * slope * t_sum * estimate.standard_error)
+    variance, df = change.baseline_variance
+    assert df == 3.0
+    centre = sum(odds[0]) / 4
+    of_mean = sum((each - centre) ** 2 for each in odds[0]) / 3 / 4
+    assert variance == pytest.approx(slope**2 * of_mean)
+
+
+@pytest.mark.parametrize("presence", ["new", "vanished"])
+def test_new_and_vanished_functions(presence: str) -> None:
+    both = PROFILE, moved(PROFILE, "copy", 90, "gemv")
+    change = changes(*(both if presence == "new" else both[::-1]))["copy"]
     assert change.presence == presence
     assert abs(change.shift_pp) == pytest.approx(9.0)
     assert change.p_adjusted < ALPHA
     assert math.isfinite(change.ci_low_pp)
     assert math.isfinite(change.ci_high_pp)
+    whole = changes(({"a": 1000},) * 3, spread_by(0, 10, -10))
+    assert whole["a"].shift_pp == pytest.approx(-50.0)
 
 
 def test_processes_that_agree_by_luck_still_have_the_spread_of_sampling() -> None:
-    same = ({"a": 500, "b": 500},) * 4
-    near = ({"a": 510, "b": 490},) * 4
     # Without a floor any difference of constants would be certain.
-    assert changes(same, near)["a"].p_adjusted > 0.1
+    change = changes(spread_by(0, 0, 0, 0), spread_by(10, 10, 10, 10))["a"]
+    assert change.p_adjusted > 0.1
+    assert change.baseline_variance[0] == pytest.approx(0.25**2 * (2 / 500.5) / 4)
 
 
 def test_the_process_is_the_unit_not_the_sample() -> None:
-    # 3 pp of 60,000 samples is 15 binomial deviations, and nothing beside this spread.
+    # 3 pp of 60,000 samples is 15 binomial deviations, and nothing next to this spread.
     old = tuple({"a": a, "b": 10_000 - a} for a in (4000, 5000, 6000))
     new = tuple({"a": a, "b": 10_000 - a} for a in (4300, 5300, 6300))
     found = share_changes(profiles(old, 10_000), profiles(new, 10_000), (), ALPHA)
@@ -90,27 +111,38 @@ def test_the_process_is_the_unit_not_the_sample() -> None:
 
 
 def test_a_larger_family_asks_for_more() -> None:
-    two = tuple({"a": 500 + i, "b": 500 - i} for i in (0, 30, -30))
-    four = tuple({"a": 500 + i, "b": 300, "c": 100, "d": 100 - i} for i in (0, 30, -30))
-    few = share_changes(profiles(two), profiles(two), (), 0.01)
-    many = share_changes(profiles(four), profiles(four), (), 0.01)
-    spent = share_changes(profiles(four), profiles(four), (), 0.02)
-    assert many[0].detectable_pp > few[0].detectable_pp
-    assert spent[0].detectable_pp == pytest.approx(few[0].detectable_pp)
-
-
-def test_a_frame_that_is_everything() -> None:
-    whole = ({"a": 1000},) * 3
-    half = tuple({"a": 500 + i, "b": 500 - i} for i in (0, 10, -10))
-    found = changes(whole, half)
-    assert found["a"].shift_pp == pytest.approx(-50.0)
-    assert found["b"].presence == "new"
-
-
-def test_frames_seen_name_the_hottest_first() -> None:
-    assert observed_frames(profiles(PROFILE), profiles([{"zero": 0}])) == (
-        "gemv",
-        "attention",
-        "rms_norm",
-        "tiny",
+    two = spread_by(0, 30, -30)
+    four = tuple({"a": each["a"], "b": 300, "c": 100, "d": 600 - each["a"]} for each in two)
+    few, many, spent = (
+        share_changes(profiles(each), profiles(each), (), alpha)[0].detectable_pp
+        for each, alpha in ((two, 0.01), (four, 0.01), (four, 0.02))
     )
+    assert many > few
+    assert spent == pytest.approx(few)
+
+
+def test_observed_functions_name_the_hottest_first() -> None:
+    found = observed_frames(profiles(PROFILE), profiles([{"zero": 0}]))
+    assert found == ("gemv", "attention", "rms_norm", "tiny")
+
+
+# --- how unlike processes of the same code are ---------------------------------------------
+
+
+@pytest.mark.parametrize(("spread", "low", "high"), [(0.0, 0.8, 1.25), (0.1, 3.0, 8.0)])
+def test_phi_is_one_for_independent_samples_and_more_with_a_spread(
+    spread: float, low: float, high: float
+) -> None:
+    random = Random(5)
+    shares = {"gemv": 0.55, "attention": 0.25, "rms_norm": 0.05, "tiny": 0.004}
+    counts = [sampled(random, shares, 2000, spread) for _ in range(200)]
+    found = {each.name: each for each in share_spreads(profiles(counts, 2000))}
+    assert list(found) == ["gemv", "attention", "rms_norm"]
+    assert low < found["gemv"].phi < high
+    assert abs(found["attention"].share - 0.25) < 0.01
+
+
+def test_one_process_has_no_spread() -> None:
+    assert share_spreads(()) == ()
+    one, empty = profiles([{"gemv": 500}]), profiles([{}], 0)
+    assert share_spreads((*one, *empty)) == ()

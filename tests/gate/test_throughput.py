@@ -1,3 +1,5 @@
+"""Tokens per second against a stored baseline: decisions, views, batches and their limits."""
+
 from __future__ import annotations
 
 import math
@@ -5,33 +7,63 @@ import math
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate import ErrorRates, Signal, read_measurement
+from pytest_flamegate.gate import ErrorRates, Measurement, Signal, read_measurement
+from pytest_flamegate.gate.rule import RateVerdict
+from pytest_flamegate.gate.signals import (
+    describe_interval,
+    describe_range,
+    describe_rate_change,
+    describe_us,
+    log_time_of_drop,
+    rate_change_pct,
+)
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
+    MIN_BATCHES,
+    REFERENCE_LEAK,
+    combine_views,
     compare_log_times,
+    estimate_from_batches,
     judge_throughput,
+    reference_shift,
 )
-from pytest_flamegate.gate.ungated import wall_signal
-from tests.gate.factory import QUIET, WORKLOAD, baseline, evidence, measurement, pair, scaled
+from pytest_flamegate.receipt.types import Batch
+from pytest_flamegate.run.publish import batch_of
+from tests.gate.factory import (
+    QUIET,
+    WORKLOAD,
+    baseline,
+    evidence,
+    judge_stored,
+    measurement,
+    scaled,
+)
 
 ONCE = ErrorRates()
 NOISY = (0.0, 0.05, -0.05, 0.03, -0.03, 0.02)
 
 
-def judged(factor: float, drop_pct: float = 5.0) -> Signal:
-    old, new = map(read_measurement, pair(factor))
+def noisy(factor: float, centre: float = 0.0) -> Measurement:
+    return measurement([centre + factor * value for value in NOISY])
+
+
+def judged(factor: float, drop_pct: float = 5.0, **process: float) -> Signal:
+    old = read_measurement(baseline())
+    new = read_measurement(evidence(scaled(QUIET, factor), process=process))
     return judge_throughput(old, new, drop_pct, ONCE)[0]
+
+
+def codes(signal: Signal) -> list[str]:
+    return [reason.code for reason in signal.reasons]
 
 
 @pytest.mark.parametrize(
     ("factor", "drop_pct", "decision", "code"),
     [
         (1.0, 5.0, "pass", "I_WITHIN_THRESHOLD"),
-        (1.03, 5.0, "pass", "I_WITHIN_THRESHOLD"),
         (1.035, 5.0, "pass", "I_WITHIN_THRESHOLD"),
         (1.048, 5.0, "regressed", "E_SLOWER"),
-        (1.2, 5.0, "regressed", "E_SLOWER"),
         (0.95, 5.0, "improved", "I_FASTER"),
         (0.985, 5.0, "pass", "I_WITHIN_THRESHOLD"),
         (1.03, 2.0, "regressed", "E_SLOWER"),
@@ -46,42 +78,62 @@ def test_decisions(factor: float, drop_pct: float, decision: str, code: str) -> 
 
 def test_the_change_is_one_of_tokens_per_second() -> None:
     signal = judged(1.25)
-    assert signal.change_pct is not None
-    assert signal.change_pct == pytest.approx(-20.0, abs=0.05)
-    assert signal.ci_low_pct is not None
-    assert signal.ci_high_pct is not None
-    assert signal.ci_low_pct < signal.change_pct < signal.ci_high_pct < 0.0
+    low, change, high = signal.ci_low_pct, signal.change_pct, signal.ci_high_pct
+    assert low is not None
+    assert change is not None
+    assert high is not None
+    assert change == pytest.approx(-20.0, abs=0.05)
+    assert low < change < high < 0.0
     assert signal.baseline == pytest.approx(1000.0, rel=1e-3)
     assert signal.current == pytest.approx(800.0, rel=1e-3)
-    assert signal.threshold_pct == 5.0
-    assert (signal.unit, signal.direction) == ("tokens/s", "higher_is_better")
+    assert (signal.threshold_pct, signal.unit) == (5.0, "tokens/s")
+    assert signal.reasons[0].message == (
+        f"Tokens per second: 20.0 % slower, between {-high:.1f} and {-low:.1f} % slower; a drop of "
+        "5 % is allowed."
+    )
+    assert (
+        "certainly slower, and certainly by less than the 5 %" in judged(1.035).reasons[0].message
+    )
+    assert (
+        judged(1.0, 0.1)
+        .reasons[0]
+        .message.endswith(", so neither a drop of 0.1 % nor its absence is shown.")
+    )
 
 
 def test_the_smallest_detectable_drop_follows_the_spread() -> None:
     quiet = judged(1.0).smallest_detectable_pct
-    noisy = judge_throughput(measurement(NOISY), measurement(NOISY), 5.0, ONCE)[0]
+    wide = judge_throughput(noisy(1), noisy(1), 5.0, ONCE)[0].smallest_detectable_pct
     assert quiet is not None
-    assert noisy.smallest_detectable_pct is not None
-    assert 1.0 < quiet < 4.0 < noisy.smallest_detectable_pct < 20.0
+    assert wide is not None
+    assert 1.0 < quiet < 4.0 < wide < 20.0
 
 
-def test_the_drift_between_batches_bounds_what_can_be_seen() -> None:
+def test_drift_between_batches_bounds_what_can_be_seen() -> None:
     # Endless, noiseless processes still differ by the drift of two batches.
     tight = measurement([i * 1e-7 for i in range(40)])
     estimate = compare_log_times(tight, tight)[0].estimate
     assert estimate.standard_error == pytest.approx(BATCH_DRIFT_SD * math.sqrt(2), rel=1e-3)
 
 
-def test_drift_is_larger_without_a_reference() -> None:
-    bare = read_measurement(evidence(process={"reference_us": None}))
-    referenced = read_measurement(evidence())
-    for old, new, sd in (
-        (bare, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
-        (referenced, bare, BATCH_DRIFT_SD_WITHOUT_REFERENCE),
-        (referenced, referenced, BATCH_DRIFT_SD),
+def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
+    bare, same, far = (
+        read_measurement(evidence(process={"reference_us": us})) for us in (None, 5000.0, 6000.0)
+    )
+    plain = 2 * BATCH_DRIFT_SD**2
+    without = 2 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2
+    moved = plain + (REFERENCE_LEAK * math.log(1.2)) ** 2
+    for old, new, variance, shift in (
+        (bare, bare, without, None),
+        (same, bare, without, None),
+        (bare, same, without, None),
+        (same, same, plain, 0.0),
+        (same, far, moved, math.log(1.2)),
+        (far, same, moved, -math.log(1.2)),
     ):
-        variance = compare_log_times(old, new)[0].drift_variance
-        assert variance == pytest.approx(2 * sd**2)
+        (view,) = compare_log_times(old, new)
+        assert view.drift_variance == pytest.approx(variance)
+        assert reference_shift(old, new) == (shift if shift is None else pytest.approx(shift))
 
 
 @pytest.mark.parametrize(
@@ -91,103 +143,206 @@ def test_few_processes_decide_nothing(old: int, new: int, *, helped: bool) -> No
     before = read_measurement(baseline(QUIET[:old]))
     after = read_measurement(evidence(scaled(QUIET, 3.0)[:new]))
     signal, rate = judge_throughput(before, after, 5.0, ONCE)
-    assert rate is None
-    assert signal.decision == "inconclusive"
-    assert signal.reasons[0].code == "E_FEW_PROCESSES"
-    assert signal.change_pct is None
+    assert (rate, signal.decision, signal.change_pct) == (None, "inconclusive", None)
+    assert codes(signal) == ["E_FEW_PROCESSES"]
     assert bool(signal.helped_by) is helped
 
 
 @pytest.mark.parametrize(("old", "new"), [((0.1,) * 5, NOISY), (NOISY, (0.1,) * 5)])
-def test_constant_processes_are_refused(old: tuple[float, ...], new: tuple[float, ...]) -> None:
-    with pytest.raises(UndecidedError) as refusal:
+def test_constant_processes_are_an_error(old: tuple[float, ...], new: tuple[float, ...]) -> None:
+    with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
         compare_log_times(measurement(old), measurement(new))
-    assert refusal.value.code == "E_REPEATED_SAMPLES"
     signal, rate = judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
     assert (signal.decision, signal.helped_by, rate) == ("inconclusive", (), None)
 
 
-def test_noise_on_the_current_side_is_helped_by_more_processes() -> None:
-    calm = measurement([x / 20 for x in NOISY])
-    signal, _ = judge_throughput(calm, measurement([2 * x for x in NOISY]), 5.0, ONCE)
-    assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
+@pytest.mark.parametrize(
+    ("old", "new", "helped"),
+    [
+        (noisy(1 / 20), noisy(2), True),
+        (noisy(3), noisy(1 / 20), False),
+        # With the baseline's spread alone 0.4 of the threshold is not decided, zero is.
+        (noisy(1.2), noisy(3, 0.018), True),
+        # A large change may be settled although none at zero could be.
+        (noisy(3), noisy(12, 0.25), True),
+        (noisy(3), noisy(12), False),
+        # Only the drift between batches keeps this open.
+        (measurement([value / 1e3 for value in NOISY]), noisy(9, 0.05), True),
+    ],
+)
+def test_more_processes_help_if_the_baseline_allows_a_decision(
+    old: Measurement, new: Measurement, *, helped: bool
+) -> None:
+    signal, _ = judge_throughput(old, new, 5.0, ONCE)
+    assert signal.decision == "inconclusive"
+    assert signal.helped_by == (("timed",) if helped else ())
+    assert ("E_BASELINE_TOO_WIDE" in codes(signal)) is not helped
 
 
-def test_noise_on_the_baseline_is_not() -> None:
-    calm = measurement([x / 20 for x in NOISY])
-    signal, _ = judge_throughput(measurement([3 * x for x in NOISY]), calm, 5.0, ONCE)
+def test_drift_counts_when_it_is_asked_whether_more_would_help() -> None:
+    # A threshold that the drift of two batches hides, however quiet the processes are.
+    old, new = measurement([i * 1e-7 for i in range(9)]), noisy(1)
+    signal, _ = judge_throughput(old, new, 0.5, ONCE)
     assert (signal.decision, signal.helped_by) == ("inconclusive", ())
-    assert "E_BASELINE_TOO_WIDE" in [reason.code for reason in signal.reasons]
 
 
-def test_more_processes_may_move_the_estimate_to_where_it_decides() -> None:
-    # With the baseline's spread alone 0.4 of the threshold could not be decided, zero could.
-    old = measurement([1.2 * x for x in NOISY])
-    new = measurement([0.018 + 3 * x for x in NOISY])
-    signal, _ = judge_throughput(old, new, 5.0, ONCE)
-    assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
+def test_waiting_is_mentioned_from_a_fifth_of_the_time_on() -> None:
+    assert "I_WAITING" not in codes(judged(1.0, waiting_us=190.0))
+    signal = judged(1.0, waiting_us=210.0)
+    assert codes(signal)[-1] == "I_WAITING"
+    assert signal.reasons[-1].message.startswith("21 % of the scheduler-adjusted time")
 
 
-def test_a_large_change_may_be_settled_where_none_could_be() -> None:
-    old = measurement([3 * x for x in NOISY])
-    new = measurement([0.25 + 12 * x for x in NOISY])
-    signal, _ = judge_throughput(old, new, 5.0, ONCE)
-    assert (signal.decision, signal.helped_by) == ("inconclusive", ("timed",))
-    unmoved, _ = judge_throughput(old, measurement([12 * x for x in NOISY]), 5.0, ONCE)
-    assert (unmoved.decision, unmoved.helped_by) == ("inconclusive", ())
+# --- engines that do not follow the reference ----------------------------------------------
 
 
-# How the time per token and the reference moved, and what an engine of which it is not
-# known whether it follows the reference may be told.
-MOVED = [
-    (1.0, 1.0, "pass"),
-    (1.0, 0.85, "inconclusive"),  # a faster machine, an engine that did not notice: no slowdown
-    (1.0, 1.15, "pass"),
-    (1.15, 1.15, "inconclusive"),
-    (1.15, 1.0, "regressed"),
-    (1.15, 0.97, "regressed"),
-    (1.15, 1.05, "regressed"),
-    (0.85, 1.0, "improved"),
-    (0.98, 1.02, "pass"),
-]
+def view(
+    decision: str, *, slower: bool = False, faster: bool = False, at: float = 0.0
+) -> RateVerdict:
+    return RateVerdict(decision, at - 1.0, at + 1.0, slower, faster, 2.0 + at)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("time", "reference", "decision"), MOVED)
+@pytest.mark.parametrize(
+    ("one", "other", "decision"),
+    [
+        ("pass", "pass", "pass"),
+        ("regressed", "regressed", "regressed"),
+        ("improved", "improved", "improved"),
+        ("pass", "improved", "pass"),
+        ("pass", "regressed", "inconclusive"),
+        ("improved", "regressed", "inconclusive"),
+        ("pass", "inconclusive", "inconclusive"),
+    ],
+)
+def test_only_a_decision_of_all_views_counts(one: str, other: str, decision: str) -> None:
+    assert combine_views([view(one), view(other)]).decision == decision
+    assert combine_views([view(other), view(one)]).decision == decision
+
+
+def test_views_are_combined_to_the_wider_bounds() -> None:
+    found = combine_views([view("pass", slower=True, faster=True), view("pass", at=0.5)])
+    assert (found.low, found.high, found.detectable) == (-1.0, 1.5, 2.5)
+    assert (found.slower, found.faster) == (False, False)
+    both = combine_views([view("pass", slower=True, faster=True)] * 2)
+    assert (both.slower, both.faster) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("time", "reference", "decision"),
+    [
+        (1.0, 1.0, "pass"),
+        (1.0, 0.85, "inconclusive"),  # a faster machine, an engine that did not notice
+        (1.0, 1.15, "pass"),
+        (1.15, 1.15, "inconclusive"),
+        (1.15, 0.97, "regressed"),
+        (1.15, 1.05, "regressed"),
+        (0.85, 1.0, "improved"),
+    ],
+)
 def test_an_engine_that_may_not_follow_the_reference(
     time: float, reference: float, decision: str
 ) -> None:
     command = {**WORKLOAD, "engine": "command"}
+    process = {"reference_us": 5000.0 * reference}
     old = read_measurement(baseline(workload=command))
-    new = read_measurement(
-        evidence(
-            scaled(QUIET, time), workload=command, process={"reference_us": 5000.0 * reference}
-        )
-    )
+    new = read_measurement(evidence(scaled(QUIET, time), workload=command, process=process))
     signal, rate = judge_throughput(old, new, 5.0, ONCE)
     assert signal.decision == decision
     assert rate is not None
     assert rate.low <= math.log(time) <= rate.high
-    moved = [reason for reason in signal.reasons if reason.code == "I_MACHINE_MOVED"]
-    assert bool(moved) is (reference != 1.0)
+    assert ("I_MACHINE_MOVED" in codes(signal)) is (reference != 1.0)
 
 
 def test_a_slower_machine_is_no_slower_engine() -> None:
-    old = read_measurement(baseline())
-    new = read_measurement(evidence(scaled(QUIET, 1.06), process={"reference_us": 5300.0}))
-    signal, _ = judge_throughput(old, new, 5.0, ONCE)
+    signal = judged(1.06, reference_us=5300.0)
     assert signal.decision == "pass"
     assert signal.change_pct == pytest.approx(0.0, abs=0.1)
     assert signal.current == pytest.approx(1000.0 / 1.06, rel=1e-3)
-    machine = [r.message for r in signal.reasons if r.code == "I_MACHINE_SPEED"]
-    assert machine == [
+    assert signal.reasons[1].code == "I_MACHINE_SPEED"
+    assert signal.reasons[1].message == (
         "The reference kernel ran 5.7 % slower than at the baseline. "
         "The change is corrected for it."
+    )
+    assert "I_MACHINE_SPEED" not in codes(judged(1.0, reference_us=5045.0))
+
+
+# --- batches of the baseline's code --------------------------------------------------------
+
+
+def batches(levels: list[float], plain: float = 0.0) -> tuple[Batch, ...]:
+    return tuple(Batch(f"n{i}", "", 5, level + plain, level) for i, level in enumerate(levels))
+
+
+def test_the_error_is_that_of_predicting_one_batch() -> None:
+    earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
+    new = measurement([0.05, 0.07])
+    (estimate,) = estimate_from_batches(earlier, measurement([0.0]), new)
+    assert estimate.mean_diff == pytest.approx(0.06)
+    spread = math.sqrt((2 * 0.02**2 + 2 * 0.01**2) / 5)
+    assert estimate.standard_error == pytest.approx(spread * math.sqrt(1 + 1 / 6))
+    assert estimate.df == 5
+
+
+def test_views_of_batches_are_those_of_the_reference() -> None:
+    earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
+    for process, engine, count in (
+        ({"reference_us": None}, "embedded", 1),
+        ({}, "embedded", 1),
+        ({}, "command", 2),
+    ):
+        side = read_measurement(evidence(process=process, workload={**WORKLOAD, "engine": engine}))
+        found = estimate_from_batches(earlier, side, side)
+        assert len(found) == count
+        time = math.log(1e-3) - 1.0
+        ratio = math.log(1.0 / 5.0)
+        expected = {"1": [time], "2": [ratio], "3": [ratio, time]}[
+            "1" if process else "2" if count == 1 else "3"
+        ]
+        assert [each.mean_diff for each in found] == pytest.approx(expected, abs=1e-3)
+
+
+def test_from_six_on_the_batches_own_spread_decides() -> None:
+    # The level of the factory's baseline over its reference kernel of 5 ms.
+    level = batch_of(baseline()).log_time_ratio
+    steady = [level + shift for shift in (0.001, -0.001, 0.002, -0.002, 0.0, 0.001)]
+    wandering = [level + 20 * (each - level) for each in steady]
+    slower = evidence(scaled(QUIET, 1.08))
+    for levels, verdict in (
+        (steady, "regressed"),
+        (wandering, "inconclusive"),
+        # One batch fewer: the assumed drift is used, which knows nothing of the wandering.
+        (wandering[: MIN_BATCHES - 1], "regressed"),
+    ):
+        assert judge_stored(baseline(), slower, batches=batches(levels)).verdict == verdict
+
+
+# --- words ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drop", [0.5, 5.0, 50.0, 99.0])
+def test_drop_and_log_time_are_inverse(drop: float) -> None:
+    assert rate_change_pct(log_time_of_drop(drop)) == pytest.approx(-drop)
+    assert math.exp(log_time_of_drop(drop)) == pytest.approx(1 / (1 - drop / 100))
+
+
+def test_an_absurd_change_stays_a_finite_number() -> None:
+    assert math.isfinite(rate_change_pct(-1e6))
+    assert rate_change_pct(1e6) == -100.0
+
+
+def test_words() -> None:
+    changes = (-6.24, 1.0, 0.04, -0.04, 0.05, -0.06)
+    assert [describe_rate_change(change) for change in changes] == [
+        *("6.2 % slower", "1.0 % faster", "unchanged", "unchanged", "0.1 % faster"),
+        "0.1 % slower",
     ]
-
-
-def test_wall_is_shown_and_never_gated() -> None:
-    old, new = map(read_measurement, pair(2.0))
-    signal = wall_signal(old, new)
-    assert signal.decision == "not_gated"
-    assert signal.change_pct == pytest.approx(-50.0, abs=0.1)
-    assert wall_signal(None, new).change_pct is None
+    assert describe_range(6.4, 31.1) == "between 6.4 and 31.1 % faster"
+    assert describe_range(-31.1, -6.4) == "between 6.4 and 31.1 % slower"
+    assert describe_range(-2.0, 1.0) == "between 1.0 % faster and 2.0 % slower"
+    assert describe_interval(-7.4, -5.1) == describe_interval(5.1, 7.4) == "5.1 … 7.4"
+    assert describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
+    assert [describe_us(us) for us in (0.3051, 76.24, 2890.0)] == [
+        "0.305 µs",
+        "76.2 µs",
+        "2,890 µs",
+    ]

@@ -1,3 +1,5 @@
+"""Every verdict in one sentence."""
+
 from __future__ import annotations
 
 import re
@@ -6,32 +8,29 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import Reason, Verdict, headline
-from pytest_flamegate.receipt.types import Evidence
-from tests.gate.factory import PROFILE, QUIET, baseline, evidence, judge_stored, moved, scaled
+from tests.gate.factory import (
+    PROFILE,
+    QUIET,
+    baseline,
+    changed,
+    evidence,
+    judge_stored,
+    moved,
+    scaled,
+)
 
 NOISY = tuple(t * f for t, f in zip(QUIET, (1.01, 1.1, 0.95, 1.05, 0.9, 1.02), strict=True))
 
 
 def line(times: tuple[float, ...], counts: Any = None, **options: Any) -> str:
-    return headline(
-        verdict(baseline(profile=PROFILE if counts else None), evidence(times, counts, **options))
-    )
+    old = baseline(profile=PROFILE if counts else None)
+    return headline(judge_stored(old, evidence(times, counts, **options)))
 
 
-def verdict(old: Evidence | None, new: Evidence) -> Verdict:
-    return judge_stored(old, new, Thresholds())
-
-
-def grown(**factors: float) -> tuple[tuple[float, ...], list[dict[str, int]]]:
-    """Times and profiles of an engine whose frames cost ``factors`` as much."""
-    first = PROFILE[0]
-    whole = 1.0 + sum(first[name] * (f - 1.0) for name, f in factors.items()) / 1000.0
-    counts = [
-        {name: round(n * factors.get(name, 1.0) / whole) for name, n in each.items()}
-        for each in PROFILE
-    ]
+def grown(**factors: float) -> tuple[tuple[float, ...], Any]:
+    """Times and profiles of an engine whose functions cost ``factors`` as much."""
+    whole, counts = changed(**factors)
     return scaled(QUIET, whole), counts
 
 
@@ -84,14 +83,14 @@ def test_headlines(made: tuple[tuple[float, ...], Any], pattern: str) -> None:
 
 def test_a_function_whose_cost_may_have_changed_is_named_as_likely() -> None:
     wide = tuple({"gemv": 950 + i, "rope": 50 - i} for i in (0, 20, -400, -200, 40, -500))
-    text = headline(verdict(baseline(profile=wide), evidence(scaled(QUIET, 1.1), wide)))
+    text = headline(judge_stored(baseline(profile=wide), evidence(scaled(QUIET, 1.1), wide)))
     likely = r", most likely in \w+ \([\d,]+ → [\d,]+ µs\)"
     assert re.fullmatch(rf"regressed: 9\.1 % slower \(.*, threshold 5\){likely}", text), text
 
 
-def test_noise_says_how_wide_why_and_what_to_do() -> None:
+def test_noise_states_width_reason_and_remedy() -> None:
     old = baseline(process={"pressure": 40.0})
-    text = headline(verdict(old, evidence(NOISY, process={"pressure": 42.0})))
+    text = headline(judge_stored(old, evidence(NOISY, process={"pressure": 42.0})))
     assert re.fullmatch(
         r"inconclusive: between \d+\.\d % faster and \d+\.\d % slower after 6 processes; "
         r"CPU pressure was 42 %; allow a drop of \d+ %, which can be decided here, "
@@ -100,9 +99,9 @@ def test_noise_says_how_wide_why_and_what_to_do() -> None:
     ), text
 
 
-def test_noise_of_the_baseline_asks_for_another_baseline() -> None:
+def test_noise_of_the_baseline_asks_for_pairs() -> None:
     old = baseline(tuple(t * f for t, f in zip(QUIET, (1, 1.4, 0.7, 1.2, 0.8, 1), strict=True)))
-    text = headline(verdict(old, evidence()))
+    text = headline(judge_stored(old, evidence()))
     assert text.endswith(" here, or compare in pairs (--flamegate-against=REV)")
 
 
@@ -112,14 +111,14 @@ def test_waiting_is_named_in_words() -> None:
 
 
 def test_no_baseline() -> None:
-    assert headline(verdict(None, evidence())) == (
+    assert headline(judge_stored(None, evidence())) == (
         "no baseline: 999.6 tokens/s on the quiet clock (1.00 ms/token), 6 processes. No baseline "
         "is accepted for this workload on this machine. Accept this run with --flamegate-update."
     )
 
 
-def test_what_was_not_judged_gives_its_first_reason() -> None:
-    text = headline(verdict(baseline(), evidence(model_sha256=None, clock_scope="process")))
+def test_an_unjudged_verdict_gives_its_first_reason() -> None:
+    text = headline(judge_stored(baseline(), evidence(model_sha256=None, clock_scope="process")))
     assert text == (
         "not comparable: model sha256 differs: aaaaaaaaaaa… (model.gguf) at the baseline, "
         "absent now. Restore the model, or accept a new baseline (--flamegate-update). And 1 more."
@@ -127,14 +126,14 @@ def test_what_was_not_judged_gives_its_first_reason() -> None:
     assert headline(
         Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="CONSISTENT")
     ) == ("error: It broke.")
-    assert headline(verdict(evidence(), evidence())).startswith("dishonest: The baseline was")
-    few = headline(verdict(baseline(), evidence(QUIET[:2])))
+    assert headline(judge_stored(evidence(), evidence())).startswith("dishonest: The baseline was")
+    few = headline(judge_stored(baseline(), evidence(QUIET[:2])))
     assert few.startswith("dishonest")  # the same times again
-    few = headline(verdict(baseline(), evidence(scaled(QUIET, 2.0)[:2])))
+    few = headline(judge_stored(baseline(), evidence(scaled(QUIET, 2.0)[:2])))
     assert few.startswith("inconclusive: The current side has 2 timed process(es)")
 
 
 def test_every_headline_is_one_line() -> None:
-    found = verdict(baseline(), evidence(NOISY))
+    found = judge_stored(baseline(), evidence(NOISY))
     assert "\n" not in headline(found)
     assert headline(replace(found, verdict="error", signals=())).startswith("error: ")

@@ -38,7 +38,9 @@ def slower(factor: float, **options: Any) -> Evidence:
     ],
 )
 @pytest.mark.parametrize("engine", ["embedded", "python", "command"])
-def test_a_rate_is_held_against_what_is_found_here(factor: float, answer: str, engine: str) -> None:
+def test_a_rate_is_compared_with_the_one_measured_here(
+    factor: float, answer: str, engine: str
+) -> None:
     reference = None if engine == "command" else 5000.0
     process = {"reference_us": reference}
     workload = {**WORKLOAD, "engine": engine}

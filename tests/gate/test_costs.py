@@ -1,0 +1,186 @@
+"""The cost of functions per token, and of all CPU time, with their certainty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.gate import CostChange, ErrorRates, Measurement, read_measurement
+from pytest_flamegate.gate.costs import (
+    WAITING,
+    cost_changes,
+    cpu_change,
+    estimate_cpu_cost,
+    explaining_functions,
+)
+from pytest_flamegate.gate.shares import share_changes
+from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.receipt.types import Evidence
+from tests.gate.factory import (
+    PROFILE,
+    QUIET,
+    WORKLOAD,
+    baseline,
+    changed,
+    evidence,
+    moved,
+    scaled,
+    shifted,
+    sides,
+)
+
+RATES = ErrorRates()
+
+
+def costs(new: Evidence, *, whole_changed: bool = True, **options: Any) -> dict[str, CostChange]:
+    before, after = read_measurement(baseline(profile=PROFILE)), read_measurement(new)
+    shares = share_changes(before.profiled, after.profiled, (), RATES.alpha)
+    found = cost_changes(shares, before, after, RATES, whole_changed=whole_changed, **options)
+    return {cost.name: cost for cost in found}
+
+
+def grown(frame: str, factor: float) -> Evidence:
+    whole, counts = changed(**{frame: factor})
+    return evidence(scaled(QUIET, whole), counts)
+
+
+def test_the_function_that_grew_explains_the_change_and_the_others_do_not() -> None:
+    found = costs(grown("rms_norm", 3.0))
+    norm, gemv = found["rms_norm"], found["gemv"]
+    assert norm.baseline_us == pytest.approx(60.5, abs=0.5)
+    assert norm.change_us == pytest.approx(120.0, abs=3.0)
+    assert norm.current_us == pytest.approx(norm.baseline_us + norm.change_us)
+    assert 0.0 < norm.ci_low_us < norm.change_us < norm.no_more_than_us < norm.ci_high_us
+    assert (norm.is_certain, norm.excludes_zero) == (True, True)
+    assert norm.explains == pytest.approx(1.0, abs=0.03)
+    assert gemv.change_us == pytest.approx(0.0, abs=3.0)
+    assert gemv.p_adjusted > 0.5
+    assert gemv.ci_low_us < 0.0 < gemv.ci_high_us
+    assert (gemv.is_certain, gemv.excludes_zero) == (False, False)
+
+
+def test_rows_add_up_to_the_whole_and_the_largest_change_is_first() -> None:
+    found = costs(grown("attention", 2.5))
+    assert math.fsum(c.explains or 0.0 for c in found.values()) == pytest.approx(1.0)
+    assert sum(c.current_us for c in found.values()) == pytest.approx(1300.25, rel=1e-3)
+    assert sum(c.baseline_us for c in found.values()) == pytest.approx(1000.0, rel=1e-3)
+    assert next(iter(found)) == "attention"
+    sizes = [abs(cost.change_us) for cost in found.values()]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_nothing_is_explained_if_the_whole_did_not_change() -> None:
+    found = costs(evidence(profile=PROFILE), whole_changed=False)
+    assert {cost.explains for cost in found.values()} == {None}
+    assert {cost.explains_pct for cost in found.values()} == {None}
+
+
+def test_a_share_may_move_while_the_cost_does_not() -> None:
+    # gemv fell from 700 to 350 µs: attention's share rises from 20 to 31 %.
+    found = costs(grown("gemv", 0.5))
+    assert found["attention"].change_us == pytest.approx(0.0, abs=3.0)
+    assert found["gemv"].change_us == pytest.approx(-349.0, abs=5.0)
+    assert found["gemv"].p_adjusted < 0.01
+
+
+def test_machine_speed_and_pairs_correct_the_costs() -> None:
+    slow_machine = evidence(scaled(QUIET, 1.08), PROFILE, process={"reference_us": 5400.0})
+    assert all(abs(cost.change_us) < 2.0 for cost in costs(slow_machine).values())
+    halved = costs(evidence(profile=PROFILE), cpu=Estimate(math.log(0.5), 0.001, 9.0))
+    assert halved["gemv"].change_us == pytest.approx(-350.0, abs=1.0)
+
+
+def test_waiting_has_a_row_of_its_own_from_one_percent_on() -> None:
+    waiting = evidence(scaled(QUIET, 1.2), PROFILE, process={"waiting_us": 200.0})
+    found = costs(waiting)
+    assert found[WAITING].baseline_us == 0.0
+    assert found[WAITING].change_us == pytest.approx(200.0)
+    assert found[WAITING].explains == pytest.approx(1.0, abs=0.02)
+    assert abs(found["gemv"].change_us) < 3.0
+    for waiting_us, shown in ((9.0, False), (11.0, True)):
+        little = evidence(profile=PROFILE, process={"waiting_us": waiting_us})
+        assert (WAITING in costs(little)) is shown
+
+
+def cost(name: str, explains: float | None, *, certain: bool = True) -> CostChange:
+    low = 1.0 if certain else -1.0
+    return CostChange(name, 1.0, 2.0, 1.0, low, 3.0, 2.0, 0.5, explains)
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ([cost("a", 0.5), cost("b", 0.3), cost("c", 0.2)], ("a", "b")),
+        ([cost("b", 0.45), cost("a", 0.45), cost("c", 0.1)], ("a", "b")),
+        ([cost("a", 0.79)], ()),
+        ([cost("a", 0.8)], ("a",)),
+        ([cost("a", 1.4), cost("b", -0.4)], ("a",)),
+        ([cost("a", 0.6), cost("b", 0.4, certain=False)], ()),
+        ([cost("a", None)], ()),
+        ([], ()),
+    ],
+)
+def test_the_fewest_functions_that_explain_four_fifths(
+    rows: list[CostChange], names: tuple[str, ...]
+) -> None:
+    assert explaining_functions(rows) == names
+
+
+def test_no_function_explains_more_than_all() -> None:
+    assert cost("a", 1.4).explains_pct == 100.0
+    assert cost("a", 0.25).explains_pct == 25.0
+    assert replace(cost("a", 1.0), ci_low_us=-3.0, ci_high_us=-1.0).excludes_zero
+    assert replace(cost("a", 1.0), p_adjusted=0.01).is_certain
+    assert not replace(cost("a", 1.0), p_adjusted=0.0101).is_certain
+
+
+# --- all CPU time --------------------------------------------------------------------------
+
+
+def test_views_that_disagree_widen_the_change_of_cpu_time() -> None:
+    def side(*times: float, reference_us: float) -> Measurement:
+        process = {"reference_us": reference_us}
+        made = evidence(times, process=process, workload={**WORKLOAD, "engine": "command"})
+        return read_measurement(made)
+
+    old = side(*QUIET, reference_us=5000.0)
+    same, moved_us = (side(*QUIET, reference_us=us) for us in (5000.0, 5500.0))
+    near, far = cpu_change(old, same), cpu_change(old, moved_us)
+    assert near.mean_diff == pytest.approx(0.0, abs=1e-9)
+    # One view shows no change, the other 9.5 % less: the middle, and half the distance as error.
+    half = math.log(1.1) / 2
+    assert far.mean_diff == pytest.approx(-half, abs=1e-6)
+    assert far.standard_error == pytest.approx(math.hypot(near.standard_error, half))
+
+
+def test_pairs_show_the_change_of_cpu_time_and_its_error() -> None:
+    found = estimate_cpu_cost(*sides(shifted(0.05)), paired=True)
+    assert found is not None
+    assert math.log(found.head_s / found.base_s) == pytest.approx(0.05, abs=0.002)
+    assert 0.0005 < found.error < 0.01
+    few = estimate_cpu_cost(*sides(shifted(0.05, 3)), paired=True)
+    assert few is not None
+    assert few.error > 3 * found.error
+
+
+def test_a_machine_that_got_slower_is_corrected_by_its_reference() -> None:
+    head = evidence(scaled(QUIET, 1.1), process={"reference_us": 5500.0}, first_pid=300)
+    found = estimate_cpu_cost(evidence(QUIET), head)
+    assert found is not None
+    assert found.head_s / found.base_s == pytest.approx(1.0, abs=0.01)
+
+
+def test_too_little_evidence_shows_no_cpu_time() -> None:
+    one, other = (evidence((1000.0,), first_pid=pid) for pid in (100, 200))
+    assert estimate_cpu_cost(one, other) is None
+    base, head = evidence(first_pid=100), evidence(first_pid=300)
+    assert estimate_cpu_cost(base, head, paired=True) is None
+    assert estimate_cpu_cost(base, head) is not None
+
+
+def test_the_bound_from_above_is_tighter_than_the_interval() -> None:
+    found = costs(evidence(profile=moved(PROFILE, "a", 5, "gemv")))
+    assert all(c.change_us < c.no_more_than_us < c.ci_high_us for c in found.values())

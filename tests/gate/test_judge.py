@@ -1,0 +1,394 @@
+"""Whole verdicts: what outweighs what, what is dishonest, undecided or not comparable."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.git import Commit
+from pytest_flamegate.gate import EXIT_CODES, FIRST_ANALYSES, Reason, ReportedRates, Verdict
+from pytest_flamegate.receipt.types import Evidence, VerdictName
+from tests.gate.factory import (
+    AGAIN,
+    PROFILE,
+    QUIET,
+    Counts,
+    baseline,
+    changed,
+    codes,
+    evidence,
+    judge_paired,
+    judge_stored,
+    moved,
+    run,
+    scaled,
+    shifted,
+    sides,
+)
+
+NOISY = (1001.5, 1200.0, 900.0, 1100.0, 950.0, 1050.0)
+SLOW = scaled(QUIET, 1.2)
+FAST = scaled(QUIET, 0.7)
+DRIFTED = moved(PROFILE, "rms_norm", 90, "gemv")
+WIDE = tuple({"gemv": 700 + i, "attention": 300 - i} for i in (0, 150, -150, 80, -80, 100))
+WIDER = moved(WIDE, "attention", 70, "gemv")
+WHY = (Reason("E_WHY", "Because."),)
+
+
+# --- the verdict itself --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "locally", "in_ci"),
+    [
+        ("pass", 0, False, False),
+        ("improved", 0, False, False),
+        ("regressed", 1, True, True),
+        ("dishonest", 3, True, True),
+        ("error", 5, True, True),
+        ("inconclusive", 4, False, True),
+        ("not_comparable", 4, False, True),
+        ("no_baseline", 4, False, True),
+    ],
+)
+def test_exit_code_and_outcome(name: VerdictName, code: int, *, locally: bool, in_ci: bool) -> None:
+    verdict = Verdict(verdict=name, reasons=WHY, grade="OBSERVED")
+    assert verdict.exit_code == EXIT_CODES[name] == code
+    assert verdict.fails_test(ci=False, strict=False) is locally
+    assert verdict.fails_test(ci=True, strict=False) is in_ci
+    assert verdict.fails_test(ci=False, strict=True) is in_ci
+    assert len(EXIT_CODES) == 8
+
+
+def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
+    warned = Reason("W_X", "It warns.")
+    verdict = Verdict.unjudged("error", (*WHY, warned), grade="CONSISTENT")
+    assert (verdict.reasons, verdict.warnings) == ((*WHY, warned), (warned,))
+    with pytest.raises(ValueError, match="needs a reason"):
+        Verdict.unjudged("dishonest", [], grade="CONSISTENT")
+
+
+@pytest.mark.parametrize(
+    ("times", "before", "after", "timed", "profiled"),
+    [
+        (AGAIN, None, None, False, False),
+        (scaled(QUIET, 1.5), None, None, False, False),
+        (NOISY, None, None, True, False),
+        (AGAIN[:2], None, None, True, False),
+        (AGAIN, WIDE, WIDER, False, True),
+        (AGAIN, PROFILE, PROFILE[:2], False, True),
+        (NOISY, PROFILE, PROFILE[:2], True, True),
+        (AGAIN, PROFILE[:2], PROFILE, False, False),
+    ],
+)
+def test_processes_that_could_settle_a_verdict(
+    times: tuple[float, ...],
+    before: Counts | None,
+    after: Counts | None,
+    *,
+    timed: bool,
+    profiled: bool,
+) -> None:
+    verdict = judge_stored(baseline(profile=before), evidence(times, after))
+    more = verdict.more_processes
+    assert (more.timed, more.profiled) == (timed, profiled)
+    assert bool(more) is (timed or profiled)
+    assert verdict.is_suspicious is (verdict.verdict in ("regressed", "inconclusive"))
+
+
+# --- against a stored baseline -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "before", "after", "verdict", "first"),
+    [
+        (AGAIN, None, None, "pass", "I_WITHIN_THRESHOLD"),
+        (AGAIN, PROFILE, PROFILE, "pass", "I_WITHIN_THRESHOLD"),
+        (SLOW, None, None, "regressed", "E_SLOWER"),
+        (FAST, PROFILE, PROFILE, "improved", "I_FASTER"),
+        (NOISY, None, None, "inconclusive", "E_NOISE"),
+        # Certain harm outweighs anything else.
+        (AGAIN, PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT"),
+        (SLOW, PROFILE, DRIFTED, "regressed", "E_SLOWER"),
+        (FAST, PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT"),
+        (SLOW, WIDE, WIDER, "regressed", "E_SLOWER"),
+        (SLOW, PROFILE, PROFILE[:2], "regressed", "E_SLOWER"),
+        # An open question outweighs an improvement and a pass.
+        (FAST, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED"),
+        (AGAIN, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED"),
+        (FAST, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROCESSES"),
+    ],
+)
+def test_what_outweighs_what(
+    times: tuple[float, ...], before: Counts | None, after: Counts | None, verdict: str, first: str
+) -> None:
+    found = judge_stored(baseline(profile=before), evidence(times, after))
+    assert (found.verdict, codes(found)[0]) == (verdict, first)
+
+
+def test_a_noisy_rate_next_to_a_certain_drift_is_a_regression() -> None:
+    slower = tuple(time * 1.1 for time in NOISY)
+    found = judge_stored(baseline(profile=PROFILE), evidence(slower, DRIFTED))
+    assert (found.verdict, codes(found)[0]) == ("regressed", "E_SHARE_DRIFT")
+    assert "E_NOISE" in codes(found)
+
+
+def test_a_drift_in_a_faster_whole_improves_unless_strict() -> None:
+    whole, counts = changed(gemv=0.5)
+    new = evidence(scaled(QUIET, whole), counts)
+    assert judge_stored(baseline(profile=PROFILE), new).verdict == "improved"
+    strict = judge_stored(baseline(profile=PROFILE), new, share_drift="strict")
+    assert (strict.verdict, codes(strict)[0]) == ("regressed", "E_SHARE_DRIFT")
+
+
+def test_an_unknown_hotspot_keeps_the_verdict_open_and_more_does_not_help() -> None:
+    thresholds = Thresholds(hotspots_pp=MappingProxyType({"matmul": 3.0}))
+    found = judge_stored(baseline(profile=PROFILE), evidence(profile=PROFILE), thresholds)
+    assert (found.verdict, codes(found)[0]) == ("inconclusive", "E_HOTSPOT_UNKNOWN")
+    assert not found.more_processes
+
+
+def test_a_verdict_holds_everything_it_was_reached_by() -> None:
+    new = evidence(SLOW, PROFILE)
+    notes = (Reason("I_NOTE", "A note."),)
+    found = judge_stored(baseline(profile=PROFILE), new, analyses=3, notes=notes)
+    assert [signal.name for signal in found.signals] == [
+        *("tokens_per_second", "tokens_per_second_wall"),
+        *("share:gemv", "share:attention", "share:rms_norm", "share:(other)"),
+    ]
+    assert (found.grade, found.comparability.comparable) == ("OBSERVED", True)
+    assert (found.baseline_processes, found.current_processes) == (6, 6)
+    assert found.cpu_pressure_pct == 3.0
+    assert found.false_alarm_rate is None
+    assert found.error_rate_basis.endswith("spent over 3 analyses")
+    assert found.smallest_detectable_pct == found.signals[0].smallest_detectable_pct
+    assert (found.pairs, found.looks, found.against) == (None, (), None)
+    assert found.attribution[0].name == "gemv"
+    assert found.reasons[-1] == notes[0]
+    share = found.signal("share:gemv")
+    assert share is not None
+    assert (share.unit, share.threshold_pct) == ("share_pct", 5.0)
+    assert share.baseline == pytest.approx(69.9, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        evidence(),
+        evidence(nonce="edited"),  # the same times under another name
+        baseline(AGAIN[:3] + scaled(QUIET[3:], 1.1)),  # three processes copied
+        evidence(SLOW, nonce="current", first_pid=300),  # other times, the same run's nonce
+        evidence(model_sha256=None),  # copying outweighs being incomparable
+    ],
+)
+def test_a_copied_baseline_is_dishonest(old: Evidence) -> None:
+    found = judge_stored(old, evidence())
+    assert (found.verdict, codes(found)) == ("dishonest", ["E_COPIED_BASELINE"])
+
+
+def test_errors_of_the_verification_are_dishonest() -> None:
+    for old in (None, baseline(), evidence()):
+        found = judge_stored(old, evidence(), errors=WHY)
+        assert (found.verdict, found.reasons) == ("dishonest", WHY)
+
+
+@pytest.mark.parametrize("times", [AGAIN, SLOW, FAST])
+def test_what_differs_neither_passes_nor_fails(times: tuple[float, ...]) -> None:
+    new = evidence(times, model_sha256="b" * 64, clock_scope="process")
+    found = judge_stored(baseline(), new)
+    assert found.verdict == "not_comparable"
+    assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
+    assert not found.more_processes
+    assert not found.is_suspicious
+
+
+def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> None:
+    found = judge_stored(baseline(), evidence(SLOW, process={"pressure": 90.0}))
+    assert (found.verdict, codes(found)) == ("not_comparable", ["E_MACHINE_STATE"])
+    assert {signal.decision for signal in found.signals} == {"not_comparable", "not_gated"}
+    assert found.signals[0].change_pct is None
+    assert found.signals[0].baseline == pytest.approx(1000.0, rel=1e-3)
+    assert (found.more_processes.timed, found.more_processes.profiled) == (True, False)
+    assert found.is_suspicious
+
+
+def test_a_baseline_that_is_newer_than_the_run_is_not_comparable() -> None:
+    newer = baseline(created="2026-01-01T00:00:00.001Z", model_sha256="b" * 64)
+    new = evidence(created="2026-01-01T00:00:00.000Z")
+    found = judge_stored(newer, new)
+    assert codes(found) == ["E_BASELINE_NEWER", "E_MODEL_DIFFERS"]
+    assert judge_stored(baseline(created=new.created), new).verdict == "pass"
+
+
+ZERO = Interval(0, 0, 0)
+NAN = Interval(math.nan, 1, 0)  # type: ignore[arg-type]
+
+
+def spoiled(interval: Interval, made: Evidence) -> Evidence:
+    first = made.runs[0]
+    block = replace(first.blocks[0], interval=interval)
+    return replace(made, runs=(replace(first, blocks=(block,)), *made.runs[1:]))
+
+
+CONSTANT = tuple(replace(run(i, 1000.0), blocks=run(1, 1000.5).blocks) for i in range(5))
+IMPOSSIBLE = evidence(profile=[{}, {}, {"gemv": 2000}])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (baseline(), spoiled(ZERO, evidence()), "E_IMPOSSIBLE_FIGURE"),
+        (spoiled(NAN, baseline()), evidence(), "E_IMPOSSIBLE_FIGURE"),
+        (baseline(), replace(evidence(), runs=CONSTANT), "E_REPEATED_SAMPLES"),
+        (baseline(QUIET[:2]), evidence(), "E_FEW_PROCESSES"),
+        (baseline(), evidence(AGAIN[:2]), "E_FEW_PROCESSES"),
+        (baseline(profile=PROFILE), IMPOSSIBLE, "E_IMPOSSIBLE_FIGURE"),
+        (None, spoiled(ZERO, evidence()), "E_IMPOSSIBLE_FIGURE"),
+        (None, evidence(()), "E_FEW_PROCESSES"),
+    ],
+)
+def test_impossible_evidence_is_undecided(old: Evidence | None, new: Evidence, code: str) -> None:
+    found = judge_stored(old, new)
+    assert (found.verdict, codes(found)[0]) == ("inconclusive", code)
+
+
+def test_an_empty_side_is_never_a_pass() -> None:
+    for old, new in ((baseline(()), evidence()), (baseline(), evidence(()))):
+        assert judge_stored(old, new).verdict in {"inconclusive", "not_comparable"}
+
+
+def test_without_a_baseline_the_rates_are_shown() -> None:
+    found = judge_stored(None, evidence())
+    assert (found.verdict, codes(found)) == ("no_baseline", ["E_NO_BASELINE"])
+    rate = found.signals[0]
+    assert (rate.baseline, rate.decision) == (None, "no_baseline")
+    assert rate.current == pytest.approx(1000.0, rel=1e-3)
+    assert "Accept this run with --flamegate-update." in found.reasons[0].message
+    in_ci = judge_stored(None, evidence(), ci=True)
+    assert "--flamegate-against=origin/main" in in_ci.reasons[0].message
+    assert codes(judge_stored(None, evidence(QUIET[:2]))) == ["E_NO_BASELINE", "E_FEW_PROCESSES"]
+
+
+# --- against a base in pairs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict", "code"),
+    [
+        (0.0, "pass", "I_WITHIN_THRESHOLD"),
+        (0.06, "regressed", "E_SLOWER"),
+        (-0.06, "improved", "I_FASTER"),
+    ],
+)
+def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) -> None:
+    found = judge_paired(*sides(shifted(shift)))
+    assert (found.verdict, codes(found)[0]) == (verdict, code)
+    assert (found.looks, found.pairs) == (FIRST_ANALYSES, 5)
+    assert found.smallest_detectable_pct is not None
+    assert 0 < found.smallest_detectable_pct < 5
+    assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)
+
+
+def test_undecided_pairs_are_helped_by_more_until_they_end() -> None:
+    noisy = [0.2 * (-1) ** i for i in range(6)]
+    noisy[0] += 0.01
+    ended, going_on = (judge_paired(*sides(noisy), ended=ended) for ended in (True, False))
+    assert (ended.verdict, ended.helped_by, ended.pairs) == ("inconclusive", (), 6)
+    assert (going_on.verdict, going_on.helped_by, going_on.pairs) == ("inconclusive", ("timed",), 5)
+    few = judge_paired(*sides(shifted(0.0, 4)))
+    assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PAIRS")
+    assert few.reasons[0].message.startswith("4 pair(s) were measured; the first analysis needs 5.")
+
+
+def test_a_regression_names_the_function_and_the_phase() -> None:
+    slower = tuple({**counts, "rms_norm": counts["rms_norm"] + 70} for counts in PROFILE)
+    base, head = sides(shifted(0.0677), PROFILE, slower)
+    assert head.profile is not None
+    processes = tuple(replace(each, samples=1070) for each in head.profile.processes)
+    found = judge_paired(base, replace(head, profile=replace(head.profile, processes=processes)))
+    assert (found.verdict, found.explained_by) == ("regressed", ("rms_norm",))
+    row = found.attribution[0]
+    assert row.name == "rms_norm"
+    assert row.change_us == pytest.approx(70, rel=0.15)
+    phases = {phase.name: phase for phase in found.phases}
+    assert phases["decode"].certain
+    assert phases["decode"].change_pct == pytest.approx(-6.5, abs=0.5)
+
+
+def test_known_error_rates_and_the_commit_are_in_the_verdict() -> None:
+    base, head = sides(shifted(0.0))
+    plain = judge_paired(base, head)
+    assert (plain.false_alarm_rate, plain.miss_rate, plain.against) == (None, None, None)
+    assert "not calibrated" in plain.error_rate_basis
+    rates = ReportedRates(0.002, 0.003, "calibrated")
+    known = judge_paired(replace(base, commit=Commit("f" * 40, "HEAD", 0)), head, rates=rates)
+    assert (known.false_alarm_rate, known.miss_rate) == (0.002, 0.003)
+    assert known.against == "f" * 40
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "code"),
+    [
+        ({"side": "base"}, "dishonest", "E_SIDES_SWAPPED"),
+        ({"side": None}, "dishonest", "E_SIDES_SWAPPED"),
+        ({"nonce": "base"}, "dishonest", "E_COPIED_BASELINE"),
+        ({"tokens": ("1", "2"), "token_digest": "e" * 64}, "not_comparable", "E_TOKENS_DIFFER"),
+        ({"runs": ()}, "not_comparable", "E_CLOCK_DIFFERS"),
+    ],
+)
+def test_sides_that_do_not_belong_together(change: Any, verdict: str, code: str) -> None:
+    base, head = sides(shifted(0.06), **change)
+    found = judge_paired(base, head)
+    assert (found.verdict, codes(found)[0]) == (verdict, code)
+    assert codes(judge_paired(head, base))[0] in ("E_SIDES_SWAPPED", "E_COPIED_BASELINE")
+
+
+def test_pairs_that_differ_by_exactly_the_same_are_undecided() -> None:
+    base, head = sides([0.0] * 6)
+    same = tuple(
+        replace(run, blocks=one.blocks) for run, one in zip(head.runs, base.runs, strict=True)
+    )
+    # Byte for byte the same times: a copy, before it is a constant.
+    assert codes(judge_paired(base, replace(head, runs=same))) == ["E_COPIED_BASELINE"]
+    doubled = tuple(
+        replace(
+            run,
+            blocks=tuple(
+                replace(
+                    block,
+                    interval=Interval(
+                        2 * block.interval.wall_ns, 2 * block.interval.cpu_ns, 14_000
+                    ),
+                )
+                for block in run.blocks
+            ),
+        )
+        for run in same
+    )
+    found = judge_paired(base, replace(head, runs=doubled))
+    assert (found.verdict, codes(found)) == ("inconclusive", ["E_REPEATED_SAMPLES"])
+
+
+def test_a_share_that_drifts_fails_at_an_unchanged_rate() -> None:
+    found = judge_paired(*sides(shifted(0.0), PROFILE, moved(PROFILE, "rms_norm", 80, "gemv")))
+    assert found.verdict == "regressed"
+    assert {h.name for h in found.hotspots if h.decision == "regressed"} == {"rms_norm", "gemv"}
+
+
+def test_a_faster_neighbour_fails_no_function() -> None:
+    # gemv took 700 of 1000 µs and now takes 600: what is left weighs more and costs the same.
+    faster = tuple({**counts, "gemv": round(counts["gemv"] * 6 / 7)} for counts in PROFILE)
+    base, head = sides(shifted(-0.105), PROFILE, faster)
+    assert head.profile is not None
+    processes = tuple(replace(p, samples=p.samples - 100) for p in head.profile.processes)
+    head = replace(head, profile=replace(head.profile, processes=processes))
+    found = judge_paired(base, head, Thresholds(5.0, MappingProxyType({"*": 1.5})))
+    assert found.verdict == "improved"
+    assert not [h for h in found.hotspots if h.finding == "costs_more"]
+    assert next(h for h in found.hotspots if h.name == "gemv").finding == "costs_less"
