@@ -12,7 +12,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokenizers import word_level
-from tests.observe.workloads import assert_nothing_left, command_workload, observer
+from tests.observe.workloads import assert_nothing_left, command_workload, make_workload, observer
 
 pytestmark = pytest.mark.measures
 
@@ -31,21 +31,21 @@ def stream(*lines: str, err: str = "", gap_s: float = 0.0) -> str:
 
 def declared(directory: Path, more: str) -> Workload:
     path = directory / "flamegate.toml"
-    path.write_text(
-        '[workloads.w]\ncommand = ["program", "{prompt}"]\nprompt = "p"\nmax_tokens = 4\n' + more
-    )
+    keys = {"command": '["program", "{prompt}"]', "prompt": '"p"', "max_tokens": "4"}
+    usual = "".join(f"{key} = {value}\n" for key, value in keys.items() if key not in more)
+    path.write_text(f"[workloads.w]\n{usual}{more}\n")
     (workload,) = read_file(path)
     return workload
 
 
-def refusal(watched: Observer) -> FlamegateError:
+def error_of(watched: Observer) -> FlamegateError:
     with pytest.raises(FlamegateError) as refused:
         watched.run_timed(1)
     assert_nothing_left()
     return refused.value
 
 
-def test_tokens_by_the_engine_s_own_count(tmp_path: Path) -> None:
+def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
     """Where its tokens begin and end was not seen; their number, the whole text and times were."""
     program = stream("Hello wor", "ld, how ", "are you", err="4 tokens\n", gap_s=0.02)
     watched = observer(
@@ -68,12 +68,12 @@ def test_tokens_by_the_engine_s_own_count(tmp_path: Path) -> None:
     ("said", "code"),
     [("", "E_NO_COUNT"), ("0 tokens", "E_BAD_FIGURE"), ("99 tokens", "E_TOO_MANY_TOKENS")],
 )
-def test_a_count_that_is_none_or_too_large_is_refused(tmp_path: Path, said: str, code: str) -> None:
+def test_missing_and_impossible_counts(tmp_path: Path, said: str, code: str) -> None:
     options = {"pattern": r"(?P<tokens>\d+) tokens"} if said else {}
     workload = command_workload(
         tmp_path, stream("Hello", err=said), token_unit="engine", options=options
     )
-    assert refusal(observer(workload)).code == code
+    assert error_of(observer(workload)).code == code
 
 
 BAD_OPTIONS = [
@@ -86,38 +86,22 @@ BAD_OPTIONS = [
     ('receipt = "a\\u0000b"', "E_BAD_VALUE", "NUL"),
     ("pattern = '('", "E_BAD_VALUE", "regular expression"),
     ("token_unit = 'tokenizer'", "E_NO_TOKENIZER", "tokenizer.json"),
+    ("command = ['bin/llama-bench']", "E_NO_ANSWER", "flamegate import"),
+    ("command = []", "E_MISSING_KEY", "command"),
+    ("token_unit = 'page'", "E_BAD_VALUE", "page"),
+    ('prompt = "a\\u0000b"', "E_BAD_PROMPT", "NUL"),
 ]
 
 
 @pytest.mark.parametrize(("more", "code", "word"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
-def test_bad_options_are_refused_where_they_are_declared(
-    tmp_path: Path, more: str, code: str, word: str
-) -> None:
+def test_invalid_declarations(tmp_path: Path, more: str, code: str, word: str) -> None:
     with pytest.raises(UsageError) as refused:
         declared(tmp_path, more)
     assert refused.value.code == code
     assert word in str(refused.value)
 
 
-def test_llama_bench_itself_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "flamegate.toml"
-    path.write_text(
-        '[workloads.w]\ncommand = ["bin/llama-bench", "-o", "json"]\nprompt = "p"\nmax_tokens = 4\n'
-    )
-    with pytest.raises(UsageError) as refused:
-        read_file(path)
-    assert refused.value.code == "E_NO_ANSWER"
-
-
-def test_options_of_the_command_engine_are_no_other_engines(tmp_path: Path) -> None:
-    path = tmp_path / "flamegate.toml"
-    path.write_text("[workloads.w]\nprompt = 'p'\nmax_tokens = 4\nfigures = 'none'\n")
-    with pytest.raises(UsageError) as refused:
-        read_file(path)
-    assert refused.value.code == "E_WRONG_KEY"
-
-
-def test_what_a_program_says_of_itself_is_reported_and_no_token(tmp_path: Path) -> None:
+def test_own_lines_are_reported_and_are_no_tokens(tmp_path: Path) -> None:
     dispatch = "quant_dispatch: tensor=a format=I2S kernel=i2s_gemv shape=[2, 2]\n"
     code = stream("one ", "two\n", TIMING + "\n", "three ", err=f"{dispatch}{dispatch}", gap_s=0.01)
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
@@ -132,7 +116,7 @@ def test_what_a_program_says_of_itself_is_reported_and_no_token(tmp_path: Path) 
     assert run.blocks[0].sequences_ns[0][2] >= 15_000_000
 
 
-def test_nothing_is_read_and_nothing_taken_out_where_nobody_asks(tmp_path: Path) -> None:
+def test_nothing_is_read_if_figures_is_none(tmp_path: Path) -> None:
     workload = command_workload(
         tmp_path,
         stream(TIMING + "\n", "x inf tok/s"),
@@ -167,12 +151,14 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("code", "options", "expected"), CLAIMS, ids=range(len(CLAIMS)))
-def test_claims(tmp_path: Path, code: str, options: dict[str, str], expected: str | None) -> None:
+def test_reported_figures_are_checked(
+    tmp_path: Path, code: str, options: dict[str, str], expected: str | None
+) -> None:
     watched = observer(command_workload(tmp_path, code, token_unit="word", options=options))
     if expected is None:
         assert len(watched.run_timed(1).reported) == 1
     else:
-        assert refusal(watched).code == expected
+        assert error_of(watched).code == expected
         assert watched.runs == ()
 
 
@@ -187,7 +173,7 @@ RECEIPT = (
 )
 
 
-def test_a_receipt_is_read_only_of_the_run_that_wrote_it(tmp_path: Path) -> None:
+def test_receipt_of_an_earlier_run_is_not_read(tmp_path: Path) -> None:
     options = {"receipt": "ci/inference.json"}
     every = command_workload(tmp_path, RECEIPT, prompt="always", token_unit="word", options=options)
     watched = observer(every)
@@ -197,7 +183,7 @@ def test_a_receipt_is_read_only_of_the_run_that_wrote_it(tmp_path: Path) -> None
     stale = observer(
         command_workload(tmp_path, RECEIPT, prompt="once", token_unit="word", options=options)
     )
-    assert refusal(stale).code == "E_SOURCE_MISSING"
+    assert error_of(stale).code == "E_SOURCE_MISSING"
 
 
 def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path) -> None:
@@ -220,7 +206,7 @@ def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "expected"), [("3 tokens", None), ("5 tokens", "E_SOURCES_DISAGREE")]
 )
-def test_an_engines_count_and_a_tokenizers_must_agree(
+def test_counts_of_engine_and_tokenizer_must_agree(
     tmp_path: Path, said: str, expected: str | None
 ) -> None:
     pytest.importorskip("tokenizers")
@@ -237,16 +223,7 @@ def test_an_engines_count_and_a_tokenizers_must_agree(
     if expected is None:
         watched.run_timed(1)
     else:
-        assert refusal(watched).code == expected
-
-
-def test_too_many_tokens_of_a_tokenizer_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    word_level(tmp_path / "tokenizer.json")
-    workload = command_workload(
-        tmp_path, stream("one " * 5), token_unit="tokenizer", tokenizer="tokenizer.json"
-    )
-    assert refusal(observer(workload)).code == "E_TOO_MANY_TOKENS"
+        assert error_of(watched).code == expected
 
 
 CANNOT_START = [
@@ -254,39 +231,25 @@ CANNOT_START = [
     ("plain", "E_CANNOT_START", "Permission denied"),
     ("directory", "E_CANNOT_START", "Permission denied"),
     ("words", "E_CANNOT_START", "architecture"),
-    ("elf", "E_CANNOT_START", "architecture"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "code", "word"), CANNOT_START)
-def test_what_cannot_be_started(tmp_path: Path, kind: str, code: str, word: str) -> None:
+def test_programs_that_cannot_be_started(tmp_path: Path, kind: str, code: str, word: str) -> None:
     program = tmp_path / "program"
     if kind == "directory":
         program.mkdir()
     elif kind != "absent":
-        program.write_bytes(b"\x7fELF\x02\x01\x01\0" * 8 if kind == "elf" else b"no program\n")
+        program.write_bytes(b"no program\n")
         program.chmod(0o644 if kind == "plain" else 0o755)
-    watched = observer(command_workload(tmp_path, "", command=(str(program), "{prompt}")))
-    error = refusal(watched)
+    watched = observer(make_workload(tmp_path, "command", command=(str(program), "{prompt}")))
+    error = error_of(watched)
     assert error.code == code
     assert word in str(error)
 
 
-def test_a_prompt_of_a_megabyte_is_more_than_linux_takes(tmp_path: Path) -> None:
-    workload = command_workload(tmp_path, "print(1)", prompt="x" * (1 << 20))
-    error = refusal(observer(workload))
-    assert error.code == "E_ARGUMENTS_TOO_LONG"
-    assert "128 KiB" in error.remedy
-
-
-def test_a_prompt_with_nul_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        observer(command_workload(tmp_path, "print(1)", prompt="a\0b"))
-    assert refused.value.code == "E_BAD_PROMPT"
-
-
 @pytest.mark.parametrize("prompt", ["{model} {prompt}", "{max_tokens}", "'\"\\ \n{", "{unknown}"])
-def test_a_prompt_is_filled_in_once(tmp_path: Path, prompt: str) -> None:
+def test_prompt_is_filled_in_once(tmp_path: Path, prompt: str) -> None:
     code = "import sys; print(sys.argv[1], end='')"
     watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
     watched.run_timed(1)
@@ -294,19 +257,13 @@ def test_a_prompt_is_filled_in_once(tmp_path: Path, prompt: str) -> None:
     assert text == prompt
 
 
-def test_a_program_that_never_ends_its_answer_is_ended(tmp_path: Path) -> None:
-    code = "import time\nwhile True: time.sleep(0.01)"
-    watched = observer(command_workload(tmp_path, code, timeout_s=1.0))
-    assert refusal(watched).code == "E_TIMEOUT"
-
-
-def test_own_lines_without_end_are_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_own_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flamegate.observe.program_output.MAX_OWN_LINES_BYTES", 1 << 16)
     code = f"while True: print({TIMING!r}, flush=True)"
-    assert refusal(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
+    assert error_of(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
 
 
-def test_what_was_seen_before_stays_when_a_later_run_fails(tmp_path: Path) -> None:
+def test_earlier_runs_stay_when_a_later_one_fails(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, sys\n"
         "if pathlib.Path('once').exists(): sys.stderr.write('inf tokens per second')\n"
@@ -314,6 +271,6 @@ def test_what_was_seen_before_stays_when_a_later_run_fails(tmp_path: Path) -> No
     )
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
     run = watched.run_timed(1)
-    assert refusal(watched).code == "E_BAD_FIGURE"
+    assert error_of(watched).code == "E_BAD_FIGURE"
     assert watched.runs == (run,)
     assert os.listdir(tmp_path) == ["once"]

@@ -1,11 +1,10 @@
-"""Real servers and real models, from flamegate.toml to the receipt."""
+"""A real server and a real model, from flamegate.toml to the receipt."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +12,14 @@ from typing import Any
 
 import pytest
 
-import pytest_flamegate
 from pytest_flamegate.core import process, process_tree
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
-from pytest_flamegate.observe.http import find_free_port
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
 from tests.tools import require, smollm2
 
 pytestmark = pytest.mark.measures
 
-EMBEDDED = Path(pytest_flamegate.__file__).parent / "embedded" / "model.gguf"
 SCRIPT = Path(__file__).with_name("llama.py")
 TIMEOUT_S = 400
 START = "from pytest_flamegate.cli import main; raise SystemExit(main())"
@@ -105,26 +101,3 @@ def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
         told = {report["source"]: report["figures"] for report in each["reported"]}
         assert told["llama.cpp:timings"]["tokens"] == 16
         assert told["llama.cpp:timings"]["prompt_tokens"] > 1
-
-
-def test_the_embedded_model_answers_there_as_it_does_here(project: Path) -> None:
-    found = run(project, EMBEDDED, "What is 2+2? ", 10, serve=xllamacpp(), frames="native")
-    assert "4" in "".join(found["tokens"])
-
-
-def test_a_server_that_runs_already(project: Path) -> None:
-    port = find_free_port("127.0.0.1")
-    argv = [part.format(model=smollm2(), port=port) for part in xllamacpp()]
-    child = process.start(argv)
-    try:
-        for _ in range(1200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert child.wait(0.1) is None
-        url = f"http://127.0.0.1:{port}"
-        found = run(project, smollm2(), "Once upon a time", 16, url=url, frames="native")
-        assert {each["pid"] for each in found["runs"]} == {child.pid}
-        assert process_tree.is_alive(child.pid)
-    finally:
-        child.end()

@@ -1,3 +1,5 @@
+"""Tokens of a tokenizer file, and the lines that are no part of an answer."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,6 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figure_sources import SourceSelection, Timing
 from pytest_flamegate.engines.tokens import Tokenized, load
-from pytest_flamegate.observe import program_output
 from pytest_flamegate.observe.program_output import TAIL_BYTES, AnswerReader, OwnLineFilter
 from tests.tools import require
 
@@ -56,7 +57,7 @@ def _library() -> None:
 
 
 @pytest.mark.usefixtures("_library")
-def test_each_token_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
+def test_tokens_have_the_time_of_their_first_byte(tmp_path: Path) -> None:
     path = word_level(tmp_path / "tokenizer.json")
     assert cut(path, b"on", b"e ", b"two", b" n\xc3", b"\xa9 one", b"\n\n") == [
         ("one", 0),
@@ -67,14 +68,14 @@ def test_each_token_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_library")
-def test_a_file_that_cuts_texts_short_does_not_cut_answers(tmp_path: Path) -> None:
+def test_truncation_of_the_file_is_ignored(tmp_path: Path) -> None:
     short = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
     path = word_level(tmp_path / "tokenizer.json", truncation=short)
     assert [text for text, _ in cut(path, b"one two one")] == ["one", " two", " one"]
 
 
 @pytest.mark.usefixtures("_library")
-def test_a_character_of_several_tokens_keeps_their_times(tmp_path: Path) -> None:
+def test_one_character_of_several_tokens(tmp_path: Path) -> None:
     path = byte_level(tmp_path / "tokenizer.json")
     assert cut(path, b"a\xf0", b"\x9f", b"\x98\x80b") == [
         ("a", 0),
@@ -87,21 +88,21 @@ def test_a_character_of_several_tokens_keeps_their_times(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("_library")
-def test_bytes_that_are_no_text_are_tokens_too(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     found = cut(byte_level(tmp_path / "tokenizer.json"), b"a", b"\xff", b"b")
     assert (found[0], found[-1]) == (("a", 0), ("b", 2))
     assert "".join(text for text, _ in found) == "a�b"
 
 
 @pytest.mark.usefixtures("_library")
-def test_an_empty_output_has_no_tokens(tmp_path: Path) -> None:
+def test_empty_output(tmp_path: Path) -> None:
     path = word_level(tmp_path / "tokenizer.json")
     assert cut(path) == cut(path, b"\n\n") == []
 
 
 @pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])
-def test_a_broken_tokenizer_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_broken_tokenizers(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(FlamegateError) as refused:
@@ -111,15 +112,13 @@ def test_a_broken_tokenizer_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent.json", ".", "x" * 5000, "a\0b"])
-def test_a_missing_tokenizer_is_refused(tmp_path: Path, name: str) -> None:
+def test_missing_tokenizers(tmp_path: Path, name: str) -> None:
     with pytest.raises(FlamegateError) as refused:
         load(tmp_path / name)
     assert refused.value.code == "E_NO_TOKENIZER"
 
 
-def test_without_the_library_the_command_to_install_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(FlamegateError) as refused:
@@ -142,7 +141,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("pieces", "passes", "taken"), LINES, ids=range(len(LINES)))
-def test_own_lines_are_taken_out(
+def test_own_lines_are_removed(
     pieces: list[bytes], passes: list[tuple[bytes, int]], taken: bytes
 ) -> None:
     lines: OwnLineFilter[int] = OwnLineFilter([b"timing:", b"quant_dispatch"])
@@ -151,16 +150,7 @@ def test_own_lines_are_taken_out(
     assert (found, lines.removed) == (passes, taken)
 
 
-def test_own_lines_without_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_output, "MAX_OWN_LINES_BYTES", 100)
-    lines: OwnLineFilter[int] = OwnLineFilter([b"timing:"])
-    lines.feed(b"timing:" + b"x" * 50, 0)
-    assert not lines.overflows
-    lines.feed(b"x" * 50, 1)
-    assert lines.overflows
-
-
-def test_tokens_are_cut_from_what_is_left() -> None:
+def test_tokens_come_from_the_remaining_lines() -> None:
     cutter: AnswerReader[int] = AnswerReader(
         Streamed(("x",), "word", sources=SourceSelection((Timing(),)))
     )
