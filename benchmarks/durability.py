@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
-from tests.core import trees
-from tests.observe import hung
+from tests.core import hung, trees
 from tests.receipt import crowd, operations, points
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally

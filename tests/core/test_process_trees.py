@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core import process, process_tree
+from tests.core.hung import hang
 from tests.core.trees import SHAPES
-from tests.observe.hung import hang
 
 pytestmark = [
     pytest.mark.measures,

@@ -1,4 +1,4 @@
-"""Server-sent events, cut anywhere."""
+"""Server-sent events are parsed from pieces cut anywhere, up to a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS = ["one", "two\né", "\nthree"]
 
 
 @given(st.lists(st.integers(0, len(STREAM))))
-def test_it_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
+def test_events_do_not_depend_on_the_cuts(cuts: list[int]) -> None:
     parser = EventParser()
     places = [0, *sorted(cuts), len(STREAM)]
     found = [event for start, end in pairwise(places) for event in parser.feed(STREAM[start:end])]
@@ -26,18 +26,18 @@ def test_it_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 
 
 @given(st.binary())
-def test_no_bytes_break_it(data: bytes) -> None:
+def test_any_bytes_are_read(data: bytes) -> None:
     EventParser().feed(data)
 
 
-def test_a_line_without_end_is_refused() -> None:
+def test_a_line_without_end_is_an_error() -> None:
     parser = EventParser()
     parser.feed(b"x" * LINE_LIMIT_BYTES)
     with pytest.raises(TooLongError):
         parser.feed(b"x")
 
 
-def test_an_event_without_end_is_refused() -> None:
+def test_an_event_without_end_is_an_error() -> None:
     parser = EventParser()
     line = b"data: " + b"x" * (LINE_LIMIT_BYTES - 6) + b"\n"
     for _ in range(4):
