@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from benchmarks.aa import Counted, allowed, deviates, inclusive, itself, row
+from benchmarks.aa import Counted, allowed, deviates, inclusive, itself
 from tests.profile.profiles import native, profile
 
 A, B, C = (native(name, "lib.so") for name in "abc")
@@ -33,12 +31,3 @@ def test_recursion_counts_once() -> None:
     taken = profile({(A, B, B): 3, (A, A): 2})
     assert itself(taken) == Counted({B: 3, A: 2}, 5)
     assert inclusive(taken) == Counted({A: 5, B: 3}, 5)
-
-
-def test_a_row_of_pairs() -> None:
-    one = profile({(A,): 60, (B,): 40})
-    other = replace(one, stacks={(A,): 90, (B,): 10})
-    shown = row("perf", [(one, one), (one, other)], itself)
-    assert shown == ("perf", "2", "100", "4", "50.00", "50.00", "4.55 and 0.27", "12.00")
-    nothing = row("perf", [(profile({(A,): 5}), profile({(A,): 5}))], itself)
-    assert nothing == ("perf", "1", "5", "0", "–", "–", "–", "–")

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.peers import Missing
 from benchmarks.replay import Decision, Method, Outcome, Replay
 from benchmarks.streams import Pair
-from benchmarks.time_to_power import SIZES, Growing, growing, needed, pairs_to_power
+from benchmarks.time_to_power import SIZES, Growing, needed, pairs_to_power
 from tests.benchmarks.made import pairs
 
 
@@ -49,12 +49,3 @@ def test_what_alarms_at_unchanged_code_is_marked() -> None:
     found = needed(fixed(3, alarms=True), SAME, SLOWER)
     assert not isinstance(found, Missing)
     assert (found.alarms, found.honest) == (1.0, False)
-
-
-def test_all_methods_take_every_size_that_is_tried() -> None:
-    found = growing(2.0)
-    assert [each.kind for each in found].count("ours") == 1
-    for each in found:
-        for size in (size for size in SIZES if size >= each.least):
-            at = each.at(size)
-            assert isinstance(at, Missing) or at.most * at.part <= size

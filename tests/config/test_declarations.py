@@ -211,13 +211,6 @@ def test_a_pyproject_without_our_table_is_an_error(tmp_path: Path, text: str, ke
     assert raised.value.code == "E_BAD_VALUE"
 
 
-def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "flamegate.toml"
-    path.write_bytes(b"[workloads.w]\nprompt = '\xff'\n")
-    with pytest.raises(UsageError, match="byte 24"):
-        read_file(path)
-
-
 # One workload
 
 NUL = r'"a\u0000b"'

@@ -141,12 +141,6 @@ def test_options_that_exclude_an_update_are_an_error(
     assert raised.value.code == code
 
 
-def test_thresholds() -> None:
-    assert settings().thresholds == settings(tokens_per_second="", hotspots="").thresholds
-    found = settings(tokens_per_second="3%", hotspots="matmul_i2s=2pp, *=4pp").thresholds
-    assert found == Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0})
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -199,11 +193,6 @@ def test_a_bad_injection_is_an_error(text: str) -> None:
 )
 def test_directory(given: str | None, directory: Path) -> None:
     assert settings(dir=given).directory == directory
-
-
-def test_directory_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert settings(dir="~/perf").directory == Path("/home/somebody/perf")
 
 
 @pytest.mark.parametrize("key", ["dir", "config"])

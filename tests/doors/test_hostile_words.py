@@ -10,7 +10,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands.common import escape_controls
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.made import bundle
 
@@ -103,21 +102,3 @@ def test_a_baseline_that_somebody_committed(
         told = capsys.readouterr()
         assert command[1] == "prune" or "341.3 tokens/s" in told.out
         require_harmless(told.out)
-
-
-def test_without_a_terminal_no_colour_passes() -> None:
-    assert escape_controls("\x1b[31mred") == "\\x1b[31mred"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain\ntext", "plain\ntext"),
-        ("\x1b[1m\x1b[31mred\x1b[0m", "\x1b[1m\x1b[31mred\x1b[0m"),
-        ("\x1b[8mhidden", "\\x1b[8mhidden"),
-        ("\x1b[2J", "\\x1b[2J"),
-        ("a\rb\u202e", "a\\x0db\\u202e"),
-    ],
-)
-def test_only_our_own_colours_pass(text: str, shown: str) -> None:
-    assert escape_controls(text, colour=True) == shown

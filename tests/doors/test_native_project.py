@@ -132,14 +132,6 @@ def test_a_slower_commit_is_caught_by_two_programs(native: Project) -> None:
     assert "W_SAME_PROGRAM" not in told(native)
 
 
-def test_two_sides_of_one_program_are_said_to_be(native: Project) -> None:
-    native.write("engine.c", ENGINE + "/* nothing else */\n")
-    commit(native)
-    result = native.run(*COMPARING, "--flamegate-against=HEAD~1")
-    assert "very same program, build/engine" in told(native)["W_SAME_PROGRAM"]
-    result.stdout.fnmatch_lines(["*W_SAME_PROGRAM*"])
-
-
 def test_a_build_of_both_sides_into_one_place_is_refused(
     native: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,42 +148,6 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(told(native)) == {"E_PROGRAM_CHANGED"}
     assert "a place each" in told(native)["E_PROGRAM_CHANGED"]
-
-
-def test_what_a_skipped_build_did_not_make(
-    native: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    native.run(*QUICK).assert_outcomes(failed=1)
-    assert "FLAMEGATE_SKIP_BUILD=1 skipped" in told(native)["E_CANNOT_START"]
-    monkeypatch.delenv("FLAMEGATE_SKIP_BUILD")
-    native.run(*QUICK).assert_outcomes(passed=1)
-    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    native.run(*QUICK).assert_outcomes(passed=1)
-    assert evidence(native)["program"]["build"]["ran"] is False
-
-
-def test_a_program_that_is_replaced_while_it_is_measured(native: Project) -> None:
-    script = native.write("run", '#!/bin/sh\nprintf abcdef\necho "# later" >> "$0"\n')
-    script.chmod(0o755)
-    native.write("flamegate.toml", declared(engine="./run").replace('build = ["make"]\n', ""))
-    native.run(*QUICK).assert_outcomes(failed=1)
-    assert set(told(native)) == {"E_PROGRAM_CHANGED"}
-
-
-def test_output_that_differs_is_shown_token_by_token(native: Project) -> None:
-    script = native.write("run", '#!/bin/sh\nprintf "same%s" "$$"\n')
-    script.chmod(0o755)
-    native.write("flamegate.toml", declared(engine="./run").replace('build = ["make"]\n', ""))
-    result = native.run(*QUICK)
-    seen = evidence(native)
-    at, first = seen["differs_at"], seen["tokens"]
-    assert at >= len("same")
-    assert seen["differs_to"] != (first[at] if at < len(first) else None)
-    message = told(native)["W_NOT_DETERMINISTIC"]
-    assert f"token {at} was" in message
-    assert "threads = 1" in message
-    result.stdout.fnmatch_lines(["*W_NOT_DETERMINISTIC*"])
 
 
 def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:

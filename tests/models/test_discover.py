@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.models import discover
 from pytest_flamegate.models.discover import (
     PLACES,
     DirectorySearch,
-    describe_model,
     find_model,
     find_tokenizer,
 )
@@ -75,12 +71,6 @@ def test_the_usual_places(tmp_path: Path, place: str) -> None:
     assert find_model(None, tmp_path) == wanted
 
 
-def test_the_project_comes_before_the_hub(tmp_path: Path, hub: Path) -> None:
-    touch(hub / "models--org--m/snapshots/0/a.gguf")
-    wanted = touch(tmp_path / "a.gguf")
-    assert find_model(None, tmp_path) == wanted
-
-
 def test_a_declared_pattern_and_a_declared_path(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "weights/tiny.gguf")
     touch(tmp_path / BITNET / "ggml-model-i2_s.gguf")
@@ -98,13 +88,6 @@ def test_several_candidates_are_listed(tmp_path: Path) -> None:
     ) as refused:
         find_model(None, tmp_path)
     assert refused.value.code == "E_MODEL_AMBIGUOUS"
-
-
-def test_many_candidates_are_counted(tmp_path: Path) -> None:
-    for number in range(20):
-        touch(tmp_path / f"models/{number}.gguf")
-    with pytest.raises(ToolError, match=r"20 model files .* and 12 more\."):
-        find_model(None, tmp_path)
 
 
 def test_one_file_under_two_names_is_one_model(tmp_path: Path) -> None:
@@ -132,12 +115,6 @@ def test_a_split_model_is_its_first_part(tmp_path: Path) -> None:
     assert refused.value.code == "E_MODEL_PARTS"
     first.unlink()
     assert code_of(None, tmp_path) == "E_MODEL_PARTS"
-
-
-@pytest.mark.parametrize("name", ["m-00000-of-00002", "m-00003-of-00002", "m-1-of-2", "-00001-of-"])
-def test_a_name_that_only_looks_like_a_part(tmp_path: Path, name: str) -> None:
-    wanted = touch(tmp_path / f"{name}.gguf")
-    assert find_model(None, tmp_path) == wanted
 
 
 @pytest.mark.parametrize(
@@ -180,17 +157,6 @@ def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
     refused.value.problem.encode()
 
 
-def test_a_glance_at_a_large_one(tmp_path: Path) -> None:
-    path = sound(tmp_path / "m.gguf")
-    os.truncate(path, 2_500_000)
-    assert describe_model(path) == "2.5 MB, TQ2_0"
-    os.truncate(path, 2_500_000_000)
-    assert describe_model(path) == "2.5 GB, TQ2_0"
-    assert describe_model(tmp_path / "none") == "unreadable"
-    path.write_bytes(GgufFile(tensors=[]).packed())
-    assert describe_model(path).endswith("no weights")
-
-
 @pytest.mark.parametrize(
     ("places", "wanted"),
     [
@@ -226,23 +192,3 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
     ) as told:
         find_tokenizer(tmp_path, None if model is None else tmp_path / model)
     assert told.value.code == "E_TOKENIZER_MISSING"
-
-
-def test_a_command_is_given_the_tokenizer(tmp_path: Path) -> None:
-    model = sound(tmp_path / "m.gguf")
-    workload = Workload(
-        name="w",
-        engine="command",
-        prompt="p",
-        max_tokens=1,
-        command=("run", "--tokenizer={tokenizer}"),
-        source="flamegate.toml",
-        directory=tmp_path,
-    )
-    command = engine("command")
-    with pytest.raises(ToolError, match="E_TOKENIZER_MISSING"):
-        command.plan(workload, model)
-    beside = touch(tmp_path / "tokenizer.json")
-    plan = command.plan(workload, model)
-    assert isinstance(plan, Streamed)
-    assert plan.argv == ("run", f"--tokenizer={beside}")

@@ -86,20 +86,6 @@ def test_where_main_names_none_all_count(hub: Path, text: bytes) -> None:
     assert found() == both
 
 
-def test_where_there_is_no_main_all_count(hub: Path) -> None:
-    assert found() == []
-    both = [snapshot(hub, OLD), snapshot(hub, NEW)]
-    assert found() == both
-
-
-def test_data_sets_and_files_beside_are_no_models(hub: Path) -> None:
-    snapshot(hub, OLD)
-    (hub / "models--org--m").rename(hub / "datasets--org--m")
-    (hub / "version.txt").write_text("1")
-    (hub / "models--a-file").write_text("")
-    assert found() == []
-
-
 def test_a_link_out_of_the_cache_is_passed_over(hub: Path, tmp_path: Path) -> None:
     wanted = snapshot(hub, OLD)
     outside = tmp_path / "elsewhere/secret.gguf"
@@ -110,17 +96,3 @@ def test_a_link_out_of_the_cache_is_passed_over(hub: Path, tmp_path: Path) -> No
     (hub / "models--org--worse").mkdir()
     (hub / "models--org--worse/snapshots").symlink_to(tmp_path)
     assert found() == [wanted]
-
-
-def test_a_cache_that_is_itself_a_link_counts(hub: Path, tmp_path: Path) -> None:
-    snapshot(hub, OLD)
-    hub.rename(tmp_path / "disk")
-    hub.symlink_to(tmp_path / "disk")
-    assert [path.name for path in found()] == ["m.gguf"]
-
-
-def test_nothing_is_written(hub: Path) -> None:
-    snapshot(hub, OLD)
-    before = sorted((path, path.lstat().st_mtime_ns) for path in hub.rglob("*"))
-    found()
-    assert sorted((path, path.lstat().st_mtime_ns) for path in hub.rglob("*")) == before

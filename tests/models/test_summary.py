@@ -200,11 +200,6 @@ def test_shares_add_up_and_the_largest_comes_first(tmp_path: Path) -> None:
     assert (told.architecture, told.name) == ("llama", "model")
 
 
-def test_names_are_short(tmp_path: Path) -> None:
-    keys = metadata(general__name=u32(STRING) + text("x" * 5000))
-    assert read_model(write(tmp_path / "model.gguf", DENSE, keys)).name == "x" * 200
-
-
 def split_model(tmp_path: Path) -> Path:
     first = write(
         tmp_path / "m-00001-of-00002.gguf", {**EMBEDDING, **HEAD}, metadata(split__count=count(2))
@@ -220,12 +215,6 @@ def test_all_parts_of_a_split_model_count(tmp_path: Path) -> None:
     assert told.bytes_per_token == DENSE_BYTES
     assert told.parameters == sum(math.prod(shape) for shape, _ in DENSE.values())
     assert told.architecture == "llama"
-
-
-def test_a_tensor_in_two_parts_is_no_figure(tmp_path: Path) -> None:
-    first = split_model(tmp_path)
-    write(tmp_path / "m-00002-of-00002.gguf", {**LAYERS, **HEAD}, metadata())
-    assert read_model(first).bytes_per_token is None
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
