@@ -177,28 +177,6 @@ def test_number_of_an_ended_thread_is_reused(sync: Sync) -> None:
     assert [each.self_ns for each in recorded.lanes] == [900 + 200 * 3, 200 * 3]
 
 
-def test_threads_side_by_side_keep_numbers_of_their_own() -> None:
-    started, over = threading.Barrier(4), threading.Event()
-
-    def works() -> None:
-        with brick("Work"):
-            started.wait()
-            over.wait()
-
-    with BrickProfiler() as profiler:
-        for _ in range(3):
-            started.reset()
-            over.clear()
-            threads = [threading.Thread(target=works) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            started.wait()
-            over.set()
-            for thread in threads:
-                thread.join()
-    assert [each.calls for each in profiler.recorded().lanes] == [3, 3, 3]
-
-
 @pytest.mark.parametrize(
     ("name", "recorded"), [("x" * 300, "x" * 256), ("", "unnamed"), ("\ud800", r"\ud800")]
 )

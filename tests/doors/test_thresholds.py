@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tests.doors.project import Project
 
 
-pytestmark = pytest.mark.measures
-
-
 KEYS = "[pytest]\nflamegate_tokens_per_second = 7%\nflamegate_hotspots = a=1pp, *=4pp\n"
 OF_THE_PROJECT = Thresholds(7.0, {"a": 1.0, "*": 4.0})
 OF_THE_MARKER = Thresholds(2.0, {"a": 1.0, "*": 4.0, "b": 3.0})

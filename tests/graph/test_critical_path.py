@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
@@ -116,9 +116,9 @@ def test_cycle_raises_with_its_names(edges: Edges, named: set[str]) -> None:
     with pytest.raises(UndecidedError) as error:
         find_critical_path(graph)
     assert error.value.code == "E_GRAPH_CYCLE"
-    told = error.value.problem.rstrip(".").partition(": ")[2].split(" → ")
-    assert {*told} == named
-    assert told[0] == told[-1]
+    named_in_it = error.value.problem.rstrip(".").partition(": ")[2].split(" → ")
+    assert {*named_in_it} == named
+    assert named_in_it[0] == named_in_it[-1]
 
 
 @pytest.mark.parametrize("nodes", [[], [Layer(0), Kernel("k")]])
@@ -128,6 +128,7 @@ def test_graph_without_times_raises(nodes: list[Any]) -> None:
     assert error.value.code == "E_GRAPH_EMPTY"
 
 
+@settings(max_examples=40)
 @given(recorded())
 def test_path_of_one_thread_is_all_its_self_time(calls: list[BrickCall]) -> None:
     graph = build_graph(calls)
@@ -139,6 +140,7 @@ def test_path_of_one_thread_is_all_its_self_time(calls: list[BrickCall]) -> None
     assert sum(own for _, own, _ in spent) == path.length_ns
 
 
+@settings(max_examples=40)
 @given(recorded(lanes=3))
 def test_path_of_threads_side_by_side_is_the_longest(calls: list[BrickCall]) -> None:
     path = find_critical_path(build_graph(calls))
@@ -154,6 +156,7 @@ def plans(draw: st.DrawFn) -> tuple[list[int], set[tuple[int, int]]]:
     return durations, draw(st.sets(st.sampled_from(pairs))) if pairs else set()
 
 
+@settings(max_examples=60)
 @given(plans())
 def test_path_is_the_longest_of_all_chains(plan: tuple[list[int], set[tuple[int, int]]]) -> None:
     durations, waits = plan

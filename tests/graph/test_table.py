@@ -12,11 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.bricks import brick as mark
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
-    KNOWN_BRICKS,
     BrickRun,
     BrickTotals,
     ThreadTotals,
@@ -26,7 +23,6 @@ from pytest_flamegate.bricks.record import (
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
-from tests.bricks.clocks import FakeClock
 from tests.bricks.factory import make_run, make_totals
 
 
@@ -86,22 +82,6 @@ def test_rest_and_categories_add_up() -> None:
     assert tabulate_runs([make_run(*bricks, wall_ns=200)], top=4).rest is None
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([*KNOWN_BRICKS, "Mine"]), st.integers(1, 99)), min_size=1)
-)
-def test_each_brick_is_in_one_category(calls: list[tuple[str, int]]) -> None:
-    clock = FakeClock()
-    with BrickProfiler(clock=clock) as profiler:
-        for name, ns in calls:
-            with mark("Layer", category="Other"), mark(name):
-                clock.pass_(ns)
-    recorded = profiler.recorded()
-    table = tabulate_totals(recorded.totals, wall_ns=recorded.wall_ns)
-    sums = {each.name: each.self_ns for each in table.categories}
-    assert sum(sums.values()) == recorded.lanes[0].self_ns == recorded.wall_ns
-    assert sums.get("Norm", 0) == sum(ns for name, ns in calls if KNOWN_BRICKS.get(name) == "Norm")
-
-
 @pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
 def test_invalid_buckets_give_no_quantile(bucket: str) -> None:
     odd = replace(make_totals("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
@@ -115,23 +95,6 @@ def test_shares_of_threads_side_by_side_sum_to_one() -> None:
     table = tabulate_runs([both])
     assert (table.whole, table.lanes, table.coverage) == ("self", 2, near(0.9))
     assert sum(row.share for row in table.rows) == near(1.0)
-
-
-def test_time_per_token_is_of_all_tokens() -> None:
-    one = make_run(
-        make_totals("RmsNorm", [500], phase="prefill"),
-        make_totals("RmsNorm", [100] * 3, phase="decode"),
-        make_totals("LmHead", [100], phase="decode"),
-        tokens=4,
-        decode_tokens=3,
-        wall_ns=1000,
-    )
-    table = tabulate_runs([one])
-    assert (table.tokens, table.whole) == (4, "wall")
-    assert [(row.name, row.share, row.per_token_ns) for row in table.rows] == [
-        ("RmsNorm", near(0.8), near(200)),
-        ("LmHead", near(0.1), near(25)),
-    ]
 
 
 def test_sum_has_the_weakest_provenance() -> None:
@@ -153,11 +116,6 @@ def test_calls_known_as_a_sum_have_no_quantiles() -> None:
 def test_quantiles_lie_within_the_calls() -> None:
     (row,) = tabulate_totals([make_totals("LmHead", [1_000_000])], wall_ns=10**7).rows
     assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
-
-
-def test_name_in_two_categories_has_two_rows() -> None:
-    rows = [make_totals("Gate", [5]), replace(make_totals("Gate", [3]), category="Other")]
-    assert [row.category for row in tabulate_totals(rows, wall_ns=10).rows] == ["FFN", "Other"]
 
 
 def test_latency_has_no_share() -> None:

@@ -117,11 +117,6 @@ def test_sentence_counts_names_beyond_four() -> None:
     assert found.critical_path.endswith("d 17 % and 2 more")
 
 
-def test_sentence_without_duration_names_nothing() -> None:
-    found = summarize_token([call("a", 5, 5), call("b", 5, 5)])
-    assert found.critical_path == "critical path: 0 of 0 µs"
-
-
 TREE = """\
 Layer 0
 └── QkvProjection  200.0µs (4096 elem)
@@ -180,9 +175,9 @@ def test_name_cannot_steer_a_terminal(name: str, shown: str) -> None:
 def test_deep_tree_counts_what_it_leaves_out() -> None:
     graph = ExecutionGraph()
     graph.add_node(Layer(0))
-    for depth in range(1, 50_000):
+    for depth in range(1, 5_000):
         graph.add_node(Brick("b"))
         graph.add_edge(depth - 1, depth, "Calls")
     lines = draw_tree(graph).splitlines()
     assert len(lines) == 66
-    assert lines[-1].strip() == f"└── … {50_000 - 65:,} deeper"
+    assert lines[-1].strip() == f"└── … {5_000 - 65:,} deeper"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import Kernel, Transfer
@@ -54,11 +54,3 @@ def test_sums_have_no_graph(data: bytes, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UndecidedError, match="E_NO_CALLS"):
         open_graph(path)
-
-
-def test_contradicting_trace_raises(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_bytes(made.chrome(event("a", 0, 100), event("b", 50, 100)))
-    with pytest.raises(FlamegateError) as error:
-        open_graph(path)
-    assert error.value.code == "E_TRACE_CONTRADICTS"
