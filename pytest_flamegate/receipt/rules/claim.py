@@ -71,18 +71,28 @@ def _check_request(claim: Claim) -> Iterator[str]:
 
 @RULES.rule(
     "E_FIGURES_CONTRADICT",
-    "performance_baseline states the same tokens and the same rate as the receipt.",
+    "performance_baseline states the same number of tokens as the receipt.",
     remedy=_CONTRADICTION,
-    needs={"tokens_generated", "tokens_per_second"},
+    needs={"tokens_generated"},
 )
-def _check_baseline(claim: Claim) -> Iterator[str]:
-    for name, ours, slack in (
-        ("tokens_generated", claim.tokens_generated, 0.0),
-        ("tokens_per_second", claim.tokens_per_second, AGREEMENT),
-    ):
-        stated = number(claim.performance, name)
-        if stated is not None and abs(stated - ours) > slack * ours:
-            yield f"{name} is {ours:g}, but {stated:g} in performance_baseline."
+def _check_baseline_tokens(claim: Claim) -> Iterator[str]:
+    yield from _compare(claim, "tokens_generated", claim.tokens_generated, 0.0)
+
+
+@RULES.rule(
+    "E_FIGURES_CONTRADICT",
+    "performance_baseline states the same rate as the receipt.",
+    remedy=_CONTRADICTION,
+    needs={"tokens_per_second"},
+)
+def _check_baseline_rate(claim: Claim) -> Iterator[str]:
+    yield from _compare(claim, "tokens_per_second", claim.tokens_per_second, AGREEMENT)
+
+
+def _compare(claim: Claim, name: str, ours: float, slack: float) -> Iterator[str]:
+    stated = number(claim.performance, name)
+    if stated is not None and abs(stated - ours) > slack * ours:
+        yield f"{name} is {ours:g}, but {stated:g} in performance_baseline."
 
 
 @RULES.rule(

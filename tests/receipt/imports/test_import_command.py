@@ -13,8 +13,6 @@ from pytest_flamegate.receipt import Grade, verify_receipt
 from tests.made import bundle
 from tests.receipt.imports.test_formats import DATA
 
-pytestmark = pytest.mark.measures
-
 Told = pytest.CaptureFixture[str]
 
 
