@@ -142,17 +142,17 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     from pytest_flamegate.core.json import EVIDENCE_LIMITS
     from pytest_flamegate.receipt import store
     from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
-    from pytest_flamegate.report.markdown import GuideEntry, guide_readme, run_markdown
+    from pytest_flamegate.report.markdown import guide_readme, run_markdown
     from pytest_flamegate.report.run_report import RunReport
 
     command = _command(outcomes, directory)
     files: dict[str, bytes] = {}
-    entries = []
+    reports = []
     for outcome in outcomes:
         assert outcome.evidence is not None  # outcomes without evidence are reported as failed
         assert outcome.receipt is not None
         name = outcome.workload.name
-        picture, page = f"{name}.svg", f"{name}.md"
+        picture = f"{name}.svg"
         for file, source in ((picture, PICTURE), (f"{name}.html", INTERACTIVE)):
             files[file] = read_bounded(outcome.directory / source, EVIDENCE_LIMITS.max_bytes)
         report = RunReport(
@@ -163,10 +163,10 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
             picture=picture,
             again=command,
         )
-        files[page] = run_markdown(report).encode()
-        entries.append(GuideEntry.of(name, outcome.evidence, picture=picture, page=page))
+        files[f"{name}.md"] = run_markdown(report).encode()
+        reports.append(report)
     if _is_our_guide(directory / _GUIDE):
-        files[_GUIDE] = guide_readme(entries, regenerate=command).encode()
+        files[_GUIDE] = guide_readme(reports, regenerate=command).encode()
     else:
         common.print_text(f"{directory / _GUIDE} was not written by flamegate and is left as it is")
     for file, data in files.items():

@@ -42,14 +42,9 @@ def verification_text(
 ) -> str:
     """Return the answer about one receipt, without a line break at its end.
 
-    An honest receipt whose replay does not hold is neither accepted nor refused.
-
-    Args:
-        found: The answer.
-        path: Names the receipt if there are several.
-        required: The grade that was asked for.
-        colour: Colour the first word.
-        error: Why its workload could not be run again.
+    An honest receipt whose replay does not hold is neither accepted nor refused. ``path`` names the
+    receipt if there are several, ``required`` the grade that was asked for; ``error`` is the reason
+    why its workload could not be run again.
     """
     undecided = error is not None or (found.replayed is not None and not found.obtained_again)
     answer = "refused" if not found.ok else "not replayed" if undecided else "accepted"

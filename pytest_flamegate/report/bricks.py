@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.text import significant
@@ -100,31 +100,22 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
     "max": ("Max µs", lambda row: _us(row.max_ns)),
     "token": ("Self µs/token", lambda row: _us(row.per_token_ns)),
 }
-_WIDE = tuple(_COLUMNS)
-_BRIEF = ("calls", "avg", "token")
 
 
-def _head(table: BrickTable, names: Sequence[str]) -> list[str]:
-    share = "% of wall" if table.whole == "wall" else "% of bricks"
-    return ["Function", *(_COLUMNS[name][0] for name in names), share]
-
-
-def _row(row: BrickRow, names: Sequence[str]) -> list[str]:
-    return [row.name, *(_COLUMNS[name][1](row) for name in names), text.share(row.share)]
-
-
-def _other_rows(table: BrickTable, names: Sequence[str]) -> list[list[str]]:
+def _other_rows(table: BrickTable) -> list[tuple[Cell, ...]]:
     """Return the rows of the bricks without a row of their own, and of time outside any brick."""
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+
+    def add(label: str, share: float, **known: str) -> None:
+        cells = (known.get(name, "") for name in _COLUMNS)
+        rows.append((label, text.share(share), "", *cells))
+
     if (rest := table.rest) is not None:
-        known = {"calls": text.count(rest.calls), "self": _ms(rest.self_ns)}
         label = text.plural(rest.bricks, "other brick")
-        rows.append([label, *(known.get(name, "") for name in names), text.share(rest.share)])
+        add(label, rest.share, calls=text.count(rest.calls), self=_ms(rest.self_ns))
     if table.whole == "wall":
         outside_ns = table.wall_ns - table.self_ns
-        known = {"self": _ms(outside_ns)}
-        share = text.share(outside_ns / max(table.wall_ns, 1))
-        rows.append([OUTSIDE, *(known.get(name, "") for name in names), share])
+        add(OUTSIDE, outside_ns / max(table.wall_ns, 1), self=_ms(outside_ns))
     return rows
 
 
@@ -180,22 +171,20 @@ def _cut_tree(view: BrickView, most: int) -> list[str]:
 def brick_section(view: BrickView) -> Section:
     """Return the table of bricks, how it was measured, and the tree of one token."""
     table = view.table
-    first, *heads, last = _head(table, _WIDE)
+    # The share comes first, so that a narrow page shows it without scrolling.
+    share = "% of wall" if table.whole == "wall" else "% of bricks"
+    head = ("Function", share, "kind", *(title for title, _ in _COLUMNS.values()))
     rows: list[tuple[Cell, ...]] = [
         (
             Code(row.name, _TONES[row.category]),
             Share(row.share, _TONES[row.category]),
             row.category,
-            *_row(row, _WIDE)[1:-1],
+            *(figure(row) for _, figure in _COLUMNS.values()),
         )
         for row in table.rows
     ]
-    others: list[tuple[Cell, ...]] = [
-        (name, share, "", *between) for name, *between, share in _other_rows(table, _WIDE)
-    ]
-    # The share comes first, so that a narrow page shows it without scrolling.
     shown = make_table(
-        (first, last, "kind", *heads), [*rows, *others], right=(1, *range(3, 12)), kind="bricks"
+        head, [*rows, *_other_rows(table)], right=(1, *range(3, len(head))), kind="bricks"
     )
     notes = [*latency_notes(table), view.critical_path, view.roofline, *view.notes]
     tree = "\n".join(_cut_tree(view, PAGE_TREE_LINES)) if view.tree else ""
@@ -213,18 +202,11 @@ def brick_section(view: BrickView) -> Section:
 
 def brick_summary_section(name: str, view: BrickView) -> Section:
     """Return the costliest bricks of the workload ``name``, for a job's summary page."""
-    table = view.table
-    rows: list[tuple[Cell, ...]] = [
-        (Code(row.name), *_row(row, _BRIEF)[1:]) for row in table.rows[:_SUMMARY_ROWS]
-    ]
-    return make_section(
-        f"Bricks of {visible(name, 80)}",
-        [
-            make_table(_head(table, _BRIEF), rows, right=range(1, 5)),
-            Paragraph(" · ".join(provenance_notes(table))),
-            Paragraph(view.roofline),
-        ],
-    )
+    table, *others = brick_section(view).blocks
+    assert isinstance(table, Table)
+    short = replace(table, rows=table.rows[:_SUMMARY_ROWS])
+    notes = [block for block in others if isinstance(block, Paragraph)]
+    return Section(f"Bricks of {visible(name, 80)}", (short, *notes))
 
 
 # In a terminal
@@ -271,13 +253,7 @@ def sums_text(
 ) -> str:
     """Return the sums of a trace that has no graph, called ``name``.
 
-    Args:
-        name: The title.
-        table: The bricks, if the trace sums any up.
-        notes: What the trace does not state.
-        kernels: How often each was dispatched.
-        medians_us: The median duration of each phase.
-        width: Columns of the terminal.
+    ``notes`` name what the trace does not state; ``kernels`` are counts of dispatches.
     """
     lines: list[str] = []
     if table is not None:

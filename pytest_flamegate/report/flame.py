@@ -39,11 +39,6 @@ class Tone:
         """The fill on light paper."""
         return self.shade.light
 
-    @property
-    def ink(self) -> str:
-        """The ink that reads on it."""
-        return self.shade.light_ink
-
 
 def _same(name: str, fill: str, meaning: str, ink: str = _DARK) -> Tone:
     return Tone(name, Shade(fill, fill, ink, ink), meaning)

@@ -21,6 +21,7 @@ from pytest_flamegate.report.difference import (
 from pytest_flamegate.report.flame import choose_colours, self_shares
 from pytest_flamegate.report.flame_data import flame_data
 from pytest_flamegate.report.flame_svg import profile_notes
+from pytest_flamegate.report.hotspots import category_shares
 from pytest_flamegate.report.text import require_cost
 
 if TYPE_CHECKING:
@@ -131,12 +132,8 @@ def _exact(shown: str, value: float) -> str:
 
 def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: float | None) -> str:
     """Return the kinds of work with the self share and cost of each, largest first."""
-    shares: dict[str, float] = {}
-    for spot in spots:
-        if spot.self_samples:
-            shares[spot.category] = shares.get(spot.category, 0.0) + spot.self_share
     items = []
-    for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
+    for name, share in category_shares(spots).items():
         tone = colouring.tone(name)
         cost = "" if cpu_s_per_token is None else f" · {text.seconds(cpu_s_per_token * share)}"
         figure = html.element("span", html.text(text.share(share) + cost), class_="figure")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -30,7 +29,6 @@ from pytest_flamegate.report.verdict import signal_cells
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_flamegate.receipt.types import Evidence
     from pytest_flamegate.report.sections import Block, Cell, Section
 
 
@@ -197,43 +195,22 @@ GUIDE_TITLE = "# Flame graphs"
 """The first line of every guide; another README is not overwritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuideEntry:
-    """One flame graph of a folder; ``picture`` and ``page`` are paths relative to its README.
-
-    ``generated`` is RFC 3339, ``about`` one line on the workload and ``hardware`` the machine.
-    """
-
-    name: str
-    picture: str
-    page: str
-    generated: str
-    about: str
-    hardware: str
-
-    @classmethod
-    def of(cls, name: str, evidence: Evidence, *, picture: str, page: str) -> GuideEntry:
-        """Return the entry of the run that ``evidence`` describes."""
-        about = ", ".join(workload_notes(evidence))
-        return cls(name, picture, page, evidence.created, about, machine_note(evidence))
-
-
-def guide_readme(entries: Sequence[GuideEntry], *, regenerate: str = "flamegate flamegraph") -> str:
+def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flamegraph") -> str:
     """Return the README of a folder of flame graphs, ending in a line break.
 
-    Lists ``entries`` in the order of their names; ``regenerate`` is the command that makes them
-    again. Equal arguments give equal bytes.
+    Each run has its ``picture`` there, and a page ``NAME.md``; ``regenerate`` is the command that
+    makes them again. Equal arguments give equal bytes.
     """
-    rows = [
-        [
-            link(each.name, each.picture),
-            link("page", each.page),
-            escape(each.about) or NONE,
-            code(each.generated),
-            escape(each.hardware) or NONE,
-        ]
-        for each in sorted(entries, key=lambda each: (each.name, each.picture))
-    ]
+    rows = []
+    for run in sorted(runs, key=lambda run: run.name):
+        if run.evidence is None:
+            continue
+        about = ", ".join(workload_notes(run.evidence))
+        page = link("page", f"{run.name}.md")
+        rows.append(
+            [link(run.name, run.picture), page, escape(about) or NONE, code(run.evidence.created),
+             escape(machine_note(run.evidence)) or NONE]
+        )  # fmt: skip
     head = ["flame graph", "details", "workload", "generated", "hardware"]
     tones = [[code(name), code(tone.fill), escape(tone.meaning)] for name, tone in PALETTE.items()]
     values = {

@@ -87,12 +87,7 @@ def preamble(
 ) -> str:
     """Return the line before the runs: profiler, machine and its noise.
 
-    Args:
-        profiler: Its name and version.
-        note: Why it is not a better one.
-        cpu: The model of the CPU.
-        cores: Their number, if it is known.
-        noise_pct: The machine's spread in percent, if it is known.
+    ``note`` states why the profiler is not a better one.
     """
     used = f"{visible(profiler)} ({visible(note)})" if note else visible(profiler)
     machine = visible(cpu.strip()) or "unknown CPU"
@@ -115,12 +110,8 @@ def summary(
 ) -> list[str]:
     """Return the table of all workloads, their figures, and the next command.
 
-    Args:
-        rows: The workloads, in the order gated.
-        width: Columns of the terminal.
-        directory: The directory of the flame graphs.
-        accept: The command that makes these runs the baseline; None if there is none to accept.
-        colour: Colour the verdicts.
+    ``directory`` holds the flame graphs; ``accept`` is the command that makes these runs the
+    baseline, None if there is none to accept.
     """
     if not rows:
         return ["no workload was measured"]
@@ -202,14 +193,8 @@ def failure_section(
 ) -> str:
     """Return the text of a failed test, without a line break at its end.
 
-    Args:
-        verdict: The verdict.
-        evidence: The run's observations.
-        baseline: Those of the baseline.
-        paths: The files that prove it, the most telling first.
-        again: The command that measures it again.
-        accept: The command that takes it as the new baseline; None if it cannot be accepted.
-        colour: Colour the answer.
+    ``paths`` are the files that prove it, the most telling first. ``again`` and ``accept`` are
+    commands; ``accept`` is None if the run cannot be the new baseline.
     """
     answer = visible(headline(verdict), _LONG)
     lines = [paint(answer, colour_of(verdict)) if colour else answer]

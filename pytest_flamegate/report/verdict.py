@@ -53,10 +53,7 @@ def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the cost of each function before and after, the largest change first.
 
     So a function that cost little or nothing before comes before those that always cost most.
-
-    Args:
-        verdict: Its ``attribution`` is sorted by the size of the change.
-        brief: Keep the certain changes (or the largest) and two more functions.
+    A brief section keeps the certain changes (or the largest) and two more functions.
     """
     costs = list(verdict.attribution)
     if brief:
@@ -111,9 +108,7 @@ def _share(value_pct: float | None) -> str:
 def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return every figure that was compared: the gated clock first, then the wall clock.
 
-    Args:
-        verdict: The verdict.
-        brief: Keep the rates, and of the others those that regressed.
+    A brief section keeps the rates, and of the others those that regressed.
     """
     signals = [
         signal
@@ -217,9 +212,7 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
 def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the reasons by their codes.
 
-    Args:
-        verdict: The verdict.
-        brief: Leave out those of a regression that the other sections show as figures.
+    A brief section leaves out those of a regression that other sections show as figures.
     """
     reasons = [
         reason

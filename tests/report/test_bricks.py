@@ -110,14 +110,6 @@ def test_nested_bricks_say_what_a_share_is_of() -> None:
     assert text not in provenance_notes(shown().table)
 
 
-def test_without_calls_there_is_no_tree() -> None:
-    given = BrickView(shown().table, notes=("no tree",))
-    text = brick_lines("decode", given)
-    assert not any("one token" in line for line in text)
-    assert "no tree" in text
-    assert "<pre>" not in shown_on_page(given)
-
-
 def test_a_figure_and_its_sign_stay_together() -> None:
     given = replace(shown(), critical_path="one 7 % two 8 % three 9 % four 10 % " * 9)
     for width in range(40, 60):

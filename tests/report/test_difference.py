@@ -129,12 +129,6 @@ def test_the_last_row_is_everything_else() -> None:
     )  # fmt: skip
 
 
-def test_rows_that_are_not_shown_are_counted_in_the_last_one() -> None:
-    head = slowed("rms_norm", 3.0, slowed("attention", 3.0))
-    shown = change_rows(compared(head), most=1)
-    assert [row.name for row in shown] == ["attention", "everything else (1 more changed)"]
-
-
 def test_a_function_on_one_side_has_no_figure_on_the_other() -> None:
     by_name = {row.name: row for row in change_rows(compared(renamed("softmax", "softmax_fast")))}
     assert (by_name["softmax"].after, by_name["softmax_fast"].before) == ("–", "–")

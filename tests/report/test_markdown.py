@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.report.flame import PALETTE
 from pytest_flamegate.report.markdown import (
-    GuideEntry,
     block,
     code,
     escape,
@@ -226,23 +225,21 @@ def test_the_job_summary_is_a_table_with_every_headline() -> None:
 # The guide of a folder
 
 
-def entry(name: str) -> GuideEntry:
-    return GuideEntry.of(name, factory.evidence(), picture=f"{name}.svg", page=f"{name}.md")
+def entry(name: str) -> RunReport:
+    return RunReport(name, None, evidence=factory.evidence(), picture=f"{name}.svg")
 
 
 def test_the_guide_lists_its_pictures_by_name() -> None:
-    assert entry("10tok") == GuideEntry(
-        name="10tok",
-        picture="10tok.svg",
-        page="10tok.md",
-        generated="2026-01-02T03:04:06Z",
-        about="embedded engine, tiny.gguf, prompt “What is 2+2?”, 10 tokens",
-        hardware="AMD EPYC 7B13, 2 cores",
-    )
     command = "flamegate flamegraph model.gguf"
     readme = guide_readme([entry("1tok"), entry("10tok")], regenerate=command)
-    found = re.findall(r"^\| \[(\w+)\]\((\S+)\) \| \[page\]\((\S+)\)", readme, re.MULTILINE)
-    assert found == [("10tok", "10tok.svg", "10tok.md"), ("1tok", "1tok.svg", "1tok.md")]
+    found = re.findall(r"^\| \[(\w+)\]\((\S+)\) \| \[page\]\((\S+)\) (.*)", readme, re.MULTILINE)
+    assert [row[:3] for row in found] == [
+        ("10tok", "10tok.svg", "10tok.md"), ("1tok", "1tok.svg", "1tok.md"),
+    ]  # fmt: skip
+    assert found[0][3] == (
+        r"| embedded engine, tiny.gguf, prompt “What is 2+2?”, 10 tokens "
+        "| `2026-01-02T03:04:06Z` | AMD EPYC 7B13, 2 cores |"
+    )
     assert readme == guide_readme([entry("10tok"), entry("1tok")], regenerate=command)
     assert f"```bash\n{command}\n```" in readme
     assert all(f"| `{name}` | `{tone.fill}` |" in readme for name, tone in PALETTE.items())
@@ -251,8 +248,8 @@ def test_the_guide_lists_its_pictures_by_name() -> None:
 
 @given(st.one_of(st.text(max_size=30), st.just("{regenerate}{reading}")))
 def test_hostile_names_stay_text_in_the_guide(name: str) -> None:
-    evil = GuideEntry(name, name, name, name, name, name)
-    html = render(guide_readme([evil]))
+    evidence = replace(factory.evidence(), created=name, machine={"cpu_model": name})
+    html = render(guide_readme([replace(entry(name), evidence=evidence)]))
     assert html.count("<table>") == 2
     assert html.count("<h2>") == 7
     assert "<script" not in html

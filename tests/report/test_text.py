@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from pytest_flamegate.core import text as core_text
 from pytest_flamegate.report import text
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, visible, wrap
 
@@ -53,23 +52,11 @@ def test_clipped_text_fits(text: str, width: int) -> None:
     assert (clipped == visible(text)) == (cell_len(visible(text)) <= width)
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "clipped"),
-    [("ternary_gemv", 7, "ternar…"), ("行列積", 5, "行列…"), ("行列積", 4, "行…"), ("ab", 0, "")],
-)
-def test_clipping_counts_cells(text: str, width: int, clipped: str) -> None:
-    assert clip(text, width) == clipped
-
-
 @given(st.text(max_size=40), st.integers(0, 20))
 def test_text_clipped_in_front_fits_and_keeps_its_end(text: str, width: int) -> None:
     clipped = clip_front(visible(text), width)
     assert cell_len(clipped) <= width
     assert visible(text).endswith(clipped.removeprefix("…"))
-
-
-def test_names_of_tests_differ_at_their_end() -> None:
-    assert clip_front("benchmarks.test_kernels.test_rope", 11) == "….test_rope"
 
 
 def test_columns_align_whatever_the_width_of_a_character() -> None:
@@ -142,26 +129,6 @@ def test_shares(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.5126, "0.513"),
-        (518.2, "518"),
-        (48.07, "48.1"),
-        (0, "0"),
-        (12345.6, "12,346"),
-        (9.996, "10.0"),
-        (99.96, "100"),
-        (1.0e17, "100,000,000,000,000,000"),
-        (1.0e300, "1.00e+300"),
-        (5e-324, "4.94e-324"),
-        (math.nan, "not finite"),
-    ],
-)
-def test_significant_digits(value: float, shown: str) -> None:
-    assert core_text.significant(value) == shown
-
-
-@pytest.mark.parametrize(
     ("value", "shown"), [(6.2, "6.2"), (5.0, "5"), (-0.01, "0"), (1000.0, "1,000"), (60.0, "60")]
 )
 def test_tidy(value: float, shown: str) -> None:
@@ -173,9 +140,3 @@ def test_tidy(value: float, shown: str) -> None:
 )
 def test_micros(value: float, shown: str) -> None:
     assert text.micros(value) == shown
-
-
-def test_plural() -> None:
-    assert text.plural(1, "sample") == "1 sample"
-    assert text.plural(1312, "sample") == "1,312 samples"
-    assert text.plural(8, "process", "processes") == "8 processes"
