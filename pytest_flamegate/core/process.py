@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.process_output import Output
+from pytest_flamegate.core.process_setup import (
+    Output,
+    accept_interrupts,
+    bound_to_cpu,
+    pad_environment,
+)
 from pytest_flamegate.core.process_tree import (
     MARKER,
     acquire_subreaper,
@@ -36,8 +41,7 @@ from pytest_flamegate.core.process_tree import (
 )
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from resource import struct_rusage
 
@@ -56,61 +60,6 @@ class CompletedCommand:
     stderr: bytes
     timed_out: bool
     elapsed_s: float
-
-
-FILLER = "FLAMEGATE_FILLER"
-_PAGE_BYTES = 4096
-
-
-def choose_cpu(rng: random.Random) -> int | None:
-    """Return one of the cores this process may use; None if the platform cannot bind to one."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    return rng.choice(sorted(os.sched_getaffinity(0)))
-
-
-@contextlib.contextmanager
-def bound_to_cpu(cpu: int | None) -> Iterator[None]:
-    """Bind this thread, and any process it starts meanwhile, to one core; None binds to none."""
-    if cpu is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-@contextlib.contextmanager
-def _heeded_interrupts() -> Iterator[None]:
-    """Let a child that is started meanwhile end on SIGINT.
-
-    A shell lets the jobs in its background ignore it, and whatever is ignored is inherited: a
-    profiler that is ended by SIGINT would then only end when its waiting time is over.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        yield
-        return
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    except ValueError:  # only the main thread may set it
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return ``env`` with a filler, so that it takes whole pages together with ``argv``."""
-    rest = {name: value for name, value in env.items() if name != FILLER}
-    # Each string ends in a NUL, and the program's name is there once more.
-    strings = [argv[0], *argv, *(f"{name}={value}" for name, value in rest.items()), f"{FILLER}="]
-    used = sum(len(os.fsencode(text)) + 1 for text in strings)
-    return {**rest, FILLER: "." * (-used % _PAGE_BYTES)}
 
 
 _GRACE_S = 0.5
@@ -293,7 +242,7 @@ def start(
     before = find_children()
     acquire_subreaper()
     try:
-        with bound_to_cpu(cpu), _heeded_interrupts():
+        with bound_to_cpu(cpu), accept_interrupts():
             process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,

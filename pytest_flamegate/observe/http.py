@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from pytest_flamegate.core.process_output import wait_readable
+from pytest_flamegate.core.process_setup import wait_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.process import choose_cpu
+from pytest_flamegate.core.process_setup import choose_cpu
 from pytest_flamegate.engines.base import Lasting
 from pytest_flamegate.observe.engine_process import WARM_TOKENS, RunPlace
 from pytest_flamegate.observe.served import ServedProcess

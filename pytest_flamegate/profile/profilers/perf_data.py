@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.process_output import wait_readable
+from pytest_flamegate.core.process_setup import wait_readable
 from pytest_flamegate.profile.profilers.errors import (
     DISK_FULL,
     GONE,
