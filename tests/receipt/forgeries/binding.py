@@ -37,64 +37,57 @@ def evidence_of_another_run(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
-def model_digest_swapped(draft: Draft, source: Random) -> Draft:
+def model_digest_swapped(draft: Draft, source: Random) -> None:
     """Names a larger model by its digest in the receipt; the evidence keeps the small one."""
     draft.receipt["model"]["sha256"] = hexadecimal(source, 64)
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH")
-def model_path_swapped(draft: Draft, source: Random) -> Draft:
+def model_path_swapped(draft: Draft, source: Random) -> None:
     """Names a larger model by its path."""
     draft.receipt["model"]["path"] = f"models/bitnet-{source.randint(2, 70)}b.gguf"
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
-def model_facts_edited(draft: Draft, source: Random) -> Draft:
+def model_facts_edited(draft: Draft, source: Random) -> None:
     """Says that the model has more parameters, or another quantisation, than its header does."""
     if source.random() < 0.5:
         draft.receipt["model"]["parameters"] *= source.randint(2, 7000)
     else:
         draft.receipt["model"]["quantisation"] = source.choice(["I2_S", "F16", "Q8_0"])
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
-def two_model_digests(draft: Draft, source: Random) -> Draft:
+def two_model_digests(draft: Draft, source: Random) -> None:
     """Keeps one digest in the evidence for the reader and another for the replay."""
     del draft.receipt["model"]["sha256"]
     draft.evidence["model"]["sha256"] = hexadecimal(source, 64)
-    return draft.reseal()
 
 
 @BOOK.suspected("W_MODEL_NOT_HASHED", of=EMBEDDED)
-def model_not_named(draft: Draft, source: Random) -> Draft:
+def model_not_named(draft: Draft, source: Random) -> None:
     """Leaves the model's digest out of both."""
     path = f"models/bitnet-{source.randint(2, 70)}b.gguf"
     for model in (draft.receipt["model"], draft.evidence["model"]):
         del model["sha256"]
         model["path"] = path
     draft.evidence["model_sha256"] = None
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED)
-def environment_edited(draft: Draft, source: Random) -> Draft:
+def environment_edited(draft: Draft, source: Random) -> None:
     """Says that one thread computed where several did."""
     name = source.choice([n for n in draft.receipt["environment"] if n.endswith("_THREADS")])
     draft.receipt["environment"][name] = str(source.randint(2, 128))
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH")
-def other_system(draft: Draft, source: Random) -> Draft:
+def other_system(draft: Draft, source: Random) -> None:
     """Names another system in the receipt than the machine's."""
     name, value = source.choice(
         [("OS", "darwin-arm64"), ("OS", "linux-riscv64"), ("FLAMEGATE_VERSION", "9.9.9")]
     )
     draft.receipt["environment"][name] = value
-    return draft.reseal()
 
 
 @BOOK.lowered(of=ONE)
@@ -125,35 +118,32 @@ def evidence_that_is_none(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH")
-def commit_that_is_a_name(draft: Draft, source: Random) -> Draft:
+def commit_that_is_a_name(draft: Draft, source: Random) -> None:
     """Names a branch, or half a hash, which is other code tomorrow."""
     name = source.choice(["main", "HEAD", "v1.0", draft.evidence["commit"]["revision"][:12]])
     draft.evidence["commit"][source.choice(["revision", "tree"])] = name
-    return draft.reseal()
 
 
 @BOOK.suspected("W_MODEL_NOT_READ", of=EMBEDDED)
-def model_too_large_to_have_run(draft: Draft, source: Random) -> Draft:
+def model_too_large_to_have_run(draft: Draft, source: Random) -> None:
     """Says that the model is far larger than what any process held or read."""
     size_bytes = source.randint(2, 100) * 10**9
     for model in (draft.receipt["model"], draft.evidence["model"]):
         model["size_bytes"] = size_bytes
-    return draft.reseal()
 
 
 @BOOK.suspected("W_FASTER_THAN_MEMORY", of=EMBEDDED)
-def model_faster_than_memory(draft: Draft, source: Random) -> Draft:
+def model_faster_than_memory(draft: Draft, source: Random) -> None:
     """Claims the rate of a small model for one that no memory can be read as fast."""
     size_bytes = source.randint(100, 900) * 10**11
     for model in (draft.receipt["model"], draft.evidence["model"]):
         model["size_bytes"] = size_bytes
     for run in draft.runs:
         run["peak_rss_bytes"] = 10**14
-    return draft.reseal()
 
 
 @BOOK.passes("A signature of the observer, or a run that CI starts on its own checkout.")
-def another_commit(draft: Draft, source: Random) -> Draft:
+def another_commit(draft: Draft, source: Random) -> None:
     """Says that a commit was measured that was not, or that nothing was uncommitted."""
     draft.evidence["commit"] = {
         **draft.evidence["commit"],
@@ -161,24 +151,21 @@ def another_commit(draft: Draft, source: Random) -> Draft:
         "tree": hexadecimal(source, 64),
         "uncommitted": 0,
     }
-    return draft.reseal()
 
 
 @BOOK.passes("Replay on the machine that is named; a signature that is bound to it.")
-def another_machine(draft: Draft, source: Random) -> Draft:
+def another_machine(draft: Draft, source: Random) -> None:
     """Relabels a run of a fast machine as one of the machine that is gated."""
     draft.evidence["machine"] |= {
         "cpu_model": source.choice(["Intel Xeon", "Neoverse-N1", "AMD EPYC 7763"]),
         "cpu_cores": str(source.choice([2, 4, 64])),
         "cpu_flags_sha256": hexadecimal(source, 64),
     }
-    return draft.reseal()
 
 
 @BOOK.passes("A signature of the observer; replay, where the model is at hand.", of=SERVED)
-def another_model(draft: Draft, source: Random) -> Draft:
+def another_model(draft: Draft, source: Random) -> None:
     """Names another model consistently, with its digest, everywhere."""
     for model in (draft.receipt["model"], draft.evidence["model"]):
         model |= {"path": "models/other.gguf", "sha256": draft.evidence["nonce"] * 2}
     draft.evidence["model_sha256"] = draft.evidence["nonce"] * 2
-    return draft.reseal()

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from tests.receipt.forgeries.draft import EVIDENCE, FOLDED, RECEIPT, Draft, Files, load
 
-Make = Callable[[Draft, Random], Draft | Files]
+Make = Callable[[Draft, Random], Draft | Files | None]
+"""Forges a draft. If nothing is returned, the digests of the changed draft are put right."""
 Fate = Literal["refused", "lowered", "suspected", "passes", "pending"]
 Outcome = Literal["right", "otherwise", "passed"]
 
@@ -75,7 +76,9 @@ class Kind:
     def attempt(self, source: Random) -> Attempt:
         """Forge once more and have it verified, an hour after the evidence was written."""
         material = source.choice(self.of)
-        made = self.make(load(material), source)
+        draft = load(material)
+        made = self.make(draft, source)
+        made = draft.reseal() if made is None else made
         files = made.files() if isinstance(made, Draft) else made
         now = load(material).created + timedelta(hours=1)
         return Attempt(files, verify(files, **{"now": now, **self.wishes}))

@@ -95,7 +95,7 @@ def _totals(
 
 
 @BOOK.refused("E_BRICKS", of=ALL)
-def bricks_of_another_run(draft: Draft, source: Random) -> Draft:
+def bricks_of_another_run(draft: Draft, source: Random) -> None:
     """Tells the bricks of a process that was timed, of none at all, or of the best run alone."""
     passes = clock(draft, source)
     ways: list[Callable[[], object]] = [
@@ -107,21 +107,19 @@ def bricks_of_another_run(draft: Draft, source: Random) -> Draft:
         ),
     ]
     source.choice(ways)()
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=SERVED)
-def bricks_longer_than_their_run(draft: Draft, source: Random) -> Draft:
+def bricks_longer_than_their_run(draft: Draft, source: Random) -> None:
     """Makes the bricks of the baseline longer, so that those of the change look short."""
     factor = source.uniform(2, 30)
     for each in clock(draft, source, factor):
         if source.random() < 0.5:
             each["wall_ns"] = int(each["wall_ns"] * factor)
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=EMBEDDED)
-def brick_made_cheaper(draft: Draft, source: Random) -> Draft:
+def brick_made_cheaper(draft: Draft, source: Random) -> None:
     """Writes a smaller sum for a brick, or fewer slow calls, and leaves the rest as it was."""
     each = source.choice(clock(draft, source))
     row = source.choice(each["totals"])
@@ -136,7 +134,6 @@ def brick_made_cheaper(draft: Draft, source: Random) -> Draft:
         lambda: each["totals"].remove(row),
     ]
     source.choice(ways)()
-    return draft.reseal()
 
 
 def _add_rows(each: dict[str, Any], *rows: dict[str, Any]) -> None:
@@ -146,16 +143,15 @@ def _add_rows(each: dict[str, Any], *rows: dict[str, Any]) -> None:
 
 
 @BOOK.refused("E_BRICKS", of=SERVED)
-def cheap_calls_under_another_name(draft: Draft, source: Random) -> Draft:
+def cheap_calls_under_another_name(draft: Draft, source: Random) -> None:
     """Adds calls that took nothing to a brick, by an alias of it or by telling it twice."""
     name = source.choice(["Head", "Qkv", "LmHead"])
     for each in clock(draft, source):
         _add_rows(each, _totals(name, "prefill", None, source.randint(5, 99), 40, source))
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=SERVED)
-def deferred_told_as_measured(draft: Draft, source: Random) -> Draft:
+def deferred_told_as_measured(draft: Draft, source: Random) -> None:
     """Says of times that were derived that they were measured, so that they are gated."""
     sync = source.choice(["deferred", "per_layer", "none"])
     latency_ns = source.randint(1, 10**6) * (sync == "none")
@@ -163,32 +159,29 @@ def deferred_told_as_measured(draft: Draft, source: Random) -> Draft:
         each["sync"] = sync
         for row in each["totals"]:
             row["latency_ns"] = latency_ns
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=("callable",))
-def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> Draft:
+def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> None:
     """Doubles what the calls of a baseline's brick took together, in its thread too, not each."""
     each = source.choice(clock(draft, source))
     row = source.choice(each["totals"])
     row["total_ns"] *= 2
     row["self_ns"] *= 2
     each["lanes"][0]["self_ns"] += row["self_ns"] // 2
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=SERVED)
-def tokens_more_than_clocked(draft: Draft, source: Random) -> Draft:
+def tokens_more_than_clocked(draft: Draft, source: Random) -> None:
     """Counts more tokens than were generated, so that each cost less."""
     for each in clock(draft, source):
         more = source.randint(1, 9) * each["sequences"]
         each["tokens"] += more
         each["decode_tokens"] += more
-    return draft.reseal()
 
 
 @BOOK.refused("E_BRICKS", of=EMBEDDED)
-def calls_more_than_made(draft: Draft, source: Random) -> Draft:
+def calls_more_than_made(draft: Draft, source: Random) -> None:
     """Cuts each call of a brick in two, so that one costs half; or leaves a brick out."""
     for each in clock(draft, source):
         name = source.choice([*_OUTPUT, *_IN_LAYERS, *_FOUR_TIMES])
@@ -207,22 +200,20 @@ def calls_more_than_made(draft: Draft, source: Random) -> Draft:
             "self_ns": sum(row["self_ns"] for row in each["totals"]),
             "calls": sum(row["calls"] for row in each["totals"]),
         }
-    return draft.reseal()
 
 
 @BOOK.passes(
     "A run that CI starts; the profile of the same run, whose shares would differ.", of=SERVED
 )
-def bricks_made_up(draft: Draft, source: Random) -> Draft:
+def bricks_made_up(draft: Draft, source: Random) -> None:
     """Writes bricks that were never clocked, whose times and calls all agree."""
     clock(draft, source)
-    return draft.reseal()
 
 
 @BOOK.passes(
     "A count of the calls within themselves, which the totals do not hold.", of=("callable",)
 )
-def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> Draft:
+def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> None:
     """Halves what all calls of a brick took, as it is where half of them ran within the others."""
     each = source.choice(clock(draft, source))
     row = source.choice([row for row in each["totals"] if row["calls"] > 2])
@@ -230,4 +221,3 @@ def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> Draft:
     row["total_ns"] -= less_ns
     row["self_ns"] -= less_ns
     each["lanes"][0]["self_ns"] -= less_ns
-    return draft.reseal()

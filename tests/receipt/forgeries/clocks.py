@@ -107,7 +107,7 @@ def sleeping_mock(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.lowered("W_NO_TIMED_RUN")
-def times_left_out(draft: Draft, source: Random) -> Draft:
+def times_left_out(draft: Draft, source: Random) -> None:
     """Leaves the token times out, so that nothing contradicts the rate."""
     draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
     nothing = source.choice([True, False])
@@ -117,19 +117,17 @@ def times_left_out(draft: Draft, source: Random) -> Draft:
                 block["sequences_ns"] = []
             else:
                 scale_sequences(block, 0.0)
-    return draft.reseal()
 
 
 @BOOK.lowered("W_NO_TIMED_RUN")
-def profiled_runs_alone(draft: Draft, source: Random) -> Draft:
+def profiled_runs_alone(draft: Draft, source: Random) -> None:
     """Keeps the profiled runs alone, whose times nobody takes a rate from."""
     draft.evidence["runs"] = draft.profiled
     draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
-    return draft.reseal()
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA")
-def time_that_is_none(draft: Draft, source: Random) -> Draft:
+def time_that_is_none(draft: Draft, source: Random) -> None:
     """Puts time below zero, a fraction or text among the nanoseconds."""
     block = source.choice(blocks(draft.timed))
     wrong = source.choice([-source.randint(1, 10**9), source.random(), "1000", None, True])
@@ -137,7 +135,6 @@ def time_that_is_none(draft: Draft, source: Random) -> Draft:
         block["interval"]["wall_ns"] = wrong
     else:
         source.choice(block["sequences_ns"])[0] = wrong
-    return draft.reseal()
 
 
 @BOOK.lowered("W_WAITS_EXCEED_WALL", of=SERVED)

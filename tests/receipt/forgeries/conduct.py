@@ -12,7 +12,7 @@ BOOK = Book("conduct")
 
 
 @BOOK.refused("E_RUN_FAILED")
-def failed_run(draft: Draft, source: Random) -> Draft:
+def failed_run(draft: Draft, source: Random) -> None:
     """Hands in a run that failed, with figures in it."""
     told: list[dict[str, Any]] = [
         {"success": False},
@@ -22,11 +22,10 @@ def failed_run(draft: Draft, source: Random) -> Draft:
         {"status": source.choice(["failed", "Error", " TIMEOUT "])},
     ]
     draft.receipt |= source.choice(told)
-    return draft.reseal()
 
 
 @BOOK.refused("E_RUN_FAILED")
-def failed_tests(draft: Draft, source: Random) -> Draft:
+def failed_tests(draft: Draft, source: Random) -> None:
     """Hands in figures of a model that fails its own tests."""
     told: list[dict[str, Any]] = [
         {"test_results": {"total_tests": 5, "passed": 4, "failed": 1}},
@@ -36,30 +35,27 @@ def failed_tests(draft: Draft, source: Random) -> Draft:
         {"parity": {"status": "Divergence"}},
     ]
     draft.receipt |= source.choice(told)
-    return draft.reseal()
 
 
 @BOOK.refused("E_RUN_FAILED")
-def tests_that_vanished(draft: Draft, source: Random) -> Draft:
+def tests_that_vanished(draft: Draft, source: Random) -> None:
     """Takes the failed tests out of the list and leaves their total."""
     total = source.randint(2, 500)
     passed = source.randrange(total)
     draft.receipt["test_results"] = {"total_tests": total, "passed": passed}
-    return draft.reseal()
 
 
 @BOOK.refused("E_CORRECTED")
-def corrected(draft: Draft, source: Random) -> Draft:
+def corrected(draft: Draft, source: Random) -> None:
     """Corrects what comes out of the model, and measures the rest."""
     if source.random() < 0.5:
         draft.receipt["corrections"] = [{"layer": source.randrange(32), "factor": 1.5}]
     else:
         draft.receipt["model_info"] = {"effective_correction_digest": f"{source.getrandbits(64):x}"}
-    return draft.reseal()
 
 
 @BOOK.refused("E_NOT_DETERMINISTIC", of=SERVED)
-def determinism_turned_off(draft: Draft, source: Random) -> Draft:
+def determinism_turned_off(draft: Draft, source: Random) -> None:
     """Claims determinism with its switch off, in receipt and process alike."""
     name, value = source.choice(
         [
@@ -73,18 +69,16 @@ def determinism_turned_off(draft: Draft, source: Random) -> Draft:
         draft.evidence["requested_environment"],
     ):
         environment[name] = value
-    return draft.reseal()
 
 
 @BOOK.refused("E_NOT_DETERMINISTIC")
-def determinism_test_failed(draft: Draft, source: Random) -> Draft:
+def determinism_test_failed(draft: Draft, source: Random) -> None:
     """Claims determinism beside a test of it that failed."""
     draft.receipt["test_results"] = {"determinism_tests": {"identical_sequences": False}}
-    return draft.reseal()
 
 
 @BOOK.refused("E_HIDDEN_CHARACTER")
-def terminal_steered(draft: Draft, source: Random) -> Draft:
+def terminal_steered(draft: Draft, source: Random) -> None:
     """Puts characters into names that clear the screen or turn the line round in a log."""
     steering = source.choice(
         ["\x1b[2J", "\u202e", "\r", "\n", "\x07", "\u2066", "\x9b2J", "\ufeff"]
@@ -95,4 +89,3 @@ def terminal_steered(draft: Draft, source: Random) -> Draft:
     else:
         for model in (draft.receipt["model"], draft.evidence["model"]):
             model["path"] = text
-    return draft.reseal()

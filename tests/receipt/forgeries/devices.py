@@ -86,25 +86,23 @@ def see_gpu(draft: Draft, source: Random) -> dict[str, Any]:
 
 
 @BOOK.refused("E_NO_DEVICE", of=PROGRAM)
-def library_without_a_device(draft: Draft, source: Random) -> Draft:
+def library_without_a_device(draft: Draft, source: Random) -> None:
     """Puts a false library where NVML is looked for: there is no node, or no driver."""
     seen = on_gpu(draft, source)
     seen |= {"devices": [], "runs": []}
     gone = source.choice(["nodes", "control", "kernel_driver"])
     seen[gone] = {"nodes": [], "control": False, "kernel_driver": None}[gone]
-    return draft.reseal()
 
 
 @BOOK.refused("E_DEVICE_IDLE", of=PROGRAM)
-def idle_gpu(draft: Draft, source: Random) -> Draft:
+def idle_gpu(draft: Draft, source: Random) -> None:
     """Claims the GPU that stands in the machine and did nothing."""
     for run in on_gpu(draft, source)["runs"]:
         run["on"] = [] if source.random() < 0.5 else [{**run["on"][0], "busy": 0}]
-    return draft.reseal()
 
 
 @BOOK.refused("E_DEVICE_CONTRADICTION", of=PROGRAM)
-def gpu_that_contradicts_itself(draft: Draft, source: Random) -> Draft:
+def gpu_that_contradicts_itself(draft: Draft, source: Random) -> None:
     """Writes a GPU into the evidence and misses how its facts hang together."""
     seen = on_gpu(draft, source)
     run = source.choice(seen["runs"])
@@ -118,29 +116,25 @@ def gpu_that_contradicts_itself(draft: Draft, source: Random) -> Draft:
         lambda: run.update(pid=run["pid"] + 10_000),
     ]
     source.choice(ways)()
-    return draft.reseal()
 
 
 @BOOK.lowered("W_DEVICE_NOT_OBSERVED", of=PROGRAM)
-def gpu_of_some_runs(draft: Draft, source: Random) -> Draft:
+def gpu_of_some_runs(draft: Draft, source: Random) -> None:
     """Lets the GPU compute in one run and the CPU in the others."""
     seen = on_gpu(draft, source)
     seen["runs"] = seen["runs"][: source.randint(1, len(seen["runs"]) - 1)]
-    return draft.reseal()
 
 
 @BOOK.lowered("W_DEVICE_BUSY")
-def gpu_behind_a_cpu(draft: Draft, source: Random) -> Draft:
+def gpu_behind_a_cpu(draft: Draft, source: Random) -> None:
     """Claims the figures of a GPU for the CPU's baseline."""
     see_gpu(draft, source)
-    return draft.reseal()
 
 
 @BOOK.passes("A signature of the observer; replay on the machine that is named.", of=PROGRAM)
-def gpu_made_up(draft: Draft, source: Random) -> Draft:
+def gpu_made_up(draft: Draft, source: Random) -> None:
     """Writes a GPU into the evidence whose facts all agree, and names of its kernels."""
     on_gpu(draft, source)
-    return draft.reseal()
 
 
 @BOOK.lowered(of=PROGRAM)
@@ -152,9 +146,8 @@ def gpu_without_evidence(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_GPU_REQUIRED", wishes={"require_gpu_kernels": True})
-def cpu_where_a_gpu_is_wanted(draft: Draft, source: Random) -> Draft:
+def cpu_where_a_gpu_is_wanted(draft: Draft, source: Random) -> None:
     """Hands in a CPU's receipt where the reader wants a GPU's."""
-    return draft.reseal()
 
 
 @BOOK.refused("E_BACKEND", of=ONE)

@@ -101,21 +101,19 @@ def padded(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_SCHEMA_VERSION", of=ONE)
-def other_version(draft: Draft, source: Random) -> Draft:
+def other_version(draft: Draft, source: Random) -> None:
     """Names a version for which no rule was written."""
     draft.receipt["schema_version"] = source.choice(
         ["2.0.0", "1.0.0 ", "1.0.00", "v1.0.0", "1", 1.0, None, "", "1.0.0\n", "1.1", ["1.0.0"]]
     )
-    return draft.reseal()
 
 
 @BOOK.refused("E_COMPUTE_PATH", of=ONE)
-def other_compute_path(draft: Draft, source: Random) -> Draft:
+def other_compute_path(draft: Draft, source: Random) -> None:
     """Says in small print that nothing was computed."""
     draft.receipt["compute_path"] = source.choice(
         ["mock", "Real", "real ", "simulated", "", None, True, ["real"], "real\n"]
     )
-    return draft.reseal()
 
 
 @BOOK.refused(*TOP_LEVEL, of=ONE)

@@ -18,49 +18,44 @@ def engine_left_out(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_UNKNOWN_ENGINE")
-def engine_of_nobody(draft: Draft, source: Random) -> Draft:
+def engine_of_nobody(draft: Draft, source: Random) -> None:
     """Names an engine that has no policy, in receipt and evidence."""
     name = source.choice(["Embedded", "embedded ", "bitnet.cpp", "none", "*", ""]) or "x"
     name += str(source.randrange(100)) if source.random() < 0.5 else ""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = name
     draft.evidence["workload"]["engine"] = name
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH")
-def engine_renamed(draft: Draft, source: Random) -> Draft:
+def engine_renamed(draft: Draft, source: Random) -> None:
     """Names an engine in the receipt that the evidence does not."""
     other = {"embedded", "python", "command", "bitnet", "torch", "ggml"}
     other.discard(draft.evidence["workload"]["engine"])
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = source.choice(sorted(other))
-    return draft.reseal()
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA")
-def engine_that_is_none(draft: Draft, source: Random) -> Draft:
+def engine_that_is_none(draft: Draft, source: Random) -> None:
     """Leaves the engine out of the evidence, or names no text."""
     draft.receipt["environment"].pop("FLAMEGATE_ENGINE")
     if source.random() < 0.3:
         del draft.evidence["workload"]["engine"]
     else:
         draft.evidence["workload"]["engine"] = source.choice([None, 7, "", ["command"], {}])
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=ONE)
-def engine_of_a_loose_policy(draft: Draft, source: Random) -> Draft:
+def engine_of_a_loose_policy(draft: Draft, source: Random) -> None:
     """Relabels an engine that was served as a program, whose policy asks for no matmul."""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "command"
     draft.evidence["workload"] |= {"engine": "command", "command": ["./engine"]}
-    return draft.reseal()
 
 
 @BOOK.lowered("W_RECIPE_INCOMPLETE", of=("program", "callable"))
-def recipe_without_its_command(draft: Draft, source: Random) -> Draft:
+def recipe_without_its_command(draft: Draft, source: Random) -> None:
     """Leaves out what was run, so that no replay can run it."""
     draft.evidence["workload"]["command"] = []
     draft.evidence["workload"].pop("target", None)
-    return draft.reseal()
 
 
 def ask(draft: Draft, url: object) -> Draft:
@@ -82,7 +77,7 @@ def one_server(draft: Draft) -> Draft:
 
 
 @BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
-def processes_as_windows(draft: Draft, source: Random) -> Draft:
+def processes_as_windows(draft: Draft, source: Random) -> None:
     """Calls processes of many days windows of one server, whose start nobody compares."""
     ask(draft, "http://127.0.0.1:8080")
     began = {}
@@ -96,7 +91,6 @@ def processes_as_windows(draft: Draft, source: Random) -> Draft:
         process["started_ticks"] = began[process["pid"]]
         if same:
             process["pid"] = draft.runs[0]["pid"]
-    return draft.reseal()
 
 
 @BOOK.lowered("W_RECIPE_INCOMPLETE", of=("callable",))
@@ -112,8 +106,7 @@ def many_processes_as_one_server(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.passes("Replay: what the recipe names runs otherwise, or is not there.", of=SERVED)
-def engine_of_another_family(draft: Draft, source: Random) -> Draft:
+def engine_of_another_family(draft: Draft, source: Random) -> None:
     """Relabels a callable of Python as the embedded engine, consistently."""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "embedded"
     draft.evidence["workload"]["engine"] = "embedded"
-    return draft.reseal()

@@ -35,31 +35,28 @@ def told(draft: Draft) -> dict[str, float]:
 
 
 @BOOK.refused("E_TPS_MISMATCH")
-def rate_edited(draft: Draft, source: Random) -> Draft:
+def rate_edited(draft: Draft, source: Random) -> None:
     """Raises the claimed rate and seals the receipt again; nobody will divide."""
     flattered(draft, source)
-    return draft.reseal()
 
 
 @BOOK.refused("E_TPS_MISMATCH")
-def rate_and_metrics_edited(draft: Draft, source: Random) -> Draft:
+def rate_and_metrics_edited(draft: Draft, source: Random) -> None:
     """Raises the rate in the receipt and every figure of the evidence; the times stay."""
     factor = flattered(draft, source)
     for metric in draft.evidence["metrics"]:
         better = metric["direction"] == "higher_is_better"
         metric["value"] *= factor if better else 1 / factor
-    return draft.reseal()
 
 
 @BOOK.refused("E_TPS_MISMATCH")
-def rate_lowered(draft: Draft, source: Random) -> Draft:
+def rate_lowered(draft: Draft, source: Random) -> None:
     """Lowers the rate of what is to become the baseline, so that all that follows improves."""
     draft.receipt["tokens_per_second"] /= source.uniform(1.02, 10)
-    return draft.reseal()
 
 
 @BOOK.refused("E_TPS_MISMATCH")
-def best_run_for_all(draft: Draft, source: Random) -> Draft:
+def best_run_for_all(draft: Draft, source: Random) -> None:
     """Claims the rate of the fastest sequence as that of all."""
     fastest = min(
         sum(gaps) / len(gaps)
@@ -70,7 +67,6 @@ def best_run_for_all(draft: Draft, source: Random) -> Draft:
     )
     rate = 1e9 / fastest * source.uniform(0.998, 1.0)
     draft.receipt["tokens_per_second"] = max(rate, 1.02 * draft.receipt["tokens_per_second"])
-    return draft.reseal()
 
 
 @BOOK.refused("E_TPS")
@@ -168,41 +164,36 @@ def metric_that_is_no_number(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_METRIC_MISMATCH")
-def metric_edited(draft: Draft, source: Random) -> Draft:
+def metric_edited(draft: Draft, source: Random) -> None:
     """Edits one figure of the evidence that the gate judges, and leaves the rate alone."""
     metric = source.choice(
         [m for m in draft.evidence["metrics"] if m["name"] != "tokens_per_second" and m["value"]]
     )
     metric["value"] *= source.choice([source.uniform(0.1, 0.95), source.uniform(1.06, 9)])
-    return draft.reseal()
 
 
 @BOOK.refused("E_METRIC_MISMATCH")
-def metric_turned_round(draft: Draft, source: Random) -> Draft:
+def metric_turned_round(draft: Draft, source: Random) -> None:
     """Turns the direction of a figure round, so that worse reads as better."""
     turned = {"higher_is_better": "lower_is_better", "lower_is_better": "higher_is_better"}
     metric = source.choice(draft.evidence["metrics"])
     metric["direction"] = turned[metric["direction"]]
-    return draft.reseal()
 
 
 @BOOK.lowered("W_METRIC_MISSING")
-def metric_left_out(draft: Draft, source: Random) -> Draft:
+def metric_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the figure that got worse."""
     told = [m for m in draft.evidence["metrics"] if m["name"] != "prefill_tokens_per_second"]
     draft.evidence["metrics"].remove(source.choice(told))
-    return draft.reseal()
 
 
 @BOOK.passes("The engine's own tokenizer: no run tells how long its prompt was.", of=EMBEDDED)
-def prefill_left_out(draft: Draft, source: Random) -> Draft:
+def prefill_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the one figure that needs the length of the prompt."""
     draft.evidence["metrics"].remove(draft.metric("prefill_tokens_per_second"))
-    return draft.reseal()
 
 
 @BOOK.refused("E_METRIC_MISMATCH", of=LONG)
-def overhead_edited(draft: Draft, source: Random) -> Draft:
+def overhead_edited(draft: Draft, source: Random) -> None:
     """Writes a small overhead of profiling over a large one."""
     draft.profile["overhead_pct"] = draft.profile["overhead_pct"] + source.uniform(20, 300)
-    return draft.reseal()

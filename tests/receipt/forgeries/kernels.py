@@ -19,38 +19,34 @@ def as_bitnet(draft: Draft, kernels: list[str]) -> Files:
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def kernel_copied(draft: Draft, source: Random) -> Draft:
+def kernel_copied(draft: Draft, source: Random) -> None:
     """Adds a kernel's name that stands in other receipts."""
     name = source.choice(["i2s_gemv", "tl1_lut_gemm", "ggml_mul_mat", "avx512_matmul"])
     draft.receipt["kernels"].append(f"{name}_{source.randrange(1000)}")
-    return draft.reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def kernel_with_a_sighting(draft: Draft, source: Random) -> Draft:
+def kernel_with_a_sighting(draft: Draft, source: Random) -> None:
     """Adds a kernel and says that the profile shows it."""
     name = f"i2s_gemv_{source.randrange(1000)}"
     draft.receipt["kernels"].append(name)
     sighting = {"name": name, "source": "profile", "count": source.randint(1, 500)}
     draft.evidence["kernels"].insert(source.randrange(2), sighting)
-    return draft.reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def sightings_multiplied(draft: Draft, source: Random) -> Draft:
+def sightings_multiplied(draft: Draft, source: Random) -> None:
     """Says that a kernel was seen more often than its stacks have samples."""
     sighting = source.choice(draft.evidence["kernels"])
     sighting["count"] += draft.profile["samples"] + source.randint(1, 10**6)
-    return draft.reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def never_seen_by_the_engine(draft: Draft, source: Random) -> Draft:
+def never_seen_by_the_engine(draft: Draft, source: Random) -> None:
     """Claims a kernel that the engine lists and never called."""
     name = f"tl2_gemm_{source.randrange(1000)}"
     draft.receipt["kernels"].append(name)
     draft.evidence["kernels"].append({"name": name, "source": "engine", "count": 0})
-    return draft.reseal()
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
@@ -165,10 +161,9 @@ def list_that_is_none(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.suspected("W_DUPLICATE_KERNELS")
-def list_padded(draft: Draft, source: Random) -> Draft:
+def list_padded(draft: Draft, source: Random) -> None:
     """Repeats its few names, where many were expected."""
     draft.receipt["kernels"] *= source.randint(2, 9)
-    return draft.reseal()
 
 
 @BOOK.passes("Replay with a profiler of one's own: no such function runs.", of=ONE)

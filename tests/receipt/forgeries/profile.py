@@ -38,14 +38,13 @@ def stacks_edited(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def samples_of_the_record_raised(draft: Draft, source: Random) -> Draft:
+def samples_of_the_record_raised(draft: Draft, source: Random) -> None:
     """Says that there were more samples than the stacks hold: the shares seem certain."""
     draft.profile["samples"] *= source.randint(2, 50)
-    return draft.reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def samples_diluted(draft: Draft, source: Random) -> Draft:
+def samples_diluted(draft: Draft, source: Random) -> None:
     """Adds samples of nothing to record and processes alike, so that every share is smaller."""
     before = draft.profile["samples"]
     extra = source.randint(1, before // 2)
@@ -54,11 +53,10 @@ def samples_diluted(draft: Draft, source: Random) -> Draft:
     for spot in draft.profile["hotspots"]:
         for name in ("self_share", "inclusive_share", "cpu_s_per_token"):
             spot[name] *= before / draft.profile["samples"]
-    return draft.reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def stacks_left_out(draft: Draft, source: Random) -> Draft:
+def stacks_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the stacks of what got slower and seals the rest."""
     path = source.choice([path for path in draft.stacks if path != hottest(draft)])
     del draft.stacks[path]
@@ -66,15 +64,13 @@ def stacks_left_out(draft: Draft, source: Random) -> Draft:
     draft.receipt["kernels"] = draft.receipt["kernels"][:1]
     draft.evidence["kernels"] = draft.evidence["kernels"][:1]
     draft.evidence["kernels"][0]["count"] = 1
-    return draft.reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def samples_of_a_process_raised(draft: Draft, source: Random) -> Draft:
+def samples_of_a_process_raised(draft: Draft, source: Random) -> None:
     """Gives one process more samples by name than it has in all."""
     own = source.choice(draft.profile["processes"])["self_samples"]
     own[source.choice(list(own))] += source.randint(1, 10**6)
-    return draft.reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
@@ -86,90 +82,80 @@ def samples_multiplied(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def samples_without_a_rate(draft: Draft, source: Random) -> Draft:
+def samples_without_a_rate(draft: Draft, source: Random) -> None:
     """Multiplies every count and says that the profiler had no rate."""
     samples_multiplied(draft, source)
     draft.profile["rate_hz"] = 0
-    return draft.reseal()
 
 
 @BOOK.suspected("W_FEW_SAMPLES", of=SAMPLED)
-def rate_raised(draft: Draft, source: Random) -> Draft:
+def rate_raised(draft: Draft, source: Random) -> None:
     """Says that it sampled more often than it did, so that nothing short seems to be missing."""
     draft.profile["rate_hz"] *= source.randint(6, 20)
-    return draft.reseal()
 
 
 @BOOK.lowered("W_FEW_SAMPLES", of=SAMPLED)
-def rate_raised_beyond_measure(draft: Draft, source: Random) -> Draft:
+def rate_raised_beyond_measure(draft: Draft, source: Random) -> None:
     """Says that it sampled a hundred times as often as it did."""
     draft.profile["rate_hz"] *= source.randint(100, 1000)
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def hotspot_invented(draft: Draft, source: Random) -> Draft:
+def hotspot_invented(draft: Draft, source: Random) -> None:
     """Adds a hotspot that is in no stack, where a budget is to be charged to it."""
     spot = dict(draft.profile["hotspots"][0])
     spot["name"] = f"prefetch_{source.randrange(10**6)}"
     draft.profile["hotspots"].append(spot)
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def hotspot_raised(draft: Draft, source: Random) -> Draft:
+def hotspot_raised(draft: Draft, source: Random) -> None:
     """Gives a hotspot of the baseline more samples than its stacks, so that drift is allowed."""
     spot = source.choice(draft.profile["hotspots"])
     spot["inclusive_samples"] += source.randint(1, 1000)
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def share_lowered(draft: Draft, source: Random) -> Draft:
+def share_lowered(draft: Draft, source: Random) -> None:
     """Lowers the share and the cost of the hot function, and leaves its samples."""
     spot = draft.profile["hotspots"][0]
     factor = source.uniform(0.1, 0.8)
     for name in source.choice([("self_share", "cpu_s_per_token"), ("inclusive_share",)]):
         spot[name] *= factor
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def cost_lowered(draft: Draft, source: Random) -> Draft:
+def cost_lowered(draft: Draft, source: Random) -> None:
     """Lowers what the hot function costs a token, so that its larger share is excused."""
     draft.profile["hotspots"][0]["cpu_s_per_token"] *= source.uniform(0.1, 0.9)
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def hotspot_left_out(draft: Draft, source: Random) -> Draft:
+def hotspot_left_out(draft: Draft, source: Random) -> None:
     """Leaves the function that got slower out of the hotspots that are gated."""
     spots = draft.profile["hotspots"]
     spots.remove(source.choice([spot for spot in spots if spot["self_samples"]]))
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def caller_left_out(draft: Draft, source: Random) -> Draft:
+def caller_left_out(draft: Draft, source: Random) -> None:
     """Leaves out a function that has samples only in what it calls."""
     spots = draft.profile["hotspots"]
     spots.remove(source.choice([spot for spot in spots if not spot["self_samples"]]))
-    return draft.reseal()
 
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
-def hotspot_lowered(draft: Draft, source: Random) -> Draft:
+def hotspot_lowered(draft: Draft, source: Random) -> None:
     """Lowers the samples, the share and the cost of one hotspot, consistently."""
     spot = draft.profile["hotspots"][0]
     spot["self_samples"] = round(spot["self_samples"] * source.uniform(0.1, 0.8))
     before = spot["self_share"]
     spot["self_share"] = spot["self_samples"] / draft.profile["samples"]
     spot["cpu_s_per_token"] *= spot["self_share"] / before
-    return draft.reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
-def samples_of_processes_moved(draft: Draft, source: Random) -> Draft:
+def samples_of_processes_moved(draft: Draft, source: Random) -> None:
     """Moves samples between the names of a process, whose scatter the gate's interval uses."""
     process = max(draft.profile["processes"], key=lambda each: len(each["self_samples"]))
     own = process["self_samples"]
@@ -178,7 +164,6 @@ def samples_of_processes_moved(draft: Draft, source: Random) -> Draft:
     own[hot] -= moved
     cold = min(own, key=lambda name: own[name])
     own[cold] += moved
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_MALFORMED")
@@ -218,25 +203,23 @@ def sealed_text(draft: Draft, folded: bytes) -> Files:
 
 
 @BOOK.refused("E_PROFILE_PROCESS")
-def process_of_nobody(draft: Draft, source: Random) -> Draft:
+def process_of_nobody(draft: Draft, source: Random) -> None:
     """Takes the profile from a process that is none of the runs."""
     process = source.choice(draft.profile["processes"])
     taken = {run["pid"] for run in draft.runs}
     process["pid"] = source.choice([p for p in range(1, 1000) if p not in taken])
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_PROCESS")
-def process_of_a_timed_run(draft: Draft, source: Random) -> Draft:
+def process_of_a_timed_run(draft: Draft, source: Random) -> None:
     """Lets a timed run pass for a profiled one: the profiler slowed nothing, it seems."""
     run = source.choice(draft.timed)
     process = source.choice(draft.profile["processes"])
     process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_PROCESS")
-def process_twice(draft: Draft, source: Random) -> Draft:
+def process_twice(draft: Draft, source: Random) -> None:
     """Splits the samples of one process in two, so that they seem to agree."""
     processes = draft.profile["processes"]
     whole = source.choice(processes)
@@ -244,15 +227,13 @@ def process_twice(draft: Draft, source: Random) -> Draft:
     whole["samples"] -= part["samples"]
     whole["self_samples"] = {}
     processes.append(part)
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_PROCESS")
-def process_of_another_time(draft: Draft, source: Random) -> Draft:
+def process_of_another_time(draft: Draft, source: Random) -> None:
     """Uses that process ids come round: the pid is the run's, the process an earlier one."""
     process = source.choice(draft.profile["processes"])
     process["started_ticks"] += source.choice([-1, 1]) * source.randint(1, 10**6)
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_MALFORMED")
@@ -263,10 +244,9 @@ def garbage_for_a_profile(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.suspected("W_PROFILE_DEGRADED")
-def profiler_blinded(draft: Draft, source: Random) -> Draft:
+def profiler_blinded(draft: Draft, source: Random) -> None:
     """Profiles in a way that misses half of what runs, and hopes that nobody reads how."""
     draft.profile["degraded"] = [source.choice(["nonblocking", "no native frames"])]
-    return draft.reseal()
 
 
 @BOOK.lowered("W_NO_PROFILE")
@@ -287,22 +267,20 @@ def profile_never_taken(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.lowered("W_NO_PROFILE")
-def profile_emptied(draft: Draft, source: Random) -> Draft:
+def profile_emptied(draft: Draft, source: Random) -> None:
     """Empties the profile consistently; the engine vouches for its kernels."""
     draft.stacks = {}
     draft.profile.update(samples=0, processes=[], hotspots=[])
     names = [sighting["name"] for sighting in draft.evidence["kernels"]]
     draft.evidence["kernels"] = [{"name": "unclaimed", "source": "profile", "count": 1}]
     by_word(draft, {name: source.randint(1, 99) for name in names})
-    return draft.reseal()
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA")
-def count_that_is_none(draft: Draft, source: Random) -> Draft:
+def count_that_is_none(draft: Draft, source: Random) -> None:
     """Puts a count below zero into the record, which others make up for."""
     name = source.choice(["samples", "errors", "lost", "rate_hz"])
     draft.profile[name] = source.choice([-source.randint(1, 999), 0.5, "12", None])
-    return draft.reseal()
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED)
@@ -328,10 +306,9 @@ def function_renamed(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.passes("A signature of the observer, or a run that CI starts; the files show no loss.")
-def losses_hidden(draft: Draft, source: Random) -> Draft:
+def losses_hidden(draft: Draft, source: Random) -> None:
     """Hides lost samples and errors, and that the profile was degraded."""
     draft.profile.update(lost=0, errors=0, degraded=[], completeness=1.0)
-    return draft.reseal()
 
 
 @BOOK.passes("Replay at the same rate; beyond what is usual it is only unusual.", of=LONG)

@@ -23,46 +23,41 @@ def old_receipt(draft: Draft, source: Random) -> Draft | Files:
 
 
 @BOOK.refused("E_DATES_CONTRADICT", wishes=DAY)
-def receipt_freshened(draft: Draft, source: Random) -> Draft:
+def receipt_freshened(draft: Draft, source: Random) -> None:
     """Gives an old measurement's receipt a new timestamp and forgets its evidence."""
     fresh = draft.receipt["timestamp"]
     shift(draft, -timedelta(hours=source.uniform(26, 9000))).receipt["timestamp"] = fresh
-    return draft.reseal()
 
 
 @BOOK.refused("E_EXPIRED", wishes=SHORT)
-def receipt_freshened_by_hours(draft: Draft, source: Random) -> Draft:
+def receipt_freshened_by_hours(draft: Draft, source: Random) -> None:
     """Freshens the receipt by less than the day that receipt and evidence may lie apart."""
     fresh = stamp(draft.created + timedelta(minutes=50))
     shift(draft, -timedelta(hours=source.uniform(1, 22))).receipt["timestamp"] = fresh
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
-def runs_of_last_month(draft: Draft, source: Random) -> Draft:
+def runs_of_last_month(draft: Draft, source: Random) -> None:
     """Freshens receipt and evidence, and forgets when the runs started."""
     by = timedelta(hours=source.uniform(24, 9000))
     shift(draft, -by)
     for name, part in (("timestamp", draft.receipt), ("created", draft.evidence)):
         part[name] = stamp(draft.created + by) if name == "created" else part[name]
     draft.receipt["timestamp"] = draft.evidence["created"]
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
-def runs_after_the_evidence(draft: Draft, source: Random) -> Draft:
+def runs_after_the_evidence(draft: Draft, source: Random) -> None:
     """Adds a run to evidence that was written before it."""
     late = draft.created + timedelta(seconds=source.uniform(310, 3000))
     source.choice(draft.runs)["started_at"] = stamp(late)
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
-def evidence_of_next_week(draft: Draft, source: Random) -> Draft:
+def evidence_of_next_week(draft: Draft, source: Random) -> None:
     """Seals evidence that was written long after the receipt under it."""
     written = draft.receipt["timestamp"]
     shift(draft, timedelta(days=source.uniform(1.1, 90))).receipt["timestamp"] = written
-    return draft.reseal()
 
 
 @BOOK.refused("E_FROM_THE_FUTURE")
@@ -100,42 +95,38 @@ def date_that_is_none(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
-def ticks_of_another_boot(draft: Draft, source: Random) -> Draft:
+def ticks_of_another_boot(draft: Draft, source: Random) -> None:
     """Gives a run the identity of a process of another day."""
     run = source.choice(draft.timed)
     run["started_ticks"] += source.randint(10**6, 10**9)
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT", of=EMBEDDED)
-def runs_of_many_days(draft: Draft, source: Random) -> Draft:
+def runs_of_many_days(draft: Draft, source: Random) -> None:
     """Gathers runs of several mornings, each with the time of day that it should have had."""
     for day, run in enumerate(draft.runs):
         run["started_ticks"] += day * source.randint(2 * 8_640_000, 3 * 8_640_000)
         for process in draft.profile["processes"]:
             if process["pid"] == run["pid"]:
                 process["started_ticks"] = run["started_ticks"]
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
-def runs_side_by_side(draft: Draft, source: Random) -> Draft:
+def runs_side_by_side(draft: Draft, source: Random) -> None:
     """Runs several processes at once and hands them in as one after another."""
     first, *rest = draft.timed
     for number, run in enumerate(rest, 1):
         run["started_ticks"] = first["started_ticks"] + number
         run["started_at"] = first["started_at"]
-    return draft.reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
-def windows_side_by_side(draft: Draft, source: Random) -> Draft:
+def windows_side_by_side(draft: Draft, source: Random) -> None:
     """Asks one server several times at once and hands the windows in as one after another."""
     one_server(draft)
     began = draft.runs[0]["started_at"]
     for run in draft.runs:
         run["started_at"] = began
-    return draft.reseal()
 
 
 @BOOK.passes("A ledger of nonces, a signature with its own time, or a run that CI starts.")
@@ -146,6 +137,5 @@ def everything_freshened(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.passes("A ledger of nonces: this one was handed in before.")
-def handed_in_twice(draft: Draft, source: Random) -> Draft:
+def handed_in_twice(draft: Draft, source: Random) -> None:
     """Hands in the same young measurement for two changes."""
-    return draft.reseal()

@@ -58,7 +58,7 @@ def by_word(draft: Draft, kernels: Mapping[str, int]) -> Draft:
 
 
 @BOOK.refused("E_METRIC_MISMATCH")
-def figure_of_nobody(draft: Draft, source: Random) -> Draft:
+def figure_of_nobody(draft: Draft, source: Random) -> None:
     """Adds a figure as the engine's own, which no report gives."""
     name = source.choice(["engine_decode_tokens_per_second", "engine_tokens_per_second"])
     draft.evidence["metrics"].append(
@@ -73,26 +73,23 @@ def figure_of_nobody(draft: Draft, source: Random) -> Draft:
             "provenance": source.choice(["ingested", "derived", "measured"]),
         }
     )
-    return draft.reseal()
 
 
 @BOOK.refused("E_METRIC_MISMATCH")
-def figure_unlike_its_reports(draft: Draft, source: Random) -> Draft:
+def figure_unlike_its_reports(draft: Draft, source: Random) -> None:
     """Raises the engine's own rate, and leaves its reports as they were."""
     tell(draft, source)
     draft.retime()
     draft.metric("engine_prefill_tokens_per_second")["value"] *= source.uniform(1.01, 3)
-    return draft.reseal()
 
 
 @BOOK.lowered("W_METRIC_MISSING")
-def figure_left_out(draft: Draft, source: Random) -> Draft:
+def figure_left_out(draft: Draft, source: Random) -> None:
     """Leaves out a figure of the engine's, which tells of something slower."""
     tell(draft, source)
     draft.retime()
     gone = source.choice(["engine_total_ms", "engine_prefill_ms"])
     draft.evidence["metrics"] = [m for m in draft.evidence["metrics"] if m["name"] != gone]
-    return draft.reseal()
 
 
 @BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
@@ -140,32 +137,29 @@ def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def hearsay_of_nobody(draft: Draft, source: Random) -> Draft:
+def hearsay_of_nobody(draft: Draft, source: Random) -> None:
     """Adds a kernel by the word of an engine that never said so, and claims nothing by it."""
     sighting = {"name": f"tl2_gemm_{source.randrange(1000)}", "source": "engine", "count": 9}
     sighting["told_by"] = source.choice(["", SOURCE, "timing-lines"])
     draft.evidence["kernels"].append(sighting)
-    return draft.reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def hearsay_multiplied(draft: Draft, source: Random) -> Draft:
+def hearsay_multiplied(draft: Draft, source: Random) -> None:
     """Says that a kernel ran more often than the engine does."""
     by_word(draft, {"i2s_gemv": source.randint(1, 500)})
     draft.evidence["kernels"][-1]["count"] *= source.randint(2, 100)
-    return draft.reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
-def hearsay_left_out(draft: Draft, source: Random) -> Draft:
+def hearsay_left_out(draft: Draft, source: Random) -> None:
     """Keeps quiet about a fallback that the engine itself reports."""
     by_word(draft, {f"fp32_matmul_{source.randrange(1000)}": source.randint(1, 500)})
     draft.evidence["kernels"].pop()
-    return draft.reseal()
 
 
 @BOOK.refused("E_MOCK_KERNEL")
-def mock_not_claimed(draft: Draft, source: Random) -> Draft:
+def mock_not_claimed(draft: Draft, source: Random) -> None:
     """Leaves the mock that the engine tells of out of the receipt, or makes it no name."""
     name = source.choice(["mock_gemv", "gemv_Mock", "MOCK\u200b", f"mock{'x' * 200}"])
     draft.runs[0]["reported"] = [
@@ -173,15 +167,13 @@ def mock_not_claimed(draft: Draft, source: Random) -> Draft:
     ]
     told = engine_kernels(decode_plain(draft.evidence, Evidence).runs, ())
     draft.evidence["kernels"] += map(encode_plain, told)
-    return draft.reseal()
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_NUMBER")
-def figure_that_is_none(draft: Draft, source: Random) -> Draft:
+def figure_that_is_none(draft: Draft, source: Random) -> None:
     """Reports a negative time, or one that is no number."""
     report = source.choice(tell(draft, source))
     report["figures"]["decode_ms"] = source.choice([-1.0, -0.001, "81", None, True, float("inf")])
-    return draft.reseal()
 
 
 @BOOK.passes("Nothing: the engine's word is shown as its own, and never gated.", of=LONG)

@@ -48,11 +48,10 @@ def one_run_many_times(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_COPIED_RUNS")
-def process_listed_twice(draft: Draft, source: Random) -> Draft:
+def process_listed_twice(draft: Draft, source: Random) -> None:
     """Lists a process twice, the second time with times of another."""
     first, second = source.sample(draft.timed, 2)
     second |= {"pid": first["pid"], "started_ticks": first["started_ticks"]}
-    return draft.reseal()
 
 
 @BOOK.refused("E_COPIED_RUNS")
@@ -165,18 +164,16 @@ def profile_under_another_nonce(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_SAMPLE_COUNT", of=ONE)
-def stacks_of_the_other_run(draft: Draft, source: Random) -> Draft:
+def stacks_of_the_other_run(draft: Draft, source: Random) -> None:
     """Puts the stacks of a second measurement beside the record of the first."""
     draft.stacks = load(AGAIN).stacks
-    return draft.reseal()
 
 
 @BOOK.refused("E_TOKEN_COUNT", "E_TPS_MISMATCH", of=ONE)
-def evidence_of_another_workload(draft: Draft, source: Random) -> Draft:
+def evidence_of_another_workload(draft: Draft, source: Random) -> None:
     """Seals the evidence of an honest short workload under the receipt of a long one."""
     other = load(source.choice(["embedded-1tok", "callable"]))
     draft.evidence, draft.stacks = other.evidence, other.stacks
-    return draft.reseal()
 
 
 @BOOK.refused("E_PROFILE_PROCESS")
@@ -212,16 +209,14 @@ def best_of_two_measurements(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.passes("A ledger that keeps every measurement; a run that CI starts.")
-def luckiest_of_ten(draft: Draft, source: Random) -> Draft:
+def luckiest_of_ten(draft: Draft, source: Random) -> None:
     """Measures ten times on an idle machine and hands in the luckiest: nothing is changed."""
-    return draft.reseal()
 
 
 @BOOK.passes("Nothing in one file: the other side's evidence, which CI keeps.", of=PAIR)
-def sides_swapped(draft: Draft, source: Random) -> Draft:
+def sides_swapped(draft: Draft, source: Random) -> None:
     """Hands in the base's side of a comparison as that of the change."""
     draft.evidence["side"] = "base"
-    return draft.reseal()
 
 
 @BOOK.passes("The other side's evidence: each turn of a pair has one on either side.", of=PAIR)

@@ -16,13 +16,12 @@ def words(source: Random, count: int) -> list[str]:
 
 
 @BOOK.refused("E_TOKEN_COUNT")
-def more_tokens_claimed(draft: Draft, source: Random) -> Draft:
+def more_tokens_claimed(draft: Draft, source: Random) -> None:
     """Claims more tokens than were generated, of a request that is raised as well."""
     more = source.randint(1, 200)
     draft.receipt["tokens_generated"] += more
     draft.receipt["tokens_requested"] += more
     draft.evidence["workload"]["max_tokens"] += more
-    return draft.reseal()
 
 
 @BOOK.refused("E_FIGURES_CONTRADICT")
@@ -33,10 +32,9 @@ def more_than_was_asked_for(draft: Draft, source: Random) -> Files:
 
 
 @BOOK.refused("E_TOKEN_COUNT")
-def request_edited(draft: Draft, source: Random) -> Draft:
+def request_edited(draft: Draft, source: Random) -> None:
     """Says that the tokens of a longer workload were asked for and ended early."""
     draft.receipt["tokens_requested"] += source.randint(1, 500)
-    return draft.reseal()
 
 
 @BOOK.refused("E_TOKEN_COUNT")
@@ -50,29 +48,26 @@ def tokens_padded(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_TOKEN_DIGEST")
-def right_answer_pasted(draft: Draft, source: Random) -> Draft:
+def right_answer_pasted(draft: Draft, source: Random) -> None:
     """Pastes the right answer over what the model said, below the old digest."""
     draft.evidence["tokens"][source.randrange(len(draft.evidence["tokens"]))] += "4"
-    return draft.reseal()
 
 
 @BOOK.refused("E_NOT_DETERMINISTIC")
-def answer_of_some_runs(draft: Draft, source: Random) -> Draft:
+def answer_of_some_runs(draft: Draft, source: Random) -> None:
     """Shows other tokens with their digest, and forgets the runs that made the old ones."""
     run = source.choice(draft.runs)
     run["token_digest"] = hexadecimal(source, 64)
-    return draft.reseal()
 
 
 @BOOK.refused("E_NOT_DETERMINISTIC", of=LONG)
-def known_difference(draft: Draft, source: Random) -> Draft:
+def known_difference(draft: Draft, source: Random) -> None:
     """Claims determinism and leaves in the evidence where a sequence differed."""
     draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
-    return draft.reseal()
 
 
 @BOOK.refused("E_TOKEN_DIGEST", of=SERVED)
-def difference_that_is_none(draft: Draft, source: Random) -> Draft:
+def difference_that_is_none(draft: Draft, source: Random) -> None:
     """Tells of a difference that is none, or where no token is, so that nobody looks for one."""
     draft.receipt["deterministic"] = False
     tokens = draft.evidence["tokens"]
@@ -84,17 +79,15 @@ def difference_that_is_none(draft: Draft, source: Random) -> Draft:
             {"differs_at": len(tokens) + source.randint(1, 99), "differs_to": None},
         ]
     )
-    return draft.reseal()
 
 
 @BOOK.refused("E_TOKEN_DIGEST")
-def no_tokens_shown(draft: Draft, source: Random) -> Draft:
+def no_tokens_shown(draft: Draft, source: Random) -> None:
     """Shows no tokens at all, so that no replay can be held against them."""
     draft.receipt["deterministic"] = False
     draft.evidence["tokens"] = []
     draft.evidence["token_digest"] = hexadecimal(source, 64)
     draft.receipt["tokens_generated"] = source.choice([0, 1])
-    return draft.reseal()
 
 
 @BOOK.refused("E_TOKEN_COUNT", of=LONG)
@@ -138,11 +131,10 @@ def determinism_of_one(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.refused("E_TOKEN_COUNT", of=LONG)
-def sequence_length_edited(draft: Draft, source: Random) -> Draft:
+def sequence_length_edited(draft: Draft, source: Random) -> None:
     """Says of every run that its sequences were longer than their times."""
     for run in draft.runs:
         run["tokens_per_sequence"] += source.randint(1, 100)
-    return draft.reseal()
 
 
 @BOOK.passes("Replay: the engine generates other tokens here.", of=ONE)
@@ -152,10 +144,9 @@ def another_answer(draft: Draft, source: Random) -> Draft:
 
 
 @BOOK.passes("Replay: the workload as named gives other tokens and another rate.")
-def another_prompt(draft: Draft, source: Random) -> Draft:
+def another_prompt(draft: Draft, source: Random) -> None:
     """Names a harder prompt than the one that ran."""
     draft.evidence["workload"]["prompt"] = f"Prove theorem {source.randrange(10**6)}."
-    return draft.reseal()
 
 
 @BOOK.passes("Replay, or a run that CI starts: nobody else chooses the code that generates.")
