@@ -70,21 +70,6 @@ def test_we_verify_theirs() -> None:
         assert (answer.grade, answer.signed_by) == (Grade.ATTESTED, public.keyid)
 
 
-def test_we_add_a_signature_to_theirs_and_they_to_ours() -> None:
-    signer = CryptoSigner.generate_ed25519()
-    envelope = Envelope(attestation.encode_statement(FILES), attestation.PAYLOAD_TYPE, {})
-    envelope.sign(signer)
-    both = Envelope.from_dict(
-        json.loads(sign_files(FILES, ALICE, json.dumps(envelope.to_dict()).encode()))
-    )
-    assert len(both.verify([theirs(ALICE), signer.public_key], 2)) == 2
-    ours = Envelope.from_dict(json.loads(sign_files(FILES, ALICE)))
-    ours.sign(signer)
-    read = attestation.read_envelope(json.dumps(ours.to_dict()).encode())
-
-    assert [each.keyid for each in read.signatures] == [ALICE.public.keyid, signer.public_key.keyid]
-
-
 def test_they_sign_with_our_key_file_and_we_with_theirs(tmp_path: Path) -> None:
     key = generate_key()
     (tmp_path / "ours").write_bytes(key.pem(None))

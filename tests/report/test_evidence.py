@@ -23,7 +23,7 @@ from pytest_flamegate.report.evidence import (
 )
 from pytest_flamegate.report.sections import Table, cell_text
 from tests.made import bundle
-from tests.receipt.test_kernel_rates import RATE, RECIPE
+from tests.receipt.test_metrics import RATE, RECIPE
 from tests.report import factory
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Receipts and evidence as bytes, and the figures recomputed from them."""
+"""Receipts and evidence as bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ReceiptError, ToolError
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.receipt.documents import (
     FIELD_CODES,
     decode_evidence,
@@ -20,7 +18,6 @@ from pytest_flamegate.receipt.documents import (
     encode_evidence,
     encode_receipt,
 )
-from pytest_flamegate.receipt.metrics import rate_of, tokens_per_second
 from tests.made import bundle
 from tests.receipt.documents import encoded
 
@@ -68,46 +65,6 @@ def test_evidence_without_a_receipt_reads_back() -> None:
     """Where no kernel was seen there is no receipt to name."""
     evidence = replace(bundle().evidence, receipt_sha256="", kernels=(), profile=None)
     assert decode_evidence(encode_evidence(evidence)) == evidence
-
-
-def run_of(*sequences: tuple[int, ...], role: Role = "timed", program: bool = False) -> Run:
-    decode = Interval(sum(sum(gaps[1:]) for gaps in sequences) + 1, 1, None)
-    told_apart = program and any(len(gaps) > 1 for gaps in sequences)
-    block = Block(
-        Interval(sum(map(sum, sequences)) + 1, 1, None),
-        sequences,
-        decode=decode if told_apart else None,
-    )
-    return replace(bundle().evidence.runs[0], role=role, blocks=(block,))
-
-
-@pytest.mark.parametrize(
-    ("scope", "sequences", "rate", "formula"),
-    [
-        ("sequence", [(500, 250, 250)], 3 / 1000e-9, "tokens/total"),
-        ("sequence", [(500, 500), (400, 600)], 4 / 2000e-9, "tokens/total"),
-        ("process", [(9000, 250, 250)], 2 / 500e-9, "decode-tokens/decode-time"),
-        ("process", [(9000, 250), (9000,)], 1 / 250e-9, "decode-tokens/decode-time"),
-        ("process", [(500,)], 1 / 500e-9, "tokens/total"),
-    ],
-)
-def test_rate_from_token_times(
-    scope: str, sequences: list[tuple[int, ...]], rate: float, formula: str
-) -> None:
-    runs = (run_of(*sequences, program=scope == "process"), run_of((1,), role="profiled"))
-    found = rate_of(runs)
-    assert found is not None
-    assert found.tokens_per_second == pytest.approx(rate)
-    assert found.formula == formula
-    observed = Observation("", runs, (), "", "", None, scope, {}, {})  # type: ignore[arg-type]
-    assert tokens_per_second(observed).value == pytest.approx(rate)
-    assert tokens_per_second(observed).formula == formula
-
-
-@pytest.mark.parametrize("sequences", [[], [()], [(0,)], [(0, 0)]])
-def test_no_rate_without_times(sequences: list[tuple[int, ...]]) -> None:
-    assert rate_of((run_of(*sequences),)) is None
-    assert rate_of((run_of((5, 5), role="profiled"),)) is None
 
 
 def test_token_digest_keeps_tokens_apart() -> None:
