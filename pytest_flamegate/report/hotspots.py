@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 HOTTEST = 3
 """Functions that a row of a table names."""
 _MOST_FRAMES, _LEAST_SHARE = 20, 0.005
-_Z_SUM = 2.576 + 1.645
-"""Normal quantiles of a two-sided test with 1 % false alarms and 95 % power."""
-_SHIFT = 0.02
 _SLOW_TAIL = 1.5
 _CONTENDED_PCT = 20.0
 _OFF_CPU = 0.05
@@ -114,14 +111,6 @@ def finding_section(evidence: Evidence) -> Section:
     return make_section("Findings", [Items(tuple(findings))])
 
 
-def samples_for_shift(share: float, shift: float = _SHIFT) -> int:
-    """Return the samples per side that separate a shift of ``share`` (both 0 to 1) from chance.
-
-    Binomial: two-sided 1 % false alarms, 95 % power. Real samples vary more.
-    """
-    return round(2 * share * (1 - share) * (_Z_SUM / shift) ** 2)
-
-
 def _find_in_profile(profile: ProfileRecord) -> Iterator[Line]:
     hottest = [each for each in rank_by_self_share(profile.hotspots) if each.self_samples]
     if not hottest:
@@ -133,15 +122,6 @@ def _find_in_profile(profile: ProfileRecord) -> Iterator[Line]:
         f" {'covers' if len(top) == 1 else 'cover'} {text.share(covered)} of all samples; "
         f"everything else together is {text.share(max(1 - covered, 0.0))}.",
     )
-    if 0 < top[0].self_share < 1:
-        needed = text.count(samples_for_shift(top[0].self_share))
-        yield (
-            f"About {needed} samples on each side are needed to separate a shift of "
-            f"{100 * _SHIFT:g} percentage points of ",
-            Code(top[0].name),
-            " from chance (binomial, 1 % false alarms, 5 % misses); "
-            f"this profile holds {text.count(profile.samples)}.",
-        )
     if profile.completeness < _COMPLETE:
         yield (
             f"Only {text.share(profile.completeness)} of the stacks reach the workload's root: "
@@ -162,13 +142,6 @@ def _find_in_latency(evidence: Evidence) -> Iterator[str]:
             f"One gap between tokens in twenty is {tail_ms / median_ms:.1f} times the median or "
             f"more ({text.seconds(tail_ms / 1e3)} against {text.seconds(median_ms / 1e3)}): "
             "something pauses the decode."
-        )
-    first_ms = value_of(evidence.metrics, "time_to_first_token_ms")
-    each_ms = value_of(evidence.metrics, "time_per_output_token_ms")
-    if first_ms and each_ms and evidence.clock_scope == "sequence":
-        yield (
-            f"The first token takes {text.seconds(first_ms / 1e3)}, {first_ms / each_ms:.1f} times "
-            f"as long as each further one ({text.seconds(each_ms / 1e3)})."
         )
 
 

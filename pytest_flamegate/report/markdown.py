@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pytest_flamegate.report.bricks import brick_summary_section
 from pytest_flamegate.report.evidence import machine_note, workload_notes
 from pytest_flamegate.report.flame import PALETTE
-from pytest_flamegate.report.run_report import RunReport, run_sections
+from pytest_flamegate.report.run_report import run_sections, variant_sections
 from pytest_flamegate.report.sections import (
     NONE,
     Code,
@@ -23,12 +23,12 @@ from pytest_flamegate.report.sections import (
     join_line,
 )
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.report.variants import variant_sections
 from pytest_flamegate.report.verdict import signal_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_flamegate.report.run_report import RunReport
     from pytest_flamegate.report.sections import Block, Cell, Section
 
 

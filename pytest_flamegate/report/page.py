@@ -13,7 +13,7 @@ from pytest_flamegate.report.evidence import (
     speed_cells,
 )
 from pytest_flamegate.report.flame_html import flame, named
-from pytest_flamegate.report.run_report import run_sections
+from pytest_flamegate.report.run_report import run_sections, variant_sections
 from pytest_flamegate.report.sections import (
     NONE,
     Code,
@@ -27,7 +27,6 @@ from pytest_flamegate.report.sections import (
 )
 from pytest_flamegate.report.svg import number
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.report.variants import variant_sections
 from pytest_flamegate.report.verdict import signal_cells
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The model of every report: sections of sentences, tables and pictures, as plain data.
 
-The sections of a run are made once (``verdict``, ``evidence``, ``hotspots``, ``variants``,
-``bricks``) and rendered three times: as text (``terminal``), as Markdown (``markdown``) and as
+The sections of a run are made once (``verdict``, ``evidence``, ``hotspots``, ``bricks``,
+``run_report``) and rendered three times: as text (``terminal``), as Markdown (``markdown``) and as
 HTML (``page``). Strings are foreign text until a renderer has escaped them.
 """
 

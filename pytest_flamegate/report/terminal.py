@@ -15,9 +15,9 @@ from pytest_flamegate.report.evidence import (
     speed_cells,
 )
 from pytest_flamegate.report.hotspots import find_hottest
+from pytest_flamegate.report.run_report import variant_sections
 from pytest_flamegate.report.sections import Items, Paragraph, Table, cell_text, join_line
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
-from pytest_flamegate.report.variants import variant_sections
 from pytest_flamegate.report.verdict import (
     cost_section,
     describe_sureness,

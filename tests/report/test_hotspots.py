@@ -17,7 +17,6 @@ from pytest_flamegate.report.hotspots import (
     finding_section,
     hotspot_section,
     rank_by_self_share,
-    samples_for_shift,
 )
 from pytest_flamegate.report.markdown import render_section
 from pytest_flamegate.report.sections import Items, Table, cell_text, join_line
@@ -79,14 +78,6 @@ def test_categories_add_up_their_frames() -> None:
     assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
 
 
-@pytest.mark.parametrize(
-    ("share", "samples"), [(0.5, 22_271), (0.716, 18_114), (0.05, 4_231), (0.0, 0), (1.0, 0)]
-)
-def test_samples_for_a_shift_of_two_points(share: float, samples: int) -> None:
-    # 2 p (1 - p) (2.576 + 1.645)² / 0.02²
-    assert samples_for_shift(share) == pytest.approx(samples, rel=2e-3)
-
-
 @pytest.mark.parametrize(("tail_ms", "is_long"), [(4.48, True), (2.0, False)])
 def test_a_long_tail_of_gaps(tail_ms: float, is_long: bool) -> None:
     evidence = with_metric(factory.evidence(), "inter_token_latency_p95_ms", tail_ms)
@@ -102,10 +93,6 @@ def test_time_off_the_cpu(cpu_s: float, is_off: bool) -> None:
 
 def test_findings_that_depend_on_the_run() -> None:
     evidence = factory.evidence()
-    assert find(evidence, "About 18,097 samples on each side")
-    assert find(evidence, "this profile holds 1,312.")
-    assert find(evidence, "The first token takes 5.85 ms, 3.0 times as long")
-    assert not find(replace(evidence, clock_scope="process"), "first token")
     assert find(evidence, "Some process waited for a CPU 84 % of the time")
     quiet = tuple(replace(run, cpu_pressure_pct=3.0) for run in evidence.runs)
     assert not find(replace(evidence, runs=quiet), "waited for a CPU")

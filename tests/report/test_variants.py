@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.report.markdown import step_summary
-from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.run_report import RunReport, variant_sections
 from pytest_flamegate.report.sections import Items, Table, cell_text
 from pytest_flamegate.report.terminal import summary
-from pytest_flamegate.report.variants import variant_sections
 from tests.report import factory, verdicts
 
 if TYPE_CHECKING:
