@@ -83,7 +83,7 @@ def _calibrate(
     from pytest_flamegate.gate.calibration import count_alarms, describe_alarms, split_into_gates
     from pytest_flamegate.run.calibrate import calibrate, document, refusal, supported
     from pytest_flamegate.run.calibration import append_gates, load_ledger, store
-    from pytest_flamegate.run.present import relative
+    from pytest_flamegate.run.hints import relative
     from pytest_flamegate.run.schedule import PAIRS_SHARE
 
     profiler = _profiler(session, workload)

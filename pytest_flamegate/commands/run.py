@@ -49,12 +49,10 @@ def add(subparsers: common.Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     from pytest_flamegate.report.terminal import summary
+    from pytest_flamegate.run.hints import Hints, relative
     from pytest_flamegate.run.present import (
-        DrawnRuns,
-        Hints,
         accepted_lines,
         brick_lines,
-        relative,
         report_results,
         require_writable,
         rows,
@@ -69,9 +67,12 @@ def run(parsed: argparse.Namespace) -> int:
     outcomes = gate_all(
         settings, choose_workloads(common.read_workloads(settings), parsed.workloads)
     )
-    hints, drawn = Hints(settings, as_command=True), DrawnRuns()
-    for outcome in outcomes:
-        drawn.add(outcome)
+    hints = Hints(settings, as_command=True)
+    drawn = {
+        outcome.evidence.nonce: outcome.pictures.drawn
+        for outcome in outcomes
+        if outcome.evidence is not None and outcome.pictures.drawn is not None
+    }
     shown = [view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:

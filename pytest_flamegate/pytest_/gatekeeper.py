@@ -27,13 +27,12 @@ from pytest_flamegate.pytest_.fixture import Gate
 from pytest_flamegate.pytest_.items import EmbeddedWorkloads, WorkloadFile, WorkloadItem
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
 from pytest_flamegate.pytest_.selection import select_workloads
+from pytest_flamegate.run.hints import relative
 from pytest_flamegate.run.present import (
-    DrawnRuns,
     ResultView,
     accepted_lines,
     append_step_summary,
     brick_lines,
-    relative,
     report_results,
     require_writable,
     rows,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.report.flame_html import Drawn
     from pytest_flamegate.run.prepare import Call
     from pytest_flamegate.run.publish import Outcome
 
@@ -64,7 +64,7 @@ class Gatekeeper:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.results: list[ResultView] = []
-        self.drawn = DrawnRuns()
+        self.drawn: dict[str, Drawn] = {}
         self.report_error: FlamegateError | None = None
         try:
             self.settings = Settings.from_pytest(config)
@@ -219,7 +219,8 @@ class Gatekeeper:
         __tracebackhide__ = True
         item.stash[_IS_GATED] = True
         outcome = self.session.gate(workload, call)
-        self.drawn.add(outcome)
+        if outcome.evidence is not None and outcome.pictures.drawn is not None:
+            self.drawn[outcome.evidence.nonce] = outcome.pictures.drawn
         view = view_of(outcome, item.nodeid, self.session.hints)
         item.stash.setdefault(_RESULTS, []).append(view)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))

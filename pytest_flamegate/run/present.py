@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section
 from pytest_flamegate.run.difference import read_difference
+from pytest_flamegate.run.hints import NOT_ACCEPTABLE, Hints, relative
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import bricks_in, opens_compared
 
@@ -55,64 +56,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.config.settings import Settings
+    from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.run.publish import Outcome
-
-
-_NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """Commands to copy. They repeat the options that say where to look and how to measure.
-
-    ``as_command`` makes them ``flamegate run`` instead of ``pytest``.
-    """
-
-    settings: Settings
-    as_command: bool = False
-
-    def again(self, *nodes: str, against: str | None = None) -> str:
-        """Return the command that measures ``nodes`` again, or everything.
-
-        ``against`` is the commit that it was compared with: a branch moves, a commit does not.
-        """
-        against = against[:12] if against else self.settings.against
-        return self._command(nodes, against)
-
-    def accept(self, *nodes: str) -> str:
-        """Return the command that measures ``nodes`` and accepts them as the baseline."""
-        return f"{self._command(nodes, None)} --{'' if self.as_command else 'flamegate-'}update"
-
-    def _command(self, nodes: tuple[str, ...], against: str | None) -> str:
-        settings = self.settings
-        options = {}
-        if settings.config is not None:
-            options["config"] = relative(settings.config, settings.root)
-        if settings.directory != settings.root / ".flamegate":
-            options["dir"] = relative(settings.directory, settings.root)
-        if against is not None:
-            options["against"] = against
-        if settings.profiler != "auto":
-            options["profiler"] = settings.profiler
-        if self.as_command:
-            words = ["flamegate", "run", *(node.rpartition("::")[2] for node in nodes)]
-            return shlex.join([*words, *(f"--{name}={value}" for name, value in options.items())])
-        words = ["pytest", *nodes, "--flamegate"]
-        words += [f"--flamegate-{name}={value}" for name, value in options.items()]
-        return shlex.join(words)
-
-
-def relative(path: Path, root: Path) -> str:
-    """Return ``path`` as seen from ``root``, whole if it lies elsewhere."""
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """One gated workload. ``file`` and ``line`` are its declaration, for annotations.
+    """One gated workload as it travels from a worker of pytest-xdist.
 
-    ``section`` is the text of the failed test, empty if it passes. ``accepted`` is the
-    directory of the baseline that the run became.
+    ``file`` and ``line`` are its declaration, for annotations. ``section`` is the text of the
+    failed test, empty if it passes. ``accepted`` is the directory of the baseline that the run
+    became.
     """
 
     node: str
@@ -144,6 +98,7 @@ class ResultView:
             self.family,
             self.variant,
             self.bricks,
+            pairs_pct=self.pairs_pct,
         )
 
     def as_data(self) -> Mapping[str, Any]:
@@ -170,7 +125,7 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
             outcome.baseline,
             paths=_paths(outcome, settings.root),
             again=hints.again(node, against=verdict.against),
-            accept=None if verdict.verdict in _NOT_ACCEPTABLE else hints.accept(node),
+            accept=None if verdict.verdict in NOT_ACCEPTABLE else hints.accept(node),
         )
     slim = None
     if outcome.evidence is not None:
@@ -256,21 +211,15 @@ def workflow_commands(results: Sequence[ResultView]) -> list[str]:
 
 def append_step_summary(results: Sequence[ResultView]) -> None:
     """Append the table to the job's summary page, if the CI service names one."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if path:
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(step_summary(rows(results)) + "\n")
 
 
 def _paths(outcome: Outcome, root: Path) -> list[str]:
-    names = [PICTURE, RECEIPT, VERDICT]
-    if outcome.verdict.verdict == "regressed":
-        names.insert(0, DIFFERENCE)
-    found = [outcome.directory / name for name in names]
+    first = [DIFFERENCE] if outcome.verdict.verdict == "regressed" else []
+    found = (outcome.directory / name for name in (*first, PICTURE, RECEIPT, VERDICT))
     return [relative(path, root) for path in found if is_file(path)][:2]
-
-
-# The report of a whole run
 
 
 def require_writable(path: Path) -> None:
@@ -297,34 +246,20 @@ def require_writable(path: Path) -> None:
 
 def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) -> None:
     """Write the page, all or nothing; ``ToolError`` if the system does not allow it."""
-    title = f"flamegate: {settings.root.name}"
+    page = run_page(reported, title=f"flamegate: {settings.root.name}")
     with system_errors():
-        store.write_atomic(path, run_page(reported, title=title).encode())
-
-
-@dataclass
-class DrawnRuns:
-    """The flame graphs of the runs of this process: a report need not read them again."""
-
-    _drawn: dict[str, tuple[str, Drawn]] = field(default_factory=dict)
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the flame graph of an outcome, if it has one."""
-        if outcome.evidence is not None and outcome.pictures.drawn is not None:
-            self._drawn[outcome.workload.name] = outcome.evidence.nonce, outcome.pictures.drawn
-
-    def find(self, workload: str, nonce: str) -> Drawn | None:
-        """Return the flame graph of that very run; None if it was made in another process."""
-        known, drawn = self._drawn.get(workload, ("", None))
-        return drawn if known == nonce else None
+        store.write_atomic(path, page.encode())
 
 
 def report_results(
-    results: Sequence[ResultView], drawn: DrawnRuns, hints: Hints
+    results: Sequence[ResultView], drawn: Mapping[str, Drawn], hints: Hints
 ) -> list[RunReport]:
-    """Return what was gated in this session; of one workload gated twice, the last."""
-    last = {one.workload: one for one in results}
-    return [_report_result(one, drawn, hints) for one in last.values()]
+    """Return the workloads that were gated in this session; of one gated twice, the last run.
+
+    ``drawn`` are the flame graphs of this process by the nonces of their runs; others are read.
+    """
+    last = {one.workload: one for one in results}.values()
+    return [_report_result(one, drawn, hints) for one in last]
 
 
 def report_directory(settings: Settings) -> list[RunReport]:
@@ -334,38 +269,31 @@ def report_directory(settings: Settings) -> list[RunReport]:
         UsageError: ``E_NO_RUN`` if there is none.
     """
     latest = settings.directory / "latest"
-    try:
-        names = sorted(path.name for path in latest.iterdir() if is_file(path / VERDICT))
-    except OSError:
-        names = []
+    names = sorted(path.parent.name for path in latest.glob(f"*/{VERDICT}") if is_file(path))
     if not names:
         raise UsageError(
             "E_NO_RUN",
             f"There is no run in {str(latest)!a}.",
             "Measure first: pytest --flamegate, or flamegate run.",
         )
-    hints = Hints(settings, as_command=True)
-    return [
-        _read_run(ArtifactStore(settings.directory).latest_directory(name), hints) for name in names
-    ]
+    artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
+    return [_read_run(artifacts.latest_directory(name), hints) for name in names]
 
 
-def _report_result(one: ResultView, drawn_runs: DrawnRuns, hints: Hints) -> RunReport:
+def _report_result(one: ResultView, known: Mapping[str, Drawn], hints: Hints) -> RunReport:
     drawn, warnings = None, one.warnings
     if one.receipt is not None and one.evidence is not None:
-        drawn = drawn_runs.find(one.workload, one.evidence.nonce)
+        drawn = known.get(one.evidence.nonce)
         if drawn is None:
             directory = ArtifactStore(hints.settings.directory).latest_directory(one.workload)
-            paired = one.verdict.pairs is not None
-            drawn, warnings = _read_drawn(directory, one.evidence.nonce, warnings, paired=paired)
-            drawn = drawn and replace(drawn, opens_compared=opens_compared(one.verdict))
+            drawn, more = _read_drawn(directory, one.evidence.nonce, one.verdict)
+            warnings += more
     return replace(
         one.row,
         drawn=drawn,
         warnings=warnings,
-        pairs_pct=one.pairs_pct,
         again=hints.again(one.node, against=one.verdict.against),
-        accept=_accept_command(one.verdict, hints.accept(one.node), hints.settings),
+        accept=hints.accept(one.node) if hints.accepts(one.verdict) else None,
     )
 
 
@@ -380,32 +308,30 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
 
 
 def _read_files(directory: Path, hints: Hints) -> RunReport:
+    def read(name: str) -> bytes | None:
+        path = directory / name
+        return files.read_bounded(path, EVIDENCE_LIMITS.max_bytes) if is_file(path) else None
+
     stored = read_verdict(files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes))
-    verdict = stored.verdict
-    evidence = receipt = base = drawn = view = None
+    verdict, settings = stored.verdict, hints.settings
+    evidence, base = (
+        decode_evidence(data) if data is not None else None
+        for data in (read(EVIDENCE), read(BASE_EVIDENCE) if verdict.pairs is not None else None)
+    )
+    receipt = decode_receipt(data) if (data := read(RECEIPT)) is not None else None
+    drawn = view = None
     warnings: tuple[str, ...] = ()
-    if is_file(directory / EVIDENCE):
-        evidence = decode_evidence(
-            files.read_bounded(directory / EVIDENCE, EVIDENCE_LIMITS.max_bytes)
+    if evidence is not None:
+        drawn, warnings = _read_drawn(directory, evidence.nonce, verdict)
+    if evidence is not None and verdict.verdict != "dishonest":
+        view, more = bricks_in(
+            directory,
+            evidence,
+            shown_directory=relative(directory, settings.root),
+            top=settings.bricks or DEFAULT_ROWS,
+            peak_gflops=settings.peak_gflops,
         )
-        paired = verdict.pairs is not None
-        drawn, warnings = _read_drawn(directory, evidence.nonce, (), paired=paired)
-        drawn = drawn and replace(drawn, opens_compared=opens_compared(verdict))
-        if paired and is_file(directory / BASE_EVIDENCE):
-            data = files.read_bounded(directory / BASE_EVIDENCE, EVIDENCE_LIMITS.max_bytes)
-            base = decode_evidence(data)
-        if verdict.verdict != "dishonest":
-            settings = hints.settings
-            view, more = bricks_in(
-                directory,
-                evidence,
-                shown_directory=relative(directory, settings.root),
-                top=settings.bricks or DEFAULT_ROWS,
-                peak_gflops=settings.peak_gflops,
-            )
-            warnings += more
-    if is_file(directory / RECEIPT):
-        receipt = decode_receipt(files.read_bounded(directory / RECEIPT, RECEIPT_LIMITS.max_bytes))
+        warnings += more
     family, variant = split_variant_name(directory.name)
     return RunReport(
         name=directory.name,
@@ -415,7 +341,7 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
         evidence=evidence,
         drawn=drawn,
         again=hints.again(directory.name, against=verdict.against),
-        accept=_accept_command(verdict, "flamegate baseline accept", hints.settings),
+        accept="flamegate baseline accept" if hints.accepts(verdict) else None,
         warnings=warnings,
         bricks=view,
         family=family,
@@ -424,25 +350,23 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
     )
 
 
-def _accept_command(verdict: Verdict, command: str, settings: Settings) -> str | None:
-    acceptable = verdict.verdict not in _NOT_ACCEPTABLE and settings.against is None
-    return command if acceptable else None
-
-
 def _read_drawn(
-    directory: Path, nonce: str, warnings: tuple[str, ...], *, paired: bool
+    directory: Path, nonce: str, verdict: Verdict
 ) -> tuple[Drawn | None, tuple[str, ...]]:
     """Return the flame graph of the run ``nonce``; an error that prevents it is a warning."""
     if not is_file(directory / FOLDED):
-        return None, warnings
+        return None, ()
     try:
         opened = open_profile(directory / FOLDED)
     except FlamegateError as error:
-        return None, (*warnings, f"There is no flame graph. {error}")
+        return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != nonce:
-        return None, (*warnings, "There is no flame graph: another run has taken its place.")
+        return None, ("There is no flame graph: another run has taken its place.",)
+    difference: ProfileDifference | None = None
+    warnings: tuple[str, ...] = ()
     try:
-        difference = read_difference(directory, paired=paired)
+        difference = read_difference(directory, paired=verdict.pairs is not None)
     except FlamegateError as error:
-        difference, warnings = None, (*warnings, f"There is no difference. {error}")
-    return Drawn(opened.title, opened.profile, opened.cpu_s_per_token, difference), warnings
+        warnings = (f"There is no difference. {error}",)
+    drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token, difference)
+    return replace(drawn, opens_compared=opens_compared(verdict)), warnings

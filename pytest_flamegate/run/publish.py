@@ -36,6 +36,7 @@ from pytest_flamegate.receipt.baseline import (
 )
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch
+from pytest_flamegate.run.hints import NOT_ACCEPTABLE
 from pytest_flamegate.run.pictures import Pictures
 from pytest_flamegate.run.seal import require_no_secret
 
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 MAX_BATCHES = 24
 """Older batches leave the baseline: a machine changes over the years."""
-_NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def publish(
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None
     warnings = [*pictures.warnings, *run.head.redactor.warnings, *_warnings(run, verdict)]
-    if accept and verdict.verdict not in _NOT_ACCEPTABLE:
+    if accept and verdict.verdict not in NOT_ACCEPTABLE:
         try:
             with system_errors():
                 placed = store.accept(workload.name, files, run.head.evidence)

@@ -21,10 +21,10 @@ from pytest_flamegate.gate import (
     judge,
 )
 from pytest_flamegate.graph.table import DEFAULT_ROWS
+from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Task, Workbench
-from pytest_flamegate.run.present import Hints, relative
 from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
 from pytest_flamegate.run.seal import Run, Sealed, compose, seal
 

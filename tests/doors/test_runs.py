@@ -39,7 +39,7 @@ def test_accept_pass_regress_improve(project: Project, world: World) -> None:
             "flamegate: toy: 7 processes × 1.0 s, profile 7 s: about 14 s",
             "*= flamegate =*",
             "toy *no baseline*ternary_gemv*",
-            "receipts OBSERVED*",
+            "*receipts OBSERVED*",
             "accept *:  pytest --flamegate --flamegate-update",
         ]
     )
