@@ -288,7 +288,7 @@ def test_other_thresholds_judge_the_same_measurement(world: World, tmp_path: Pat
     ("error", "words"),
     [
         (OSError(errno.ENOSPC, "No space left", "/tmp/x"), ("No space left: '/tmp/x'", "Free")),
-        (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "end some")),
+        (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "End some")),
         (MemoryError(), ("not enough memory",)),
         (RecursionError(), ("nested too deeply",)),
     ],
