@@ -18,27 +18,22 @@ from pytest_flamegate.bricks import BrickProfiler, brick, marks
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
-    from typing import Self
 
-    from pytest_flamegate.bricks.record import BrickTotals, Provenance, Recorded
+    from pytest_flamegate.bricks.record import Provenance, Recorded
 
 
 TileLevel = Literal["macro", "midi", "micro"]
 LEVELS: tuple[TileLevel, ...] = get_args(TileLevel)
 # Tiles without operations or bytes are bricks of their own: a sum over tiles some of which lack
 # them is no amount that a rate can be computed from.
-_LACKING = {
-    (True, True): "",
-    (False, True): " without flops",
-    (True, False): " without bytes",
-    (False, False): " without flops and bytes",
-}
 _BRICKS = {
-    (level, *known): f"tile/{level}{lacking}"
+    (level, has_flops, has_bytes): f"tile/{level}"
+    + (" without flops" if not has_flops else "")
+    + (" without bytes" if not has_bytes else "")
     for level in LEVELS
-    for known, lacking in _LACKING.items()
+    for has_flops in (True, False)
+    for has_bytes in (True, False)
 }
 
 
@@ -95,48 +90,35 @@ class TileStats:
         return None if self.flops is None or not self.bytes else self.flops / self.bytes
 
 
-class TileRecorder:
+class TileRecorder(BrickProfiler):
     """Records the tiles of all threads while it is entered.
 
     Raises:
         UsageError: ``E_BRICKS_STATE`` if another recorder or ``BrickProfiler`` is on.
     """
 
-    def __init__(self) -> None:
-        self._profiler = BrickProfiler()
-
-    def __enter__(self) -> Self:
-        """Turn the marks on."""
-        self._profiler.__enter__()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Turn the marks off."""
-        self._profiler.__exit__(*raised)
-
     def stats(self) -> tuple[TileStats, ...]:
         """Return the figures of each level that has a tile, the largest tiles first."""
-        return compute_tile_stats(self._profiler.recorded())
+        return compute_tile_stats(self.recorded())
 
 
 def compute_tile_stats(recorded: Recorded) -> tuple[TileStats, ...]:
     """Return the figures of each level that has a tile in ``recorded``, the largest first."""
-    by_level = (
-        (level, [row for row in recorded.totals if row.name.split()[0] == f"tile/{level}"])
-        for level in LEVELS
-    )
-    return tuple(_sum_level(level, rows) for level, rows in by_level if rows)
-
-
-def _sum_level(level: TileLevel, rows: Sequence[BrickTotals]) -> TileStats:
-    names = " ".join(row.name for row in rows)
-    return TileStats(
-        level,
-        calls=sum(row.calls for row in rows),
-        total_ns=sum(row.total_ns for row in rows),
-        min_ns=min(row.min_ns for row in rows),
-        max_ns=max(row.max_ns for row in rows),
-        flops=None if "flops" in names else sum(row.flops for row in rows),
-        bytes=None if "bytes" in names else sum(row.bytes for row in rows),
-        provenance=rows[0].provenance,
-    )
+    found = []
+    for level in LEVELS:
+        rows = [row for row in recorded.totals if row.name.split()[0] == f"tile/{level}"]
+        names = " ".join(row.name for row in rows)
+        if rows:
+            found.append(
+                TileStats(
+                    level,
+                    calls=sum(row.calls for row in rows),
+                    total_ns=sum(row.total_ns for row in rows),
+                    min_ns=min(row.min_ns for row in rows),
+                    max_ns=max(row.max_ns for row in rows),
+                    flops=None if "flops" in names else sum(row.flops for row in rows),
+                    bytes=None if "bytes" in names else sum(row.bytes for row in rows),
+                    provenance=rows[0].provenance,
+                )
+            )
+    return tuple(found)

@@ -1,7 +1,7 @@
 """``verdict.json``: a verdict as a document, and back.
 
-Its field names are older than some of the types behind them, and it tells less: of shares and
-bricks the figures that a reader needs, not those that the judgement needs.
+Its field names are older than some of the types behind them. Of shares and bricks it holds the
+figures that a reader needs, not those that the judgement needs.
 """
 
 from __future__ import annotations
@@ -208,14 +208,14 @@ class VerdictDocument:
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A verdict as its document tells it: without shares, bricks, phases and comparability."""
+    """A verdict as its document holds it: without shares, bricks, phases and comparability."""
 
     headline: str
     verdict: Verdict
 
     @classmethod
     def of(cls, verdict: Verdict) -> StoredVerdict:
-        """Return what the document of ``verdict`` tells."""
+        """Return the part of ``verdict`` that its document holds."""
         return _restore(verdict_document(verdict))
 
 
@@ -227,89 +227,78 @@ def read_verdict(data: bytes) -> StoredVerdict:
 def verdict_document(verdict: Verdict) -> VerdictDocument:
     """Return ``verdict`` as it is written to ``verdict.json``."""
     comparability = verdict.comparability
-    return VerdictDocument(
-        verdict=verdict.verdict,
+    return _row(
+        VerdictDocument,
+        verdict,
         headline=headline(verdict),
-        exit_code=verdict.exit_code,
-        reasons=verdict.reasons,
         signals=tuple(_row(SignalRow, signal) for signal in verdict.signals),
-        smallest_detectable_pct=verdict.smallest_detectable_pct,
-        false_alarm_rate=verdict.false_alarm_rate,
-        miss_rate=verdict.miss_rate,
-        error_rate_basis=verdict.error_rate_basis,
         method="stored" if verdict.pairs is None else "pairs",
-        pairs=verdict.pairs,
-        looks=verdict.looks,
-        against=verdict.against,
         comparability=ComparabilityRow(comparability.comparable, comparability.differences),
-        grade=verdict.grade,
         processes=ProcessCounts(verdict.baseline_processes, verdict.current_processes),
-        cpu_pressure_pct=verdict.cpu_pressure_pct,
         hotspots=tuple(map(_hotspot, verdict.hotspots)),
-        attribution=tuple(map(_cost, verdict.attribution)),
-        explained_by=verdict.explained_by,
-        phases=verdict.phases,
+        attribution=tuple(
+            _row(CostRow, cost, **{new: getattr(cost, old) for old, new in _COST_NAMES.items()})
+            for cost in verdict.attribution
+        ),
         bricks=tuple(map(_brick, verdict.bricks)),
     )
 
 
-def _row(kind: type[T], value: object) -> T:
-    """Return a ``kind`` with those fields of ``value`` that it has."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(value, name) for name in names})
+_COST_NAMES = {
+    "baseline_us": "baseline_us_per_token",
+    "current_us": "current_us_per_token",
+    "change_us": "change_us_per_token",
+    "ci_low_us": "ci_low_us_per_token",
+    "ci_high_us": "ci_high_us_per_token",
+}
+
+
+def _row(kind: type[T], value: object, **given: Any) -> T:
+    """Return a ``kind`` with the fields ``given``, and the others from ``value``."""
+    names = [field.name for field in fields(kind) if field.name not in given]  # type: ignore[arg-type]
+    return kind(**given, **{name: getattr(value, name) for name in names})
 
 
 def _hotspot(hotspot: HotspotChange) -> HotspotRow:
     share = hotspot.share
-    return HotspotRow(
-        name=share.name,
+    return _row(
+        HotspotRow,
+        hotspot,
         presence=share.presence,
         baseline_share_pct=100.0 * share.baseline_share,
         current_share_pct=100.0 * share.current_share,
         shift_pp=share.shift_pp,
-        threshold_pp=hotspot.threshold_pp,
         p_adjusted=share.p_adjusted,
-        finding=hotspot.finding,
-        decision=hotspot.decision,
-    )
-
-
-def _cost(cost: CostChange) -> CostRow:
-    return CostRow(
-        name=cost.name,
-        baseline_us_per_token=cost.baseline_us,
-        current_us_per_token=cost.current_us,
-        change_us_per_token=cost.change_us,
-        ci_low_us_per_token=cost.ci_low_us,
-        ci_high_us_per_token=cost.ci_high_us,
-        p_adjusted=cost.p_adjusted,
-        explains=cost.explains,
     )
 
 
 def _brick(change: BrickChange) -> BrickRow:
+    def cost(of: BrickCost | None) -> BrickCostRow | None:
+        if of is None:
+            return None
+        return BrickCostRow(of.token_us_mean, of.call_us_mean, of.calls_mean, len(of.call_us))
+
     grown = change.grown
     return BrickRow(
         name=change.name,
         budget_us_per_call=change.budget.per_call_us,
         allowed_growth_pct=change.budget.growth_pct,
-        baseline=None if change.baseline is None else _brick_cost(change.baseline),
-        current=None if change.current is None else _brick_cost(change.current),
+        baseline=cost(change.baseline),
+        current=cost(change.current),
         decisions={signal.unit: signal.decision for signal in change.signals},
-        grown=None
+        grown=grown
         if grown is None
         else GrownLayerRow(grown.layer, grown.baseline_us, grown.current_us),
     )
 
 
-def _brick_cost(cost: BrickCost) -> BrickCostRow:
-    return BrickCostRow(cost.token_us_mean, cost.call_us_mean, cost.calls_mean, len(cost.call_us))
-
-
 def _restore(document: VerdictDocument) -> StoredVerdict:
     rows: dict[str, Any] = {
-        "signals": tuple(_signal(row) for row in document.signals),
-        "attribution": tuple(map(_cost_change, document.attribution)),
+        "signals": tuple(
+            Signal(**{field.name: getattr(row, field.name) for field in fields(row)})
+            for row in document.signals
+        ),
+        "attribution": tuple(map(_restore_cost, document.attribution)),
         "baseline_processes": document.processes.baseline,
         "current_processes": document.processes.current,
     }
@@ -321,20 +310,7 @@ def _restore(document: VerdictDocument) -> StoredVerdict:
     return StoredVerdict(document.headline, verdict)
 
 
-def _signal(row: SignalRow) -> Signal:
-    return Signal(**{field.name: getattr(row, field.name) for field in fields(row)})
-
-
-def _cost_change(row: CostRow) -> CostChange:
-    return CostChange(
-        name=row.name,
-        baseline_us=row.baseline_us_per_token,
-        current_us=row.current_us_per_token,
-        change_us=row.change_us_per_token,
-        ci_low_us=row.ci_low_us_per_token,
-        ci_high_us=row.ci_high_us_per_token,
-        # The document does not have the bound that shares are judged by.
-        no_more_than_us=math.inf,
-        p_adjusted=row.p_adjusted,
-        explains=row.explains,
-    )
+def _restore_cost(row: CostRow) -> CostChange:
+    figures = {old: getattr(row, new) for old, new in _COST_NAMES.items()}
+    # The document does not have the bound that shares are judged by.
+    return _row(CostChange, row, **figures, no_more_than_us=math.inf)
