@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from random import Random
 
 import pytest
@@ -189,6 +190,55 @@ def test_bad_spells_raise_no_alarm() -> None:
     rates = replay_rule(spells, 5.0, FIRST_ANALYSES)
     assert rates.false_alarm.rate <= 0.005
     assert rates.missed_twice.rate <= 0.005
+
+
+def counted(**failures: int) -> ReplayedRates:
+    names = [each.name for each in fields(ReplayedRates) if not each.name.endswith("_pairs")]
+    counts = {name: Count(failures.get(name, 0), 100) for name in names}
+    return ReplayedRates(**counts, median_pairs=5, p95_pairs=7)
+
+
+@pytest.mark.parametrize(
+    ("failures", "holds"),
+    [
+        ({}, True),
+        ({"false_alarm": 1}, True),
+        ({"false_alarm": 2}, False),
+        ({"miss": 2, "missed_twice": 2}, True),
+        ({"miss": 3}, False),
+        ({"missed_twice": 3}, False),
+        ({"inconclusive_unchanged": 5, "inconclusive_twice": 5}, True),
+        ({"inconclusive_unchanged": 6}, False),
+        ({"inconclusive_twice": 6}, False),
+        ({"inconclusive_at_threshold": 100}, True),
+    ],
+)
+def test_a_threshold_holds_up_to_its_limits(failures: dict[str, int], *, holds: bool) -> None:
+    rates = counted(**failures)
+    assert rates.holds is holds
+    assert {name: count.failures for name, count in rates.counts.items() if count.failures} == (
+        failures
+    )
+
+
+def test_rates_count_each_decision_of_the_streams() -> None:
+    quiet = Stream(tuple(1e-4 * (-1) ** i for i in range(28)))
+    loud = Stream(tuple(2.0 * (-1) ** i for i in range(28)))
+    slower, faster = (Stream(tuple(d + by for d in quiet.differences)) for by in (0.2, -0.2))
+    plan = AnalysisPlan.complete(FIRST_ANALYSES)
+    rates = ResampledPairs((*[quiet] * 18, loud, slower, *[faster] * 20)).rates(5.0, plan)
+    counts = {name: count.failures for name, count in rates.counts.items()}
+    assert counts == {
+        "false_alarm": 1,
+        "miss": 20,  # those that are faster by more than the drop
+        "missed_twice": 20,
+        "inconclusive_unchanged": 1,
+        "inconclusive_at_threshold": 1,
+        "inconclusive_twice": 1,
+    }
+    assert (rates.median_pairs, rates.p95_pairs) == (5, 5)
+    assert ResampledPairs((*[quiet] * 18, loud, loud)).rates(5.0, plan).p95_pairs == 28
+    assert ResampledPairs((*[quiet] * 19, loud, loud)).rates(5.0, plan).p95_pairs == 28
 
 
 # --- thresholds ----------------------------------------------------------------------------
