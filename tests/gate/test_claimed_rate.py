@@ -188,7 +188,10 @@ def test_sides_that_cannot_be_compared_are_never_inside(
 
 # --- bounds by hand ------------------------------------------------------------------------
 
-COMMAND = {"workload": {**WORKLOAD, "engine": "command"}, "process": {"reference_us": None}}
+COMMAND: dict[str, Any] = {
+    "workload": {**WORKLOAD, "engine": "command"},
+    "process": {"reference_us": None},
+}
 SPREAD = (0.1, -0.1, 0.05, -0.05, 0.08, -0.08)
 
 
@@ -255,6 +258,6 @@ def test_an_interval_wider_than_a_quarter_shows_no_rate() -> None:
 
 @pytest.mark.parametrize(("pressure", "answer"), [(10.0, "claim_faster"), (10.1, "unknown")])
 def test_contention_of_either_side_excuses(pressure: float, answer: str) -> None:
-    busy = {"process": {"pressure": pressure}}
+    busy: dict[str, Any] = {"process": {"pressure": pressure}}
     assert compare_claimed_rate(baseline(**busy), slower(2.0), CLAIM).answer == answer
     assert compare_claimed_rate(baseline(), slower(2.0, **busy), CLAIM).answer == answer
