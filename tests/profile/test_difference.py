@@ -300,6 +300,11 @@ def test_recursion_and_a_wrapper_of_the_same_name_are_one_entry(head: str) -> No
     assert paths(found)["run norm"].head_self == 600
 
 
+def test_samples_without_a_stack_belong_to_no_function() -> None:
+    found = compare({"": 10, "a": 90}, {"": 10, "a": 90}, 10, 10)
+    assert [(each.frame.name, each.own.base_share) for each in found.functions] == [("a", 0.9)]
+
+
 def test_recursion_counts_once_in_the_inclusive_change() -> None:
     found = compare({"walk step walk": 10, "walk": 10}, {"walk step walk": 20}, 10, 10)
     walk = function(found, "walk")

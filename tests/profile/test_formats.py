@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
+from pytest_flamegate.core.text import NAME_BYTES
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.formats import imported, registry
 from pytest_flamegate.profile.formats.registry import parse_profile, read_file
@@ -83,6 +84,12 @@ def test_a_frame_of_another_tool(text: str, frames: Stack) -> None:
     assert found == {(plain("root"), *frames): 5}
 
 
+def test_a_long_name_is_cut() -> None:
+    for text in ("f" * 2000, f"{'f' * 1000} ({'d' * 900}/a.py:1)", f"{'f' * 1100} (/a.py)"):
+        ((stack, _),) = stacks(f"root;{text} 5\n").items()
+        assert all(len(frame.name.encode()) <= NAME_BYTES for frame in stack)
+
+
 def test_a_sample_without_a_frame_counts() -> None:
     assert stacks("a;b (x.py:1) 2\n 5\n") == {(plain("a"), python("b", "x.py")): 2, (UNKNOWN,): 5}
 
@@ -129,6 +136,7 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         ("a 1\nb -1\n", "Line 2"),
         ("a 1\nb nan\n", "Line 2"),
         ("a 1\nb inf\n", "Line 2"),
+        ("a 1\nb 1" + "0" * 17 + ".0e99\n", "counts more than"),
         ("a 1\nb ٣\n", "Line 2"),
         ("a 1\n12\n", "Line 2"),
         ("a 1\nb " + "9" * 30 + "\n", "Line 2"),

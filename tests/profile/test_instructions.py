@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Plan, Served, Streamed
+from pytest_flamegate.engines.base import UNIT, Plan, Served, Streamed
 from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
@@ -222,6 +222,12 @@ def test_a_callable_of_this_process_cannot_be_counted(tmp_path: Path) -> None:
     plan = Served({}, call=lambda _prompt, tokens: range(tokens))
     with pytest.raises(UsageError, match="E_CANNOT_COUNT"):
         count_instructions(plan, workload, os.environ)
+
+
+def test_an_engine_that_reports_its_tokens_itself_cannot_be_counted(tmp_path: Path) -> None:
+    plan, workload = streamed(tmp_path, TALK, "{max_tokens}")
+    with pytest.raises(UsageError, match=r"E_CANNOT_COUNT.*reports its tokens itself"):
+        count_instructions(replace(plan, token_unit=UNIT), workload, os.environ)
 
 
 # The difference of two counts as a profile.

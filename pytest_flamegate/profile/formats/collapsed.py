@@ -7,7 +7,6 @@ native function.
 
 from __future__ import annotations
 
-import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -179,9 +178,4 @@ def _split_line(number: int, line: str) -> tuple[str, float]:
         shown = escape_name(line[-_SHOWN:]).replace("\\x3b", ";")
         message = f'Line {number} of the folded stacks does not end in a count: "{shown}".'
         raise ReceiptError(CODE, message, _REMEDY)
-    if count.isdigit():
-        return path, int(count)
-    value = float(count)
-    if not math.isfinite(value):
-        raise ReceiptError(CODE, f"The count of line {number} is too large.", _REMEDY)
-    return path, value
+    return path, int(count) if count.isdigit() else float(count)

@@ -104,25 +104,17 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
 
 def _require_countable(plan: Plan, workload: Workload) -> None:
     if isinstance(plan, Served) and plan.call is not None:
-        raise UsageError(
-            "E_CANNOT_COUNT",
-            f"{workload.name!r} is a callable of this process, and a copy of a running process "
-            "cannot be counted.",
-            'Declare a workload with engine = "python" and target = "module:function" instead.',
-        )
-    if isinstance(plan, Streamed) and plan.token_unit == base.UNIT:
-        raise UsageError(
-            "E_CANNOT_COUNT",
-            f"The engine of {workload.name!r} reports its tokens itself, and valgrind prints "
-            "among its output.",
-            'Set token_unit to "word" or "tokenizer" to have instructions counted.',
-        )
-    if isinstance(plan, Endpoint):
-        raise UsageError(
-            "E_CANNOT_COUNT",
-            f"{workload.name!r} asks a server, whose start and waiting would be counted with it.",
-            "Count the engine as a command or a Python target, or profile the server by sampling.",
-        )
+        reason = "is a callable of this process, and a running process cannot be counted"
+        remedy = 'Declare a workload with engine = "python" and target = "module:function".'
+    elif isinstance(plan, Streamed) and plan.token_unit == base.UNIT:
+        reason = "reports its tokens itself, and valgrind prints among its output"
+        remedy = 'Set token_unit to "word" or "tokenizer" to have instructions counted.'
+    elif isinstance(plan, Endpoint):
+        reason = "asks a server, whose start and waiting would be counted with it"
+        remedy = "Count the engine as a command or a Python target, or sample the server."
+    else:
+        return
+    raise UsageError("E_CANNOT_COUNT", f"{workload.name!r} {reason}.", remedy)
 
 
 def _count_whole(
