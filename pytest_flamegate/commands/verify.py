@@ -21,7 +21,7 @@ from pytest_flamegate.core.errors import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pytest_flamegate.receipt import Verification
     from pytest_flamegate.receipt.rules.replay import Replayed
@@ -29,14 +29,18 @@ if TYPE_CHECKING:
     from pytest_flamegate.run.replay import Replaying
 
 
-_ONLY_WITH = ("replay_untrusted", "model", "budget", "config")
+_REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 _SEVERITY = (ReceiptError.exit_code, 2, 5, 4, 0)
+"""Exit codes, the worst first."""
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result for one receipt; ``error`` is the reason why its workload was not replayed."""
 
+    path: Path
     verification: Verification
     error: FlamegateError | None = None
 
@@ -49,113 +53,6 @@ class Answer:
         if replay and not self.verification.obtained_again:
             return UndecidedError.exit_code
         return 0
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--replay`` and its options."""
-    parser.add_argument(
-        "--replay",
-        action="store_true",
-        help="run the workload again here; needs the embedded engine, or the same workload "
-        "declared here",
-    )
-    parser.add_argument(
-        "--replay-untrusted",
-        action="store_true",
-        help="with --replay: run whatever program the receipt names",
-    )
-    parser.add_argument("--model", type=Path, metavar="PATH", help="with --replay: the model file")
-    common.add_options(parser, "budget", "config")
-
-
-def require_replay(parsed: argparse.Namespace) -> None:
-    """Raise ``E_REPLAY_OPTION`` for an option that has no effect without ``--replay``."""
-    for name in _ONLY_WITH:
-        if getattr(parsed, name) and not parsed.replay:
-            raise UsageError(
-                "E_REPLAY_OPTION",
-                f"--{name.replace('_', '-')} has no effect without --replay.",
-                "Add --replay, or leave it out.",
-            )
-
-
-def replay_all(
-    parsed: argparse.Namespace, verify: Callable[..., Verification]
-) -> Iterator[tuple[Path, Answer]]:
-    """Verify each receipt, replay it if it is honest, and yield the result at once.
-
-    ``verify(data, **parts)`` checks the requirements of the command line; ``parts`` may replace
-    ``require_grade``.
-    """
-    from pytest_flamegate.core.progress import stream_progress
-    from pytest_flamegate.engines.embedded import embedded_workloads
-    from pytest_flamegate.run.replay import Replaying
-
-    settings = common.read_settings(parsed)
-    progress = stream_progress(sys.stderr)
-    replaying = Replaying(
-        root=settings.root,
-        declared=(*common.read_workloads(settings), *embedded_workloads(settings.root)),
-        budget_s=settings.budget_s,
-        progress=progress,
-        model=parsed.model,
-        untrusted=parsed.replay_untrusted,
-    )
-    try:
-        for path in parsed.paths:
-            yield path, _answer(path, verify, replaying)
-    finally:
-        progress.stop()
-
-
-def worst(answers: Sequence[Answer], *, replay: bool) -> int:
-    """Return the exit code of the worst result."""
-    codes = {answer.exit_code(replay=replay) for answer in answers}
-    return next(code for code in _SEVERITY if code in codes)
-
-
-def _answer(path: Path, verify: Callable[..., Verification], replaying: Replaying) -> Answer:
-    from pytest_flamegate.receipt.sources import read_sources
-
-    # Read once: the same bytes are verified, run and compared.
-    sources = read_sources(path, None, None)
-    read = {"evidence": sources.evidence, "profile_folded": sources.folded}
-    if not isinstance(sources.receipt, bytes) or not all(
-        part is None or isinstance(part, bytes) for part in read.values()
-    ):
-        return Answer(verify(path))
-    parts = {**read, "attestation": sources.attestation}
-    first = verify(sources.receipt, **parts, require_grade=None)
-    if not first.ok:
-        return Answer(verify(sources.receipt, **parts))
-    try:
-        with system_errors():
-            replayed = _replayed(sources, replaying)
-    except FlamegateError as error:
-        return Answer(verify(sources.receipt, **parts), error)
-    return Answer(verify(sources.receipt, **parts, replay=replayed))
-
-
-def _replayed(sources: Sources, replaying: Replaying) -> Replayed:
-    from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-
-    if not isinstance(sources.evidence, bytes):
-        raise UndecidedError(
-            "E_REPLAY_NO_EVIDENCE",
-            "There is no evidence next to the receipt, so the workload is unknown.",
-            "Put evidence.json and profile.folded next to the receipt.",
-        )
-    assert isinstance(sources.receipt, bytes)  # it has been verified
-    claimed = decode_receipt(sources.receipt)
-    return replaying.replay(
-        hashlib.sha256(sources.receipt).hexdigest(),
-        claimed.tokens_per_second,
-        decode_evidence(sources.evidence),
-    )
-
-
-_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def add(subparsers: common.Subparsers) -> None:
@@ -174,9 +71,21 @@ def add(subparsers: common.Subparsers) -> None:
         action="append",
         default=[],
         metavar="PUB",
-        help="refuse what was not signed with this key (may be repeated: with one of these)",
+        help="refuse a receipt that was not signed with this key (or with one of several)",
     )
-    add_options(parser)
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="run the workload again here; needs the embedded engine, or the same workload "
+        "declared here",
+    )
+    parser.add_argument(
+        "--replay-untrusted",
+        action="store_true",
+        help="with --replay: run whatever program the receipt names",
+    )
+    parser.add_argument("--model", type=Path, metavar="PATH", help="with --replay: the model file")
+    common.add_options(parser, "budget", "config")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.set_defaults(run=run)
 
@@ -186,12 +95,51 @@ def run(parsed: argparse.Namespace) -> int:
 
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
-    from pytest_flamegate.receipt import Grade, verify_receipt
-    from pytest_flamegate.receipt.policies import policy_for
     from pytest_flamegate.report.answers import verification_text
 
+    verify = _make_verify(parsed)
+    plain = (Answer(path, verify(path)) for path in parsed.paths)
+    answers = []
+    # Each is printed at once, so that an interrupted command has printed its results so far.
+    for answer in _replay_all(parsed, verify) if parsed.replay else plain:
+        answers.append(answer)
+        if parsed.format == "text":
+            common.print_text(
+                verification_text(
+                    answer.verification,
+                    path=str(answer.path),
+                    required=parsed.require_grade,
+                    colour=sys.stdout.isatty(),
+                    error=answer.error,
+                )
+            )
+    codes = [answer.exit_code(replay=parsed.replay) for answer in answers]
+    if parsed.format == "json":
+        common.print_text(json.dumps([_document(answer) for answer in answers], indent=2))
+    elif len(codes) > 1:
+        refused = codes.count(ReceiptError.exit_code)
+        undecided = len(codes) - codes.count(0) - refused
+        not_replayed = f", {undecided} not replayed" if undecided else ""
+        common.print_text(f"{codes.count(0)} accepted, {refused} refused{not_replayed}")
+    return next(code for code in _SEVERITY if code in codes)
+
+
+def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
+    """Return ``verify(receipt, **parts)`` with the requirements of the command line.
+
+    ``parts`` may replace a requirement. Raises UsageError for a wrong option.
+    """
+    from pytest_flamegate.receipt import Grade, verify_receipt
+    from pytest_flamegate.receipt.policies import policy_for
+
+    for name in _REPLAY_OPTIONS:
+        if getattr(parsed, name) and not parsed.replay:
+            raise UsageError(
+                "E_REPLAY_OPTION",
+                f"--{name.replace('_', '-')} has no effect without --replay.",
+                "Add --replay, or leave it out.",
+            )
     grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
-    max_age_s = _seconds(parsed.max_age) if parsed.max_age is not None else None
     # An unknown policy is a mistake of the caller, not of the receipt.
     policy_for(parsed.kernel_policy)
     if grade is Grade.ATTESTED and not parsed.key:
@@ -200,47 +148,32 @@ def run(parsed: argparse.Namespace) -> int:
             "The grade ATTESTED needs a signature, and no key was given to check it.",
             "Give the signer's public key: --key PUB.",
         )
-    trusted = [_public_key(path) for path in parsed.key]
-    require_replay(parsed)
+    requirements: dict[str, Any] = {
+        "policy": parsed.kernel_policy,
+        "require_gpu_kernels": parsed.require_gpu_kernels,
+        "require_grade": grade,
+        "max_age_s": None if parsed.max_age is None else _parse_age_s(parsed.max_age),
+        "keys": [_read_public_key(path) for path in parsed.key],
+    }
 
-    def verify(data: bytes | Path, **parts: Any) -> Verification:
-        asked: dict[str, Any] = {
-            "policy": parsed.kernel_policy,
-            "require_gpu_kernels": parsed.require_gpu_kernels,
-            "require_grade": grade,
-            "max_age_s": max_age_s,
-            "keys": trusted,
-        }
-        return verify_receipt(data, **{**asked, **parts})
+    def verify(receipt: bytes | Path, **parts: Any) -> Verification:
+        return verify_receipt(receipt, **{**requirements, **parts})
 
-    plain = ((path, Answer(verify(path))) for path in parsed.paths)
-    results = []
-    # Each is printed at once, so that an interrupted command has printed its results so far.
-    for path, each in replay_all(parsed, verify) if parsed.replay else plain:
-        results.append((path, each))
-        if parsed.format == "text":
-            common.print_text(
-                verification_text(
-                    each.verification,
-                    path=str(path),
-                    required=parsed.require_grade,
-                    colour=sys.stdout.isatty(),
-                    error=each.error,
-                )
-            )
-    if parsed.format == "json":
-        documents = [{"path": str(path), **_document(each)} for path, each in results]
-        common.print_text(json.dumps(documents, indent=2))
-    elif len(results) > 1:
-        codes = [each.exit_code(replay=parsed.replay) for _, each in results]
-        refused = codes.count(ReceiptError.exit_code)
-        undecided = len(codes) - codes.count(0) - refused
-        open_ones = f", {undecided} not replayed" if undecided else ""
-        common.print_text(f"{codes.count(0)} accepted, {refused} refused{open_ones}")
-    return worst([each for _, each in results], replay=parsed.replay)
+    return verify
 
 
-def _public_key(path: Path) -> bytes:
+def _parse_age_s(text: str) -> float:
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"--max-age is {text!r}.",
+            "Write a number and a unit: 90s, 15m, 24h, 7d.",
+        )
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _read_public_key(path: Path) -> bytes:
     """Return the content of a key file; raises ``E_BAD_KEY`` if it holds no public key."""
     from pytest_flamegate.receipt import keys
 
@@ -249,13 +182,69 @@ def _public_key(path: Path) -> bytes:
     return pem
 
 
-def _seconds(text: str) -> float:
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            "E_BAD_AGE", f"{text!r} is no age.", "Write a number and a unit: 90s, 15m, 24h, 7d."
+def _replay_all(
+    parsed: argparse.Namespace, verify: Callable[..., Verification]
+) -> Iterator[Answer]:
+    """Verify each receipt, replay it if it is honest, and yield the result at once."""
+    from pytest_flamegate.core.progress import stream_progress
+    from pytest_flamegate.engines.embedded import embedded_workloads
+    from pytest_flamegate.run.replay import Replaying
+
+    settings = common.read_settings(parsed)
+    progress = stream_progress(sys.stderr)
+    replaying = Replaying(
+        root=settings.root,
+        declared=(*common.read_workloads(settings), *embedded_workloads(settings.root)),
+        budget_s=settings.budget_s,
+        progress=progress,
+        model=parsed.model,
+        untrusted=parsed.replay_untrusted,
+    )
+    try:
+        for path in parsed.paths:
+            yield _verify_and_replay(path, verify, replaying)
+    finally:
+        progress.stop()
+
+
+def _verify_and_replay(
+    path: Path, verify: Callable[..., Verification], replaying: Replaying
+) -> Answer:
+    from pytest_flamegate.receipt.sources import read_sources
+
+    # Read once: the same bytes are verified, run and compared.
+    sources = read_sources(path, None, None)
+    read = {"evidence": sources.evidence, "profile_folded": sources.folded}
+    if not isinstance(sources.receipt, bytes) or not all(
+        part is None or isinstance(part, bytes) for part in read.values()
+    ):
+        return Answer(path, verify(path))
+    parts = {**read, "attestation": sources.attestation}
+    if not verify(sources.receipt, **parts, require_grade=None).ok:
+        return Answer(path, verify(sources.receipt, **parts))
+    try:
+        with system_errors():
+            replayed = _replay(sources, replaying)
+    except FlamegateError as error:
+        return Answer(path, verify(sources.receipt, **parts), error)
+    return Answer(path, verify(sources.receipt, **parts, replay=replayed))
+
+
+def _replay(sources: Sources, replaying: Replaying) -> Replayed:
+    from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+
+    if not isinstance(sources.evidence, bytes):
+        raise UndecidedError(
+            "E_REPLAY_NO_EVIDENCE",
+            "There is no evidence next to the receipt, so the workload is unknown.",
+            "Put evidence.json and profile.folded next to the receipt.",
         )
-    return float(match[1]) * _SECONDS[match[2]]
+    assert isinstance(sources.receipt, bytes)  # it has been verified
+    return replaying.replay(
+        hashlib.sha256(sources.receipt).hexdigest(),
+        decode_receipt(sources.receipt).tokens_per_second,
+        decode_evidence(sources.evidence),
+    )
 
 
 def _document(answer: Answer) -> dict[str, object]:
@@ -263,6 +252,7 @@ def _document(answer: Answer) -> dict[str, object]:
 
     found = answer.verification
     document: dict[str, object] = {
+        "path": str(answer.path),
         "ok": found.ok,
         "honest": found.honest,
         "fit": found.fit,

@@ -246,13 +246,13 @@ def test_a_model_that_is_given_must_be_the_same_file(home: Path) -> None:
 @pytest.mark.parametrize("grade", [Grade.OBSERVED, Grade.ATTESTED])
 def test_a_replay_that_shows_too_little_is_no_success_at_any_grade(grade: Grade) -> None:
     found = Verification(True, grade, (), (), "embedded", "", obtained_again=False)
-    assert Answer(found).exit_code(replay=False) == 0
-    assert Answer(found).exit_code(replay=True) == 4
+    assert Answer(Path(), found).exit_code(replay=False) == 0
+    assert Answer(Path(), found).exit_code(replay=True) == 4
     agreed = replace(found, obtained_again=True)
-    assert Answer(agreed).exit_code(replay=True) == 0
+    assert Answer(Path(), agreed).exit_code(replay=True) == 0
     failed = ToolError("E_X", "It failed.", "Mend it.")
-    assert Answer(found, failed).exit_code(replay=True) == 5
-    assert Answer(replace(agreed, ok=False), failed).exit_code(replay=True) == 3
+    assert Answer(Path(), found, failed).exit_code(replay=True) == 5
+    assert Answer(Path(), replace(agreed, ok=False), failed).exit_code(replay=True) == 3
 
 
 @pytest.mark.parametrize("option", ["--replay-untrusted", "--model=x.gguf", BUDGET])
