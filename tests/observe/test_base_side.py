@@ -22,8 +22,6 @@ from pytest_flamegate.observe.streamed import run_program
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
 from tests.workload.repositories import repository, write
 
-pytestmark = pytest.mark.measures
-
 ENGINE = """
 from pathlib import Path
 from pkg.words import SIDE

@@ -75,7 +75,6 @@ def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
 FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"
 
 
-@pytest.mark.measures
 @pytest.mark.parametrize("stream", [1, 2])
 def test_a_command_that_floods_is_ended(stream: int) -> None:
     began = time.monotonic()
@@ -84,7 +83,6 @@ def test_a_command_that_floods_is_ended(stream: int) -> None:
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.measures
 @pytest.mark.parametrize("closes", ["", "import os; os.write(1, b'x'); os.close(1)\n"])
 def test_an_engine_that_floods_is_ended(tmp_path: Path, closes: str) -> None:
     """One that has closed its output could fill the disk until its timeout."""

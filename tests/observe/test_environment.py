@@ -59,7 +59,6 @@ def test_threads_are_one_unless_set_and_a_declared_variable_wins() -> None:
     assert requested_variables(workload("command", seed=7))["BITNET_SEED"] == "7"
 
 
-@pytest.mark.measures
 def test_a_variable_that_a_script_sets_is_recorded(tmp_path: Path) -> None:
     script = tmp_path / "run"
     program = "import time; print(chr(97), end='', flush=True); time.sleep(0.05)"

@@ -312,7 +312,6 @@ def four(*_: object) -> Iterator[int]:
         yield i
 
 
-@pytest.mark.measures
 def test_a_served_engine_on_a_gpu_is_observed_on_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     join_children(machine)
@@ -327,7 +326,6 @@ def test_a_served_engine_on_a_gpu_is_observed_on_it(tmp_path: Path) -> None:
     assert not list(devices.find_contradictions())
 
 
-@pytest.mark.measures
 def test_a_program_on_a_gpu_is_observed_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +343,6 @@ def test_a_program_on_a_gpu_is_observed_while_it_runs(
     assert "flamegate-devices" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.measures
 def test_a_broken_device_disturbs_no_run(tmp_path: Path) -> None:
     functions = [
         "nvmlDeviceGetComputeRunningProcesses",
@@ -362,7 +359,6 @@ def test_a_broken_device_disturbs_no_run(tmp_path: Path) -> None:
     assert not any(run.active for run in devices.runs)
 
 
-@pytest.mark.measures
 def test_on_this_machine_no_gpu_computed(tmp_path: Path) -> None:
     watched = forked(tmp_path, four)
     watched.run_timed(0.02)

@@ -25,8 +25,6 @@ from tests.observe.workloads import (
     observer,
 )
 
-pytestmark = pytest.mark.measures
-
 TARGET = """
 import time
 def four(prompt, max_tokens):
@@ -63,6 +61,7 @@ def numbers(prompt: str, max_tokens: int) -> Iterator[int]:
 # Served engines
 
 
+@pytest.mark.measures
 def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text(TARGET)
     watched = observer(make_workload(tmp_path, "python", target="toy:four"))
@@ -182,6 +181,7 @@ def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> N
     assert watched.observation().timed == ()
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize(("tokens", "max_tokens"), [(80, 80), (64, 200), (33, 200)])
 def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
     tmp_path: Path, tokens: int, max_tokens: int
@@ -205,6 +205,7 @@ def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
 # Programs
 
 
+@pytest.mark.measures
 def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word"))
     run = watched.run_timed(1)
@@ -226,6 +227,7 @@ def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     assert_nothing_left()
 
 
+@pytest.mark.measures
 def test_the_decode_of_output_in_one_piece_is_not_separated(tmp_path: Path) -> None:
     code = "import time; time.sleep(0.02); print('p0 p1 p2 p3')"
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
@@ -255,6 +257,7 @@ def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:
     assert all(run.blocks[0].decode is None for run in watched.observation().runs)
 
 
+@pytest.mark.measures
 def test_inside_a_wrapper_the_clocks_are_the_programs(tmp_path: Path) -> None:
     workload = command_workload(tmp_path, STREAM, token_unit="word")
     busy = (

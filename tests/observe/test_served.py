@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-pytestmark = pytest.mark.measures
-
-
 WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
 
 
