@@ -70,7 +70,7 @@ def profile_decode(side: MeasuredSide, budget_s: float, progress: Progress) -> D
     Raises:
         UndecidedError: ``E_NO_DECODE`` if there is nothing to subtract, ``E_NO_SAMPLES`` and
             ``E_FEW_SAMPLES``.
-        ToolError: ``E_TOKENS_DIFFER`` if the sequences do not begin alike, ``E_OTHER_TOKENS``,
+        ToolError: ``E_OUTPUT_VARIES`` if the sequences do not begin alike, ``E_OTHER_TOKENS``,
             and the errors of an engine or a profiler.
     """
     profile = side.pooled
@@ -187,7 +187,7 @@ def _require_same_beginning(first: Observation, long: Observation, short: Observ
 
 def _other_beginning(many: int, few: int) -> ToolError:
     return ToolError(
-        "E_TOKENS_DIFFER",
+        "E_OUTPUT_VARIES",
         f"Sequences of {many} tokens and of {few} do not begin with the same token every time.",
         "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
     )
