@@ -49,7 +49,7 @@ def observed(call: Callable[[str, int], Iterable[Any]]) -> Observer:
     return Observer(WORKLOAD, Served({}, call))
 
 
-def test_calls_are_counted_by_phase_and_tokens_as_they_were_seen() -> None:
+def test_calls_are_counted_by_phase_and_tokens() -> None:
     observer = observed(generate)
     run, clocked, recorded = observer.run_bricks(0.01)
     assert (run.role, run.pid, run.started_ticks) == (
@@ -76,16 +76,10 @@ def test_calls_are_counted_by_phase_and_tokens_as_they_were_seen() -> None:
     assert recorded.calls[inner.parent or 0] is outer
     assert observer.observation().tokens == ("0", "1", "2")
     assert observer.runs == (run,)
+    assert (observer.observation().timed, observer.observation().profiled) == ((), ())
 
 
-def test_a_pass_supplies_nothing_that_is_timed_or_profiled() -> None:
-    observer = observed(generate)
-    observer.run_bricks(0.01)
-    seen = observer.observation()
-    assert (seen.timed, seen.profiled) == ((), ())
-
-
-def test_an_engine_that_marks_nothing_is_told_how() -> None:
+def test_engine_without_marks() -> None:
     observer = observed(unmarked)
     with pytest.raises(ToolError, match=r"'toy' marked no brick.*five lines.*with brick\(") as no:
         observer.run_bricks(0.01)
@@ -103,7 +97,7 @@ def _an_end(fd: int) -> None:
 
 
 @pytest.mark.parametrize("write", [_a_record, _an_end])
-def test_what_the_engine_writes_itself_is_not_believed(write: Callable[[int], object]) -> None:
+def test_records_that_the_engine_writes_itself(write: Callable[[int], object]) -> None:
     def forging(prompt: str, max_tokens: int) -> Iterator[int]:
         for token in range(max_tokens):
             for frame in sys._current_frames().values():
@@ -154,7 +148,7 @@ def run_of(engine: Any) -> Callable[[int, Callable[[], None], Callable[[Any], No
     return run
 
 
-def test_an_engine_sets_its_marks_for_the_pass_alone() -> None:
+def test_marks_are_set_for_the_brick_run_alone() -> None:
     engine = Engine()
     seen: list[Any] = []
     list(engine("p", 1))
@@ -175,12 +169,12 @@ def call(start_ns: int, parent: int | None = None) -> BrickCall:
     return BrickCall("B", start_ns, start_ns + 1, 1, parent=parent)
 
 
-def test_calls_of_one_token_are_those_that_began_in_it() -> None:
+def test_calls_of_one_token() -> None:
     calls = (call(1), call(5), call(6, parent=1), call(7, parent=0), call(9))
     assert select_token_calls(calls, 5, 9) == (call(5), call(6, parent=0), call(7))
 
 
-def test_of_a_token_with_too_many_calls_none_is_told() -> None:
+def test_token_with_too_many_calls() -> None:
     calls = tuple(call(at) for at in range(10, 20))
     assert select_token_calls(calls, 10, 20, capacity=10) is None
     assert select_token_calls(calls, 10, 20, capacity=11) == calls

@@ -1,4 +1,4 @@
-"""A benchmark served from a process of its own, and every way in which it may not be."""
+"""A benchmark served from a process of its own, and the tests that cannot be."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def workload(directory: Path, test: str, **options: object) -> Workload:
         ("test_asynchronous", "E_BENCHMARK_ASYNC"),
     ],
 )
-def test_what_cannot_be_served_says_why(tmp_path: Path, test: str, code: str) -> None:
+def test_tests_that_cannot_be_served(tmp_path: Path, test: str, code: str) -> None:
     with pytest.raises(FlamegateError) as raised:
         settle_workload(workload(tmp_path, test))
     assert raised.value.code == code
     assert test in raised.value.problem
 
 
-def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
+def test_file_that_cannot_be_collected(tmp_path: Path) -> None:
     asked = workload(tmp_path, "test_never")
     (tmp_path / "test_kernels.py").write_text("import there_is_no_such_module\n")
     with pytest.raises(FlamegateError) as raised:
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_collected_is_told(tmp_path: Path) -> None:
     assert "there_is_no_such_module" in raised.value.problem
 
 
-def test_calls_and_rounds_are_found_out_once(tmp_path: Path) -> None:
+def test_calls_and_rounds_are_calibrated_once(tmp_path: Path) -> None:
     asked = settle_workload(workload(tmp_path, "TestClass::test_sums[3]"))
     calls = asked.options["calls"]
     assert isinstance(calls, int)
@@ -129,7 +129,7 @@ def test_calls_and_rounds_are_found_out_once(tmp_path: Path) -> None:
     assert settle_workload(asked) is asked
 
 
-def test_they_are_those_of_what_it_is_compared_with(tmp_path: Path) -> None:
+def test_calls_and_rounds_of_the_compared_run(tmp_path: Path) -> None:
     known = {"calls": 7, "max_tokens": 3}
     asked = settle_workload(workload(tmp_path, "test_prepared"), known)
     assert (asked.options["calls"], asked.max_tokens) == (7, 3)
@@ -152,14 +152,14 @@ def test_rounds_are_served_and_fixtures_torn_down(tmp_path: Path) -> None:
     assert not psutil.pid_exists(pid)
 
 
-def test_a_round_is_so_many_calls() -> None:
+def test_a_round_is_a_number_of_calls() -> None:
     calls: list[int] = []
     assert list(kernel_rounds(calls.append, (1,), {}, 5, 3)) == [0, 1, 2]
     assert len(calls) == 15
     assert calibrated(calls.append, (1,), {})[0] > 1
 
 
-def test_a_target_is_a_node_id(tmp_path: Path) -> None:
+def test_target_must_be_a_node_id(tmp_path: Path) -> None:
     asked = Workload("kernel", "benchmark", "", 1, "t", directory=tmp_path, target="module:f")
     with pytest.raises(UsageError) as raised:
         engine("benchmark").validate(asked)

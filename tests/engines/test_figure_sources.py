@@ -1,3 +1,5 @@
+"""Figures in the output of programs: timing lines, llama.cpp, receipts and patterns."""
+
 from __future__ import annotations
 
 import json
@@ -39,6 +41,7 @@ def code(source: Source, heard: ProgramOutput) -> str:
 
 def test_the_phases_of_one_line() -> None:
     line = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
+    assert figures(Timing(), "embed_us=3", "timing: layers_us=3", "retiming: embed_us=1") is None
     assert figures(Timing(), line) == {
         "embed_us": 12.0,
         "forward_us": 345.0,
@@ -47,7 +50,7 @@ def test_the_phases_of_one_line() -> None:
     }
 
 
-def test_the_figure_of_a_run_is_the_median_of_its_lines() -> None:
+def test_phases_are_medians_of_their_lines() -> None:
     values = (1856157, 1886460, 1865375, 1)
     lines = [f"2025-01-01T00:00:00Z INFO timing: forward_us={value}" for value in values]
     said = Timing().read(ProgramOutput(lines=(*lines, "timing: sample_us=4", "timing: on")))
@@ -56,11 +59,8 @@ def test_the_figure_of_a_run_is_the_median_of_its_lines() -> None:
     assert said.spent_ms == pytest.approx((sum(values) + 4) / 1e3)
 
 
-def test_other_lines_are_no_timing() -> None:
-    assert figures(Timing(), "embed_us=3", "timing: layers_us=3", "retiming: embed_us=1") is None
-
-
 def test_kernels_are_counted_by_line_and_by_count() -> None:
+    assert kernels("dequant_dispatch: kernel=x", "quant_dispatch") is None
     assert kernels(
         "quant_dispatch: tensor=blk.0.q format=GgmlQk256NoScale kernel=scalar shape=[2, 2]",
         "quant_dispatch: tensor=blk.0.k format=GgmlQk256NoScale kernel=scalar shape=[2, 2]",
@@ -70,17 +70,13 @@ def test_kernels_are_counted_by_line_and_by_count() -> None:
     ) == {"scalar": 2, "i2s_gemv": 210, "rms_norm": 4}
 
 
-def test_no_dispatch_is_nothing() -> None:
-    assert kernels("dequant_dispatch: kernel=x", "quant_dispatch") is None
-
-
 @pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e99", "9" * 40])
-def test_a_count_that_is_none_is_refused(count: str) -> None:
+def test_impossible_counts_of_kernels(count: str) -> None:
     heard = ProgramOutput(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
     assert code(QuantDispatch(), heard) == "E_BAD_FIGURE"
 
 
-def test_kernels_without_end_are_refused() -> None:
+def test_too_many_kernels() -> None:
     heard = ProgramOutput(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(1001)))
     assert code(QuantDispatch(), heard) == "E_BAD_SOURCE"
 
@@ -101,7 +97,7 @@ COMMON = OLD.replace("llama_print_timings", "common_perf_print") + (
 
 
 @pytest.mark.parametrize("text", [OLD, NEW, COMMON], ids=["old", "new", "common"])
-def test_llama_cpp_says_the_same_in_every_version(text: str) -> None:
+def test_llama_cpp_of_every_version(text: str) -> None:
     assert figures(LlamaCpp(), *text.splitlines()) == {
         "load_ms": 123.45,
         "prefill_ms": 45.67,
@@ -115,7 +111,7 @@ def test_llama_cpp_says_the_same_in_every_version(text: str) -> None:
     }
 
 
-def test_llama_cpp_of_one_token_says_inf() -> None:
+def test_infinite_rate_of_llama_cpp() -> None:
     line = (
         "llama_perf_context_print:        eval time =       0.00 ms /     1 runs   "
         "(    0.00 ms per token,      inf tokens per second)"
@@ -127,7 +123,7 @@ def test_llama_cpp_of_one_token_says_inf() -> None:
     assert 'figures = "none"' in refused.value.remedy
 
 
-def test_a_rate_that_is_not_count_by_time_is_refused() -> None:
+def test_rate_that_contradicts_count_and_time() -> None:
     heard = ProgramOutput(lines=(OLD.splitlines()[3].replace("90.00 tokens", "900.00 tokens"),))
     assert code(LlamaCpp(), heard) == "E_BAD_FIGURE"
 
@@ -143,7 +139,7 @@ def document(**more: object) -> dict[str, Any]:
     }
 
 
-def test_a_receipt_says_tokens_rate_and_kernels() -> None:
+def test_receipt_has_tokens_rate_and_kernels() -> None:
     said = Receipt().read(ProgramOutput(receipt=json.dumps(document()).encode()))
     assert said is not None
     assert said.report.figures == {"tokens": 4.0, "tokens_per_second": 12.5}
@@ -175,11 +171,11 @@ BAD_RECEIPTS = [
 
 
 @pytest.mark.parametrize(("data", "expected"), BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
-def test_a_receipt_that_cannot_be_is_refused(data: bytes, expected: str) -> None:
+def test_invalid_receipts(data: bytes, expected: str) -> None:
     assert code(Receipt(), ProgramOutput(receipt=data)) == expected
 
 
-def test_a_receipt_counts_only_if_it_was_written_since(tmp_path: Path) -> None:
+def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
     path = tmp_path / "inference.json"
     assert program_receipts.read_file_state(path) is None
     path.write_text("{}")
@@ -196,7 +192,7 @@ def test_a_receipt_counts_only_if_it_was_written_since(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory"])
-def test_what_is_no_file_is_no_receipt(tmp_path: Path, kind: str) -> None:
+def test_receipt_must_be_a_regular_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "inference.json"
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     with pytest.raises(ToolError) as refused:
@@ -204,19 +200,10 @@ def test_what_is_no_file_is_no_receipt(tmp_path: Path, kind: str) -> None:
     assert refused.value.code == "E_BAD_SOURCE"
 
 
-def test_a_receipt_is_read_no_further_than_it_may_be_long(tmp_path: Path) -> None:
-    path = tmp_path / "inference.json"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-    data = program_receipts.read_new_file(path, None)
-    assert data is not None
-    assert len(data) == program_receipts.MAX_RECEIPT_BYTES + 1
-
-
 RATE = r"(?P<tokens_per_second>\S+) tok/s( of (?P<tokens>\d+))?"
 
 
-def test_a_pattern_takes_the_last_match_and_the_groups_that_took_part() -> None:
+def test_pattern_takes_the_last_match() -> None:
     said = Pattern(RATE).read(ProgramOutput(stdout="9 tok/s", stderr="1 tok/s of 4\n2.5 tok/s\0"))
     assert said is not None
     assert (said.report.source, said.report.figures) == ("pattern", {"tokens_per_second": 2.5})
@@ -227,11 +214,11 @@ def test_a_pattern_takes_the_last_match_and_the_groups_that_took_part() -> None:
 
 
 @pytest.mark.parametrize("said", ["inf", "nan", "0.0", "-3", "fast", "1e999"])
-def test_a_matched_figure_that_cannot_be_is_refused(said: str) -> None:
+def test_impossible_figures_of_patterns(said: str) -> None:
     assert code(Pattern(RATE), ProgramOutput(stderr=f"{said} tok/s")) == "E_BAD_FIGURE"
 
 
-def test_a_pattern_that_backtracks_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_pattern_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flamegate.engines.figure_sources.SEARCH_S", 1.0)
     forever = Pattern(r"(?P<tokens>(a+)+)$")
     assert code(forever, ProgramOutput(stderr="a" * 60 + "b")) == "E_BAD_SOURCE"
@@ -248,14 +235,14 @@ BAD_PATTERNS = [
 
 
 @pytest.mark.parametrize(("pattern", "word"), BAD_PATTERNS, ids=range(len(BAD_PATTERNS)))
-def test_a_pattern_is_checked_where_it_is_declared(pattern: str, word: str) -> None:
+def test_invalid_patterns(pattern: str, word: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_pattern(pattern)
     assert refused.value.code == "E_BAD_VALUE"
     assert word in refused.value.problem
 
 
-def test_a_source_that_was_asked_for_and_is_silent_is_refused() -> None:
+def test_required_source_must_report() -> None:
     asked = SourceSelection((Timing(), LlamaCpp()), frozenset(["timing"]))
     with pytest.raises(ToolError) as refused:
         asked.read_all(ProgramOutput(lines=tuple(NEW.splitlines())))
@@ -267,7 +254,7 @@ def test_a_source_that_was_asked_for_and_is_silent_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["inf tokens per second", "speed: -nan tok/s", "Generation: inf t/s", "NaN tokens/s"]
 )
-def test_a_rate_without_end_is_refused_whoever_prints_it(text: str) -> None:
+def test_infinite_rates_in_any_output(text: str) -> None:
     for heard in (ProgramOutput(stdout=text), ProgramOutput(stderr=text)):
         with pytest.raises(ToolError) as refused:
             SourceSelection((Timing(),)).read_all(heard)

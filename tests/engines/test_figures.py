@@ -1,0 +1,145 @@
+"""Reports of an engine about itself: strictly read, and compared with each other and the clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.figures import (
+    Observed,
+    Report,
+    SourceReport,
+    check_agreement,
+    make_source_report,
+    read_facts,
+    read_report,
+)
+
+SECOND = 1_000_000_000
+
+
+def test_a_report_is_read_only_once_and_complete() -> None:
+    report = read_report(
+        {"source": "cb_eval", "figures": {"tokens": 9, "decode_ms": 81.25}, "kernels": {"ROPE": 3}}
+    )
+    assert report == Report("cb_eval", {"tokens": 9.0, "decode_ms": 81.25}, {"ROPE": 3})
+    with pytest.raises(TypeError):
+        report.figures["tokens"] = 1.0  # type: ignore[index]
+    assert read_report({"source": "x"}) == Report("x")
+    assert read_report({"source": "x", "figures": {}, "kernels": None}) == Report("x")
+    assert read_facts({"library": "toy 1"}) == {"library": "toy 1"}
+
+
+def figures(**more: object) -> dict[str, Any]:
+    return {"source": "x", "figures": more}
+
+
+def kernels(more: object) -> dict[str, Any]:
+    return {"source": "x", "kernels": more}
+
+
+BAD_REPORTS = [
+    None,
+    [],
+    {},
+    {"source": " "},
+    {"source": 7},
+    {"source": "x" * 300},
+    {"source": "x", "rate": 3},
+    {"source": "x", "figures": [1]},
+    {"source": "x", "figures": {"": 1.0}},
+    figures(decode_ms=float("inf")),
+    figures(decode_ms=float("nan")),
+    figures(decode_ms=-0.1),
+    figures(decode_ms=10**400),
+    figures(decode_ms="81"),
+    figures(decode_ms=None),
+    figures(tokens=True),
+    kernels({"gemv": -1}),
+    kernels({"gemv": 1.5}),
+    kernels({"gemv": True}),
+    kernels({"g" * 300: 1}),
+    kernels({f"k{n}": 1 for n in range(5000)}),
+]
+
+
+@pytest.mark.parametrize("document", BAD_REPORTS, ids=range(len(BAD_REPORTS)))
+def test_malformed_reports(document: object) -> None:
+    with pytest.raises(ToolError, match="E_BAD_REPORT") as error:
+        read_report(document)
+    assert len(error.value.problem) < 300
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, ["a"], {"": "x"}, {"v": 3}, {"a": "x" * 5000}, dict.fromkeys(map(str, range(99)), "")],
+    ids=range(6),
+)
+def test_malformed_facts(document: object) -> None:
+    with pytest.raises(ToolError, match="E_BAD_REPORT"):
+        read_facts(document)
+
+
+def report(source: str = "a", extra: int = 0, **figures: float) -> SourceReport:
+    return make_source_report(source, figures, extra_tokens=extra)
+
+
+AGREEING = [
+    ([], Observed(SECOND)),
+    ([report(tokens=10, tokens_per_second=100), report("b", tokens=10)], Observed(SECOND)),
+    ([report(tokens=10, extra=1), report("b", tokens=9)], Observed(SECOND)),
+    ([report(tokens_per_second=100), report("b", tokens_per_second=104)], Observed(SECOND)),
+    ([report(total_ms=1000)], Observed(SECOND)),
+    ([report(tokens=11, extra=1)], Observed(SECOND, tokens=10)),
+    ([report(tokens=300)], Observed(SECOND)),
+    # Between 10 tokens in a whole run of 1 s and 9 of them in a decode of 0.5 s.
+    ([report(tokens_per_second=10)], Observed(SECOND, 10, SECOND // 2, 9)),
+    ([report(tokens_per_second=21)], Observed(SECOND, 10, SECOND // 2, 9)),
+    # Few tokens, a short decode or another unit show no rate.
+    ([report(tokens_per_second=99)], Observed(SECOND, 8, SECOND // 2, 7)),
+    ([report(tokens_per_second=9999)], Observed(SECOND, 10, 40_000_000, 9)),
+    ([report(tokens_per_second=99)], Observed(SECOND, None, SECOND // 2, 9)),
+    ([report(tokens=1, tokens_per_second=0.1)], Observed(SECOND)),
+]
+DISAGREEING = [
+    ([report(tokens=10), report("b", tokens=9)], Observed(SECOND), "10 tokens", "9 tokens"),
+    ([report(tokens=12, extra=1), report("b", tokens=10)], Observed(SECOND), "12", "10"),
+    (
+        [report(tokens_per_second=100), report("b", tokens_per_second=106)],
+        Observed(SECOND),
+        "100 tokens per second",
+        "106 tokens per second",
+    ),
+    (
+        [report(prefill_tokens_per_second=100), report("b", prefill_tokens_per_second=50)],
+        Observed(SECOND),
+        "100 prefill",
+        "50 prefill",
+    ),
+    ([report(total_ms=1013)], Observed(SECOND), "1013.0 ms", "1000.0 ms"),
+    ([report(prefill_ms=600, decode_ms=600)], Observed(SECOND), "1200.0 ms", "1000.0 ms"),
+    ([report(forward_us=2_000_000)], Observed(SECOND), "2000.0 ms", "1000.0 ms"),
+    ([report(tokens=12, extra=1)], Observed(SECOND, tokens=10), "12 tokens", "10 tokens"),
+    ([report(tokens=100, tokens_per_second=10)], Observed(SECOND), "10 tokens per", "1.000 s"),
+    ([report(tokens_per_second=23)], Observed(SECOND, 10, SECOND // 2, 9), "23", "18 tokens per"),
+    ([report(tokens_per_second=7)], Observed(SECOND, 10, SECOND // 2, 9), "7", "10 tokens in"),
+]
+
+
+@pytest.mark.parametrize(("reports", "observed"), AGREEING, ids=range(len(AGREEING)))
+def test_sources_that_can_both_be_right(reports: list[SourceReport], observed: Observed) -> None:
+    check_agreement(reports, observed)
+
+
+@pytest.mark.parametrize(
+    ("reports", "observed", "here", "there"), DISAGREEING, ids=range(len(DISAGREEING))
+)
+def test_sources_that_cannot_both_be_right(
+    reports: list[SourceReport], observed: Observed, here: str, there: str
+) -> None:
+    with pytest.raises(ToolError, match="E_SOURCES_DISAGREE") as error:
+        check_agreement(reports, observed)
+    other = "b" if len(reports) > 1 else "the observer"
+    assert all(words in error.value.problem for words in (here, there, other))
