@@ -1,3 +1,5 @@
+"""Imports of the base side come from its checkout, however the project is importable."""
+
 from __future__ import annotations
 
 import json
@@ -25,16 +27,16 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.child.relocation import check_side, relocate
 project, checkout, before, after = sys.argv[1:]
 exec(before)
-told = {}
+found = {}
 try:
     relocate(Path(project), Path(checkout))
     exec(after)
     check_side(Path(project), Path(checkout))
 except FlamegateError as error:
-    told["refused"] = [error.code, str(error)]
+    found["error"] = [error.code, str(error)]
 except ImportError as error:
-    told["missing"] = str(error)
-print(json.dumps(told))
+    found["missing"] = str(error)
+print(json.dumps(found))
 """
 
 
@@ -61,7 +63,7 @@ class Trees:
         project: Path | None = None,
         checkout: Path | None = None,
     ) -> dict[str, Any]:
-        """Run ``after`` relocated; what it puts into ``told`` comes back."""
+        """Run ``after`` relocated; what it puts into ``found`` comes back."""
         arguments = [str(project or self.project), str(checkout or self.checkout), before, after]
         done = subprocess.run(
             [sys.executable, "-P", "-c", CHILD, *arguments],
@@ -74,8 +76,8 @@ class Trees:
             stdout=subprocess.PIPE,
             check=True,
         )
-        told: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
-        return told
+        found: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
+        return found
 
 
 @pytest.fixture
@@ -111,46 +113,91 @@ def editable(mapping: dict[str, Path]) -> str:
     return EDITABLE.format(mapping=places, suffixes=[".py", SUFFIX])
 
 
-def test_a_source_directory_on_the_path(trees: Trees) -> None:
-    trees.both("src/pkg/__init__.py", "from pkg.sub import side\nfrom . import deep")
-    trees.both("src/pkg/sub.py", "side = 'SIDE'")
-    trees.both("src/pkg/deep/__init__.py", "side = 'SIDE'")
-    told = trees.run(
-        "import pkg; told.update(side=pkg.side, deep=pkg.deep.side, file=pkg.__file__)",
-        path=(trees.project / "src",),
-    )
-    assert told["side"] == told["deep"] == "checkout"
-    assert told["file"] == str(trees.checkout / "src/pkg/__init__.py")
+# Name: files of both sides, files of one side, entries of the path, code, values that it sets.
+# SIDE is the name of the side, PROJECT and CHECKOUT are its tops.
+IMPORTS: dict[str, tuple[dict[str, str], tuple[str, ...], str, dict[str, str]]] = {
+    "source directory": (
+        {
+            "src/pkg/__init__.py": "from pkg.sub import side\nfrom . import deep",
+            "src/pkg/sub.py": "side = 'SIDE'",
+            "src/pkg/deep/__init__.py": "side = 'SIDE'",
+        },
+        ("src",),
+        "import pkg; found.update(side=pkg.side, deep=pkg.deep.side, file=pkg.__file__)",
+        {"side": "checkout", "deep": "checkout", "file": "CHECKOUT/src/pkg/__init__.py"},
+    ),
+    "script next to its module": (
+        {"bench.py": "import helper; side = helper.side", "helper.py": "side = 'SIDE'"},
+        (),
+        "sys.path.insert(0, sys.argv[1]); import bench; found['side'] = bench.side",
+        {"side": "checkout"},
+    ),
+    "namespace package": (
+        {"src/space/mine.py": "side = 'SIDE'", "../other/space/theirs.py": "side = 'theirs'"},
+        ("src", "../other"),
+        "import space.mine as m, space.theirs as t\nfound.update(m=m.side, t=t.side)",
+        {"m": "checkout", "t": "theirs"},
+    ),
+    "data of the package": (
+        {"src/pkg/__init__.py": "", "src/pkg/data.txt": "SIDE"},
+        ("src",),
+        "import pkg, pkgutil, importlib.resources as r\n"
+        "found['resource'] = r.files('pkg').joinpath('data.txt').read_text()\n"
+        "found['beside'] = Path(pkg.__file__).with_name('data.txt').read_text()\n"
+        "found['get'] = pkgutil.get_data('pkg', 'data.txt').decode()",
+        {"resource": "checkout", "beside": "checkout", "get": "checkout"},
+    ),
+    "environment in the project": (
+        {
+            ".venv/lib/python3/site-packages/installed.py": "side = 'installed by SIDE'",
+            ".env/pyvenv.cfg": "home = /usr/bin",
+            ".env/lib/plain.py": "side = 'plain of SIDE'",
+            "mine.py": "side = 'SIDE'",
+        },
+        (".venv/lib/python3/site-packages", ".env/lib", ""),
+        "import installed, plain, mine\nfound.update(i=installed.side, p=plain.side, m=mine.side)",
+        {"i": "installed by project", "p": "plain of project", "m": "checkout"},
+    ),
+    "Python that the engine starts": (
+        {"src/pkg.py": "side = 'SIDE'"},
+        ("src",),
+        "import pkg, subprocess\n"
+        "command = [sys.executable, '-c', 'import pkg; print(pkg.side)']\n"
+        "found['side'] = subprocess.check_output(command, text=True).strip()",
+        {"side": "checkout"},
+    ),
+}
 
 
-def test_a_path_file_of_an_editable_install(trees: Trees, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", IMPORTS)
+def test_imports_come_from_the_checkout(trees: Trees, name: str) -> None:
+    files, path, code, expected = IMPORTS[name]
+    for file, text in files.items():
+        trees.both(file, text)
+    found = trees.run(code, path=tuple(trees.project / each for each in path))
+    assert found == {
+        key: value.replace("CHECKOUT", str(trees.checkout)) for key, value in expected.items()
+    }
+
+
+def test_path_file_of_an_editable_install(trees: Trees, tmp_path: Path) -> None:
     trees.both("src/pkg.py", "side = 'SIDE'")
     write(tmp_path / "installed", {"pkg.pth": f"{trees.project / 'src'}\n"})
     before = f"import site; site.addsitedir({str(tmp_path / 'installed')!r})"
-    assert trees.run("import pkg; told['side'] = pkg.side", before)["side"] == "checkout"
+    assert trees.run("import pkg; found['side'] = pkg.side", before)["side"] == "checkout"
 
 
-def test_a_finder_of_an_editable_install(trees: Trees) -> None:
+def test_finder_of_an_editable_install(trees: Trees) -> None:
     trees.both("lib/__init__.py", "from pkg.sub import side")
     trees.both("lib/sub.py", "side = 'SIDE'")
     trees.both("single.py", "side = 'SIDE'")
     before = editable({"pkg": trees.project / "lib", "single": trees.project / "single"})
     told = trees.run(
-        "import pkg, single; told.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
+        "import pkg, single; found.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
         before,
     )
     assert (told["one"], told["two"]) == ("checkout", "checkout")
     assert told["path"] == [str(trees.checkout / "lib")]
-
-
-def test_a_namespace_package(trees: Trees, tmp_path: Path) -> None:
-    trees.both("src/space/mine.py", "side = 'SIDE'")
-    write(tmp_path / "other", {"space/theirs.py": "side = 'theirs'"})
-    told = trees.run(
-        "import space.mine, space.theirs\ntold.update(m=space.mine.side, t=space.theirs.side)",
-        path=(trees.project / "src", tmp_path / "other"),
-    )
-    assert (told["m"], told["t"]) == ("checkout", "theirs")
 
 
 NAMESPACE_FINDER = """
@@ -167,16 +214,16 @@ sys.meta_path.append(Finder)
 """
 
 
-def test_a_namespace_package_that_a_finder_gives(trees: Trees) -> None:
+def test_namespace_package_of_a_finder(trees: Trees) -> None:
     trees.both("ns/mine.py", "side = 'SIDE'")
-    told = trees.run("import space.mine; told['side'] = space.mine.side", NAMESPACE_FINDER)
+    told = trees.run("import space.mine; found['side'] = space.mine.side", NAMESPACE_FINDER)
     assert told["side"] == "checkout"
     (trees.checkout / "ns/mine.py").unlink()
     (trees.checkout / "ns").rmdir()
     assert "No module named 'space'" in trees.run("import space", NAMESPACE_FINDER)["missing"]
 
 
-def test_a_tree_of_links_of_a_strict_editable_install(trees: Trees) -> None:
+def test_strict_editable_install(trees: Trees) -> None:
     trees.both("src/pkg/__init__.py", "from pkg.sub import side")
     trees.both("src/pkg/sub.py", "side = 'SIDE'")
     trees.both("src/space/mine.py", "side = 'SIDE'")
@@ -185,7 +232,7 @@ def test_a_tree_of_links_of_a_strict_editable_install(trees: Trees) -> None:
         (links / name).parent.mkdir(parents=True, exist_ok=True)
         (links / name).symlink_to(trees.project / "src" / name)
     told = trees.run(
-        "import pkg, space.mine; told.update(p=pkg.side, s=space.mine.side)", path=(links,)
+        "import pkg, space.mine; found.update(p=pkg.side, s=space.mine.side)", path=(links,)
     )
     assert told == {"p": "checkout", "s": "checkout"}
     (trees.checkout / "src/space/mine.py").unlink()
@@ -193,80 +240,36 @@ def test_a_tree_of_links_of_a_strict_editable_install(trees: Trees) -> None:
     assert "not at the revision" in missing
 
 
-def test_a_plain_script_beside_its_module(trees: Trees) -> None:
-    trees.both("bench.py", "import helper; side = helper.side")
-    trees.both("helper.py", "side = 'SIDE'")
-    insert = f"import sys; sys.path.insert(0, {str(trees.project)!r}); "
-    told = trees.run(f"{insert}import bench; told['side'] = bench.side")
-    assert told["side"] == "checkout"
-
-
-def test_a_module_that_only_one_side_has(trees: Trees) -> None:
+def test_modules_of_one_side(trees: Trees) -> None:
     trees.both("src/pkg/__init__.py")
     write(trees.checkout, {"src/pkg/old.py": "side = 'old'", "src/old.py": "side = 'old'"})
     write(trees.project, {"src/pkg/new.py": "", "src/new.py": ""})
     src = trees.project / "src"
-    told = trees.run("import old, pkg.old; told['side'] = old.side + pkg.old.side", path=(src,))
+    told = trees.run("import old, pkg.old; found['side'] = old.side + pkg.old.side", path=(src,))
     assert told["side"] == "oldold"
     for name in ("new", "pkg.new"):
         assert "No module named" in trees.run(f"import {name}", path=(src,))["missing"]
 
 
-def test_a_name_that_an_editable_install_does_not_know_any_more(trees: Trees) -> None:
+def test_module_that_an_editable_install_no_longer_knows(trees: Trees) -> None:
     trees.both("src/pkg/__init__.py")
     write(trees.checkout, {"src/old.py": "side = 'old'"})
     write(trees.project, {"src/new.py": ""})
     src = trees.project / "src"
     before = editable({"pkg": src / "pkg", "new": src / "new"})
-    assert trees.run("import pkg, old; told['side'] = old.side", before)["side"] == "old"
+    assert trees.run("import pkg, old; found['side'] = old.side", before)["side"] == "old"
     assert "not at the revision" in trees.run("import new", before)["missing"]
 
 
-def test_a_module_that_became_a_package(trees: Trees) -> None:
+def test_modules_that_became_packages(trees: Trees) -> None:
     write(trees.project, {"one/__init__.py": "side = 'project'", "two.py": "side = 'project'"})
     write(trees.checkout, {"one.py": "side = 'checkout'", "two/__init__.py": "side = 'checkout'"})
     before = editable({"one": trees.project / "one", "two": trees.project / "two"})
-    told = trees.run("import one, two; told['side'] = one.side + two.side", before)
+    told = trees.run("import one, two; found['side'] = one.side + two.side", before)
     assert told["side"] == "checkoutcheckout"
 
 
-def test_data_comes_from_the_side_of_its_code(trees: Trees) -> None:
-    trees.both("src/pkg/__init__.py")
-    trees.both("src/pkg/data.txt", "SIDE")
-    told = trees.run(
-        "import pkg, importlib.resources as r\n"
-        "told['resource'] = r.files('pkg').joinpath('data.txt').read_text()\n"
-        "told['beside'] = Path(pkg.__file__).with_name('data.txt').read_text()\n"
-        "import pkgutil; told['get'] = pkgutil.get_data('pkg', 'data.txt').decode()",
-        path=(trees.project / "src",),
-    )
-    assert told == {"resource": "checkout", "beside": "checkout", "get": "checkout"}
-
-
-def test_an_environment_in_the_project_is_shared(trees: Trees) -> None:
-    write(
-        trees.project,
-        {
-            ".venv/lib/python3/site-packages/installed.py": "side = 'installed'",
-            ".env/pyvenv.cfg": "home = /usr/bin",
-            ".env/lib/plain.py": "side = 'plain'",
-        },
-    )
-    trees.both("mine.py", "side = 'SIDE'")
-    told = trees.run(
-        "import installed, plain, mine\ntold.update(i=installed.side, p=plain.side, m=mine.side)",
-        path=(
-            trees.project / ".venv/lib/python3/site-packages",
-            trees.project / ".env/lib",
-            trees.project,
-        ),
-    )
-    assert told == {"i": "installed", "p": "plain", "m": "checkout"}
-
-
-def test_a_project_that_lies_in_the_prefix_is_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_in_the_prefix_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     sides = Sides.of(tmp_path / "src/app", tmp_path / "checkout")
@@ -290,7 +293,7 @@ def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
     write(trees.checkout, {"pytest_flamegate/child/embedded/__init__.py": "side = 'checkout'"})
     told = trees.run(
         "import pytest_flamegate.child.embedded as e, pytest_flamegate.models.gguf as g\n"
-        "told.update(side=e.side, tool=g.__file__)",
+        "found.update(side=e.side, tool=g.__file__)",
         project=package.parent,
     )
     assert told == {"side": "checkout", "tool": str(package / "models/gguf.py")}
@@ -298,7 +301,7 @@ def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
 
 @pytest.mark.parametrize("swallow", [False, True])
 @pytest.mark.parametrize("how", ["path", "finder"])
-def test_a_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow: bool) -> None:
+def test_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow: bool) -> None:
     trees.both("pkg/__init__.py")
     write(trees.project, {f"pkg/fast{SUFFIX}": "", f"top{SUFFIX}": ""})
     for name in ("pkg.fast", "top"):
@@ -309,7 +312,7 @@ def test_a_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swall
             before=editable(places) if how == "finder" else "",
             path=(trees.project,) if how == "path" else (),
         )
-        code, said = told["refused"]
+        code, said = told["error"]
         assert code == "E_BASE_NOT_BUILT"
         assert str(trees.project / name.replace(".", "/")) in said
         assert "build" in said
@@ -320,28 +323,28 @@ def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
     trees.both("pkg/hot.py", "side = 'SIDE'")
     write(trees.project, {f"pkg/hot{SUFFIX}": ""})
     told = trees.run("import pkg.hot", path=(trees.project,))
-    assert told["refused"][0] == "E_BASE_NOT_BUILT"
+    assert told["error"][0] == "E_BASE_NOT_BUILT"
     (trees.project / "pkg/hot.py").unlink()
-    rewritten = trees.run("import pkg.hot; told['side'] = pkg.hot.side", path=(trees.project,))
+    rewritten = trees.run("import pkg.hot; found['side'] = pkg.hot.side", path=(trees.project,))
     assert rewritten == {"side": "checkout"}
 
 
-def test_a_compiled_module_that_the_checkout_has(trees: Trees) -> None:
+def test_compiled_module_that_the_checkout_has(trees: Trees) -> None:
     trees.both("pkg/__init__.py")
     trees.both(f"pkg/fast{SUFFIX}")
     told = trees.run("import pkg.fast", path=(trees.project,))
-    assert "refused" not in told
+    assert "error" not in told
     assert str(trees.checkout) in told["missing"], "the loader of the checkout's file was asked"
 
 
-def test_a_module_imported_too_early_is_the_wrong_side(trees: Trees) -> None:
+def test_module_imported_too_early(trees: Trees) -> None:
     trees.both("early.py", "side = 'SIDE'")
     told = trees.run("", before="import early", path=(trees.project,))
-    assert told["refused"][0] == "E_WRONG_SIDE"
-    assert "early" in told["refused"][1]
+    assert told["error"][0] == "E_WRONG_SIDE"
+    assert "early" in told["error"][1]
 
 
-def test_a_module_that_goes_around_the_finder_is_the_wrong_side(trees: Trees) -> None:
+def test_module_loaded_around_the_finder(trees: Trees) -> None:
     trees.both("mine.py", "side = 'SIDE'")
     told = trees.run(
         "import mine, importlib.util as u\n"
@@ -349,22 +352,22 @@ def test_a_module_that_goes_around_the_finder_is_the_wrong_side(trees: Trees) ->
         "sys.modules['around'] = m = u.module_from_spec(s); s.loader.exec_module(m)",
         path=(trees.project,),
     )
-    assert told["refused"][0] == "E_WRONG_SIDE"
-    assert "around" in told["refused"][1]
+    assert told["error"][0] == "E_WRONG_SIDE"
+    assert "around" in told["error"][1]
 
 
-def test_a_base_that_loads_nothing_of_the_checkout_proves_nothing(trees: Trees) -> None:
+def test_base_that_loads_nothing_of_the_checkout(trees: Trees) -> None:
     told = trees.run("import json.tool")
-    assert told["refused"][0] == "E_SAME_CODE"
+    assert told["error"][0] == "E_SAME_CODE"
 
 
-def test_an_installed_copy_of_the_project_is_refused(trees: Trees, tmp_path: Path) -> None:
+def test_installed_copy_of_the_project(trees: Trees, tmp_path: Path) -> None:
     trees.both("src/pkg/__init__.py")
     trees.both("bench.py", "import pkg")
     packages = tmp_path / "env/site-packages"
     write(packages, {"pkg/__init__.py": "", "other/__init__.py": ""})
     told = trees.run("import bench", path=(trees.project, packages))
-    assert told["refused"][0] == "E_INSTALLED_COPY"
+    assert told["error"][0] == "E_INSTALLED_COPY"
     trees.both("bench.py", "import other")
     assert trees.run("import bench", path=(trees.project, packages)) == {}
 
@@ -381,15 +384,15 @@ sys.meta_path.append(Odd)
 """
 
 
-def test_a_loader_that_cannot_be_moved_is_refused(trees: Trees) -> None:
+def test_loader_that_cannot_be_moved(trees: Trees) -> None:
     trees.both("odd.py")
     told = trees.run("import odd", before=ODD_LOADER)
-    assert told["refused"][0] == "E_CANNOT_RELOCATE"
-    assert "Odd" in told["refused"][1]
+    assert told["error"][0] == "E_CANNOT_RELOCATE"
+    assert "Odd" in told["error"][1]
 
 
 @pytest.mark.parametrize("prefix", [False, True])
-def test_byte_code_is_each_sides_own(trees: Trees, tmp_path: Path, prefix: bool) -> None:
+def test_each_side_has_its_own_byte_code(trees: Trees, tmp_path: Path, prefix: bool) -> None:
     trees.both("mine.py", "side = 'SIDE'")
     # Byte code is trusted by its source's time and size.
     padding = len("checkout") - len("project")
@@ -399,7 +402,7 @@ def test_byte_code_is_each_sides_own(trees: Trees, tmp_path: Path, prefix: bool)
     env = {"PYTHONDONTWRITEBYTECODE": ""}
     if prefix:
         env["PYTHONPYCACHEPREFIX"] = str(tmp_path / "cache")
-    show = "import mine; told['side'] = mine.side; told['at'] = mine.__cached__"
+    show = "import mine; found['side'] = mine.side; found['at'] = mine.__cached__"
     one = trees.run(show, path=(trees.project,), env=env, checkout=trees.project)
     for _ in range(2):
         other = trees.run(show, path=(trees.project,), env=env)
@@ -409,10 +412,10 @@ def test_byte_code_is_each_sides_own(trees: Trees, tmp_path: Path, prefix: bool)
     assert Path(other["at"]).exists()
 
 
-def test_a_link_to_the_project_on_the_path(trees: Trees, tmp_path: Path) -> None:
+def test_links_to_the_project(trees: Trees, tmp_path: Path) -> None:
     trees.both("src/pkg.py", "side = 'SIDE'")
     (tmp_path / "alias").symlink_to(trees.project)
-    show = "import pkg; told['side'] = pkg.side"
+    show = "import pkg; found['side'] = pkg.side"
     link = tmp_path / "alias"
     assert trees.run(show, path=(link / "src",)) == {"side": "checkout"}
     assert trees.run(show, path=(trees.project / "src",), project=link) == {"side": "checkout"}
@@ -420,33 +423,22 @@ def test_a_link_to_the_project_on_the_path(trees: Trees, tmp_path: Path) -> None
     assert trees.run(show, path=(tmp_path / "inner",)) == {"side": "checkout"}
 
 
-def test_a_checkout_inside_the_project(trees: Trees) -> None:
+def test_checkout_inside_the_project(trees: Trees) -> None:
     inside = trees.project / "tmp/flamegate-x/base"
     write(trees.project, {"pkg.py": "side = 'project'"})
     write(inside, {"pkg.py": "side = 'checkout'"})
-    show = "import pkg; told['side'] = pkg.side"
+    show = "import pkg; found['side'] = pkg.side"
     assert trees.run(show, path=(trees.project,), checkout=inside) == {"side": "checkout"}
     back = trees.run(show, path=(inside,), project=inside, checkout=trees.project)
     assert back == {"side": "project"}
 
 
-def test_the_same_tree_twice_changes_nothing(trees: Trees) -> None:
+def test_same_tree_twice(trees: Trees) -> None:
     trees.both("pkg.py", "side = 'SIDE'")
     told = trees.run(
-        "import pkg; told['side'] = pkg.side",
+        "import pkg; found['side'] = pkg.side",
         before="import pkg",
         path=(trees.project,),
         checkout=trees.project,
     )
     assert told == {"side": "project"}
-
-
-def test_a_python_that_the_engine_starts_is_on_the_same_side(trees: Trees) -> None:
-    trees.both("src/pkg.py", "side = 'SIDE'")
-    told = trees.run(
-        "import pkg, subprocess\n"
-        "command = [sys.executable, '-c', 'import pkg; print(pkg.side)']\n"
-        "told['side'] = subprocess.check_output(command, text=True).strip()",
-        path=(trees.project / "src",),
-    )
-    assert told == {"side": "checkout"}
