@@ -1,8 +1,8 @@
 """Runs inside the observed process: pytest on one test, whose benchmark is called on command.
 
 pytest collects, sets up and calls the test as always, so that fixtures, parameters and conftest
-files mean what they mean elsewhere. Where the test calls ``benchmark(f)`` it never gets an
-answer: ``f`` is called on command until the observer is gone, and then the test is torn down.
+files work as usual. When the test calls ``benchmark(f)`` the call never returns: ``f`` is called on
+command until the observer is gone, and then the test is torn down.
 """
 
 from __future__ import annotations
@@ -29,35 +29,38 @@ if TYPE_CHECKING:
 
 
 ROUND_S = 0.0005
-"""How long a round takes at least: telling it costs 2 µs."""
+"""The least duration of a round: sending its end takes 2 µs."""
 SEQUENCE_S = 0.005
-MOST_ROUNDS = 10
-_MOST_CALLS = 1 << 20
-_FOREIGN = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
-_XDIST = "PYTEST_XDIST_"
+MAX_ROUNDS = 10
+_MAX_CALLS = 1 << 20
+_FOREIGN_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
+_XDIST_PREFIX = "PYTEST_XDIST_"
 
 
-class _OverError(BaseException):
-    """The observer is gone. pytest takes it for the end of the test, and tears down."""
+class _ObserverGoneError(BaseException):
+    """The observer is gone: ends the test, so that pytest tears it down."""
 
 
 class Rounds:
-    """What stands for an engine: each sequence is so many rounds of so many calls."""
+    """The engine of a benchmark: a sequence is a number of rounds, a round a number of calls."""
 
     def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any, calls: int) -> None:
-        self._what = call, args, kwargs
+        self._call = call, args, kwargs
         self._calls = calls
         self.facts: dict[str, str] = {}
 
     def __call__(self, prompt: str, max_tokens: int) -> Iterator[int]:  # noqa: ARG002
         """Yield the number of each round when it is done."""
-        return kernel_rounds(*self._what, self._calls, max_tokens)
+        return kernel_rounds(*self._call, self._calls, max_tokens)
 
 
 def kernel_rounds(
     call: Callable[..., Any], args: Any, kwargs: Any, calls: int, rounds: int
 ) -> Iterator[int]:
-    """Call ``call(*args, **kwargs)`` so many times for each round, and yield its number."""
+    """Call ``call(*args, **kwargs)`` ``calls`` times for each round, and yield its number.
+
+    The name is a frame of profiles and of stored baselines.
+    """
     for number in range(rounds):
         for _ in repeat(None, calls):
             call(*args, **kwargs)
@@ -65,7 +68,7 @@ def kernel_rounds(
 
 
 class Hosted:
-    """pytest's plugin: what became of the test, and how its benchmark is served."""
+    """A plugin of pytest that serves the benchmark of a test, or records why it cannot."""
 
     __name__ = HOSTED
 
@@ -73,7 +76,7 @@ class Hosted:
         self._spec = spec
         self._serving = serving
         self._item: pytest.Item | None = None
-        self._told: list[str] = []
+        self._errors: list[str] = []
         self._skipped = ""
         self._failure: BaseException | None = None
         self._served = False
@@ -81,26 +84,26 @@ class Hosted:
     def serve(self, call: Callable[..., Any], args: Any, kwargs: Any, *, setup: bool) -> NoReturn:
         """Serve the benchmark; never returns."""
         try:
-            made = self._made(call, args, kwargs, setup=setup)
+            rounds = self._make_rounds(call, args, kwargs, setup=setup)
             self._served = True
-            self._serving(made)
+            self._serving(rounds)
         except BrokenPipeError:
             pass
         except Exception as error:
             self._failure = error
             raise
-        raise _OverError
+        raise _ObserverGoneError
 
     def require_served(self) -> None:
-        """Raise what kept the benchmark from being served, or ended it."""
+        """Raise the error that kept the benchmark from being served, or ended it."""
         name = self._spec["target"]
         if isinstance(self._failure, FlamegateError):
             raise self._failure
         if self._failure is not None:
             raise ToolError(
                 "E_BENCHMARK_RAISED",
-                f"What {name} benchmarks raised {_words(self._failure)}.",
-                "Run the test by itself: what is called again and again must not wear out.",
+                f"The function that {name} benchmarks raised {_describe(self._failure)}.",
+                "Run the test by itself: the function must work when it is called repeatedly.",
             ) from self._failure
         if self._served:
             return
@@ -108,13 +111,13 @@ class Hosted:
             raise UsageError(
                 "E_BENCHMARK_SKIPPED",
                 f"{name} is skipped in a process of its own: {self._skipped}.",
-                "Have it decide the same in every process.",
+                "Make it decide the same in every process.",
             )
-        if self._told:
+        if self._errors:
             raise ToolError(
                 "E_BENCHMARK_FAILED",
-                f"{name} fails in a process of its own: {self._told[0]}.",
-                "Run that test alone; what it needs must not come from another test.",
+                f"{name} fails in a process of its own: {self._errors[0]}.",
+                "Run that test alone; it must not depend on another test.",
             )
         if self._item is None:
             raise ToolError(
@@ -129,19 +132,19 @@ class Hosted:
         )
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Know the markers of plugins that were left out."""
+        """Register the markers of plugins that are not loaded."""
         for name in ("anyio", "hypothesis"):
             config.addinivalue_line("markers", f"{name}: of a plugin that is not loaded here")
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Know that there is such a test."""
+        """Record that the test exists."""
         self._item = item
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep the last words of a file that cannot be collected."""
+        """Record the error of a file that cannot be collected."""
         if report.failed:
             lines = str(report.longrepr).strip().splitlines()
-            self._told.append(lines[-1].removeprefix("E").strip() if lines else "no reason given")
+            self._errors.append(lines[-1].removeprefix("E").strip() if lines else "no reason given")
         elif report.skipped and isinstance(report.longrepr, tuple):
             self._skipped = report.longrepr[2]
 
@@ -149,27 +152,29 @@ class Hosted:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep why the test did not come to its benchmark."""
+        """Record why the test did not reach its benchmark."""
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, pytest.skip.Exception):
             self._skipped = error.msg or "no reason given"
-        elif error is not None and not isinstance(error, _OverError):
-            self._told.append(_words(error))
+        elif error is not None and not isinstance(error, _ObserverGoneError):
+            self._errors.append(_describe(error))
         return (yield)
 
-    def _made(self, call: Callable[..., Any], args: Any, kwargs: Any, *, setup: bool) -> Rounds:
+    def _make_rounds(
+        self, call: Callable[..., Any], args: Any, kwargs: Any, *, setup: bool
+    ) -> Rounds:
         returned = call(*args, **kwargs)
         if inspect.isawaitable(returned):
             if inspect.iscoroutine(returned):
                 returned.close()
             raise UsageError(
                 "E_BENCHMARK_ASYNC",
-                f"What {self._spec['target']} benchmarks is asynchronous: its call only makes "
-                "what would have to be awaited.",
+                f"The function that {self._spec['target']} benchmarks is asynchronous: its call "
+                "only returns an awaitable.",
                 "Benchmark a function that runs it to its end.",
             )
         if "calls" not in self._spec:
-            calls, rounds = calibrated(call, args, kwargs)
+            calls, rounds = calibrate_rounds(call, args, kwargs)
             made = Rounds(call, args, kwargs, calls)
             made.facts = {"calls": str(calls), "rounds": str(rounds)}
             if setup:
@@ -181,18 +186,18 @@ class Hosted:
         return made
 
 
-def calibrated(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, int]:
-    """Return how many calls make a round, and how many rounds a sequence of about 5 ms."""
+def calibrate_rounds(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, int]:
+    """Return the calls of a round, and the rounds of a sequence of about 5 ms."""
     calls = 1
     while True:
         began = time.perf_counter()
         for _ in kernel_rounds(call, args, kwargs, calls, 1):
             pass
         took_s = time.perf_counter() - began
-        if took_s >= ROUND_S or calls >= _MOST_CALLS:
+        if took_s >= ROUND_S or calls >= _MAX_CALLS:
             break
         calls *= 2
-    return calls, max(1, min(MOST_ROUNDS, round(SEQUENCE_S / max(took_s, 1e-9))))
+    return calls, max(1, min(MAX_ROUNDS, round(SEQUENCE_S / max(took_s, 1e-9))))
 
 
 def host(spec: dict[str, Any], serving: Serving) -> None:
@@ -201,29 +206,31 @@ def host(spec: dict[str, Any], serving: Serving) -> None:
     Raises ``UsageError`` ``E_NO_BENCHMARK``, ``E_BENCHMARK_SKIPPED``, ``E_BENCHMARK_ASYNC``, and
     ``ToolError`` ``E_BENCHMARK_NOT_FOUND``, ``E_BENCHMARK_FAILED``, ``E_BENCHMARK_RAISED``.
     """
-    _quiet()
+    _discard_output()
     if spec["on_path"]:
         sys.path.insert(0, spec["directory"])
     hosted = Hosted(spec, serving)
     _replace_fixture(hosted)
-    # What pytest rewrites it finds by itself, and a plugin's package on the wrong side.
+    # Rewriting of assertions would import a plugin's package from the wrong side.
     own = ("-q", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "-o", "addopts=")
     root = f"--rootdir={spec['directory']}"
     pytest.main([spec["target"], *own, root, *spec["arguments"]], plugins=[hosted])
     hosted.require_served()
 
 
-def _quiet() -> None:
-    """Let nothing that is printed be kept: a call that prints does so many thousand times."""
+def _discard_output() -> None:
+    """Discard output: a call that prints does so thousands of times. Drop foreign options too."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
-    for name in [each for each in os.environ if each in _FOREIGN or each.startswith(_XDIST)]:
+    for name in [
+        each for each in os.environ if each in _FOREIGN_VARIABLES or each.startswith(_XDIST_PREFIX)
+    ]:
         del os.environ[name]
 
 
 def _replace_fixture(hosted: Hosted) -> None:
-    """Answer for every benchmark fixture of this process."""
+    """Serve the first call of any benchmark fixture of this process."""
 
     def called(_: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         hosted.serve(function, args, kwargs, setup=False)
@@ -254,9 +261,6 @@ def _replace_fixture(hosted: Hosted) -> None:
     fixture.__call__, fixture.pedantic = called, pedantic
 
 
-def _words(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-
-
-__all__ = ["Hosted", "Rounds", "calibrated", "host", "kernel_rounds"]
+def _describe(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

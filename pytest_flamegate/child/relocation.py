@@ -1,8 +1,11 @@
-"""Imports of the base side: what would come from the project comes from its checkout.
+"""Imports of the base side: modules of the project come from its checkout.
 
-It runs inside the measured child process. However the project is on the import path
-(a source directory, an editable install of any kind, a plain script), nothing has to
-be installed a second time.
+It runs inside the measured child process. The project may be importable in any way (a source
+directory, an editable install of any kind, a plain script); nothing is installed a second time.
+
+A checkout at the front of PYTHONPATH alone would not do: packages that an editable install maps to
+a directory of another name, modules that only the working tree has, and compiled modules that only
+the working tree has built would be imported from the working tree or silently be missing.
 """
 
 from __future__ import annotations
@@ -38,30 +41,32 @@ _LINKS = "/build/__editable__."
 
 
 def relocate(project: Path, checkout: Path) -> None:
-    """Import from ``checkout`` from now on what would be imported from ``project``.
+    """Import modules of ``project`` from ``checkout`` from now on.
 
-    ``ToolError`` ``E_WRONG_SIDE`` where something of the project is already imported.
+    ``ToolError`` ``E_WRONG_SIDE`` if a module of the project is already imported.
     """
     sides = Sides.of(project, checkout)
-    _refuse_strays(sides)
+    _check_loaded(sides)
     sys.path[:] = [_moved(entry, sides) for entry in sys.path]
     sys.meta_path.insert(0, Relocator(sides))
-    _tell_children(sides)
+    _set_python_path(sides)
 
 
 def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> None:
-    """Raise where the base side did not load the base's code.
+    """Raise an error if the base side did not load the base's code.
 
-    ``ToolError``: ``E_WRONG_SIDE`` names a module of the project itself, ``E_SAME_CODE``
-    says that no module came from the checkout, unless ``own_model`` says that the two sides
-    load different models.
-    A refusal of the relocation that the engine swallowed is raised again.
+    ``own_model`` says that the two sides load different models, so that their code may be equal.
+    An error of the relocation that the engine swallowed is raised again.
+
+    Raises:
+        ToolError: ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no
+            module came from the checkout.
     """
     for finder in sys.meta_path:
-        if isinstance(finder, Relocator) and finder.refusal is not None:
-            raise finder.refusal
+        if isinstance(finder, Relocator) and finder.error is not None:
+            raise finder.error
     sides = Sides.of(project, checkout)
-    _refuse_strays(sides)
+    _check_loaded(sides)
     if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
         raise ToolError(
             "E_SAME_CODE",
@@ -72,10 +77,10 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
 
 
 class Relocator(MetaPathFinder):
-    """Asks the finders behind it, and moves what they find in the project to the checkout."""
+    """Asks the finders after it, and moves modules of the project to the checkout."""
 
     def __init__(self, sides: Sides) -> None:
-        self.refusal: ToolError | None = None
+        self.error: ToolError | None = None
         self._sides = sides
         self._roots: list[str] = []
 
@@ -84,8 +89,8 @@ class Relocator(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of ``fullname`` on this side.
 
-        Raises ``ModuleNotFoundError`` for what stands in the project only, and
-        ``ToolError`` ``E_BASE_NOT_BUILT`` where that is a compiled module.
+        Raises ``ModuleNotFoundError`` for a module of the project alone, and ``ToolError``
+        ``E_BASE_NOT_BUILT`` if that is a compiled module.
         """
         spec = self._behind(fullname, path, target)
         if spec is None:
@@ -111,8 +116,8 @@ class Relocator(MetaPathFinder):
         moved = self._sides.moved(origin)
         if moved is None:
             if top_level:
-                self._refuse_installed_copy(spec.name, origin)
-            self._refuse_uncompiled(spec.name, origin)
+                self._check_installed_copy(spec.name, origin)
+            self._check_uncompiled(spec.name, origin)
             return spec
         above = 2 if spec.submodule_search_locations is not None else 1
         root = str(moved.parents[above - 1])
@@ -125,7 +130,7 @@ class Relocator(MetaPathFinder):
         # A module may have become a package since, or the other way round.
         found = PathFinder.find_spec(spec.name, [root])
         if found is not None and found.origin is not None:
-            self._refuse_uncompiled(spec.name, Path(found.origin))
+            self._check_uncompiled(spec.name, Path(found.origin))
             return found
         if isinstance(spec.loader, ExtensionFileLoader):
             raise self._not_built(spec.name, origin)
@@ -150,7 +155,7 @@ class Relocator(MetaPathFinder):
                 submodule_search_locations=locations,
             )
         except TypeError:
-            raise self._refused(
+            raise self._error(
                 "E_CANNOT_RELOCATE",
                 f"The module {spec.name!r} is loaded by {kind.__qualname__}, "
                 "which cannot be pointed at the checkout.",
@@ -179,7 +184,7 @@ class Relocator(MetaPathFinder):
         return [new for old, new in moved if new == old or os.path.isdir(new)]  # noqa: PTH112
 
     def _not_in_the_project(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return what only the revision has; refuse what only the project has built."""
+        """Return a module of the revision alone; raise if only the project has built it."""
         back = self._sides.swapped()
         entries = [each for each in (sys.path if path is None else path) if isinstance(each, str)]
         there = [str(old) for each in entries if (old := _counterpart(Path(each), back))]
@@ -191,8 +196,8 @@ class Relocator(MetaPathFinder):
             return PathFinder.find_spec(fullname, self._roots)
         return None
 
-    def _refuse_uncompiled(self, fullname: str, origin: Path) -> None:
-        """Refuse source that the project runs compiled: the two sides would not be the same."""
+    def _check_uncompiled(self, fullname: str, origin: Path) -> None:
+        """Raise an error for source that the project runs compiled: the sides would differ."""
         if origin.suffix != ".py":
             return
         old = _counterpart(origin, self._sides.swapped())
@@ -202,14 +207,14 @@ class Relocator(MetaPathFinder):
             if (built := old.with_name(old.stem + suffix)).is_file():
                 raise self._not_built(fullname, built)
 
-    def _refuse_installed_copy(self, fullname: str, origin: Path) -> None:
-        """Refuse a copy of the project's own package that was installed for good."""
+    def _check_installed_copy(self, fullname: str, origin: Path) -> None:
+        """Raise an error for an installed copy of the project's own package."""
         if self._sides.in_checkout(origin) or "site-packages" not in origin.parts:
             return
         for layout in _LAYOUTS:
             source = self._sides.checkout / layout / fullname / "__init__.py"
             if source.is_file():
-                raise self._refused(
+                raise self._error(
                     "E_INSTALLED_COPY",
                     f"{fullname} is imported from {origin.parent}, although the revision holds "
                     f"{source.relative_to(self._sides.checkout)}: both sides would run "
@@ -218,7 +223,7 @@ class Relocator(MetaPathFinder):
                 )
 
     def _not_built(self, fullname: str, built: Path) -> ToolError:
-        return self._refused(
+        return self._error(
             "E_BASE_NOT_BUILT",
             f"The compiled module {fullname!r} stands at {built}, and at the revision "
             f"(checked out at {self._sides.checkout}) nothing has built it.",
@@ -226,14 +231,14 @@ class Relocator(MetaPathFinder):
             '"--inplace"].',
         )
 
-    def _refused(self, code: str, what: str, remedy: str) -> ToolError:
-        """Keep the refusal: an engine may swallow it and go on without the module."""
-        self.refusal = self.refusal or ToolError(code, what, remedy)
-        return self.refusal
+    def _error(self, code: str, problem: str, remedy: str) -> ToolError:
+        """Store the error: an engine may swallow it and go on without the module."""
+        self.error = self.error or ToolError(code, problem, remedy)
+        return self.error
 
 
-def _tell_children(sides: Sides) -> None:
-    """Let a Python that the engine starts import this side: it has the path, not the finder."""
+def _set_python_path(sides: Sides) -> None:
+    """Set PYTHONPATH, for a Python that the engine starts: it does not have the finder."""
     ours = [each for each in sys.path if _is_absolute(each) and sides.in_checkout(Path(each))]
     if ours and sides.project != sides.checkout:
         theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -244,8 +249,8 @@ def _tell_children(sides: Sides) -> None:
 def _moved(entry: str, sides: Sides) -> str:
     """Return the counterpart of an entry of a search path.
 
-    What is no directory's name stays, and so does a tree of links, as setuptools makes it
-    for a strict editable install: what it leads to is moved.
+    An entry that is not absolute stays, and so does the tree of links of a strict editable
+    install by setuptools: the modules that it leads to are moved.
     """
     if not _is_absolute(entry) or _LINKS in entry:
         return entry
@@ -267,7 +272,7 @@ def _loaded() -> list[tuple[str, Path]]:
     return [(name, Path(file)) for name, file in files if isinstance(file, str)]
 
 
-def _refuse_strays(sides: Sides) -> None:
+def _check_loaded(sides: Sides) -> None:
     if sides.project == sides.checkout:
         return
     for name, file in _loaded():

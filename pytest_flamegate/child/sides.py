@@ -1,4 +1,4 @@
-"""Two trees of one repository: where a path of the one lies in the other."""
+"""Two trees of one repository, and the path in one for a path in the other."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _TOOL = os.path.dirname(os.path.realpath(pytest_flamegate.__file__))  # noqa: PTH120
 UNDER_TEST = Path(_TOOL, "child", "embedded")
-"""The one part of this package that is measured; the rest is the same on both sides."""
+"""The only part of this package that is measured; the rest is the same on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The tops of two trees, every link followed. A path of ``project`` is moved to ``checkout``.
 
-    Not moved is what both sides share: Python's own library, installed packages, an
+    Not moved are the files that both sides share: Python's own library, installed packages, an
     environment that lies in the project, and this package (without its engine).
     """
 
@@ -41,7 +41,7 @@ class Sides:
         return Sides(self.checkout, self.project)
 
     def holds(self, path: Path) -> bool:
-        """Whether ``path`` lies in the project, and its counterpart is what the base side uses."""
+        """Whether ``path`` lies in the project, and the base side uses its counterpart."""
         return self._relative(path) is not None
 
     def in_checkout(self, path: Path) -> bool:
@@ -49,7 +49,7 @@ class Sides:
         return self._within(path, self.checkout, self.project) is not None
 
     def moved(self, path: Path) -> Path | None:
-        """Return the counterpart of ``path`` in the checkout; None where it is not moved."""
+        """Return the counterpart of ``path`` in the checkout; None if it is not moved."""
         relative = self._relative(path)
         return None if relative is None else self.checkout / relative
 

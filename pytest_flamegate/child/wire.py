@@ -1,8 +1,8 @@
-"""The pipe between the observer and the process it observes.
+"""The pipe between the observer and the observed process.
 
-Records of five bytes: a kind and a signed 32-bit value. The observer commands, the
-child obeys and reports each token as it is made; between commands it stands still,
-so that its clocks can be read exactly.
+Records of five bytes: a kind and a signed 32-bit value. The observer commands, the child obeys
+and sends each token as soon as it is made. Between commands it does nothing, so that its clocks
+can be read exactly.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ RECORD = struct.Struct("<ci")
 WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
 PART = b"C"  # go on with one sequence for at most `value` tokens, then stand still inside it
-PROFILE = b"P"  # the same, but tell the tokens at the end: telling costs time, and is no work
+PROFILE = b"P"  # the same, with all tokens sent at the end: sending is not the workload
 BRICKS = b"K"  # the same as PROFILE, with the brick clock on
 REFERENCE = b"R"  # run the reference kernel `value` times
 
 # child -> observer
-FACTS = b"f"  # `value` bytes of JSON follow: names and texts, what the engine is
+FACTS = b"f"  # `value` bytes of JSON follow: facts about the engine, texts by name
 READY = b"r"
 SEQUENCE = b"s"  # a sequence was requested
 ENDED = b"e"  # the sequence that PART goes on with is complete
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
-REPORT = b"i"  # `value` bytes of JSON follow: what the engine says of the sequence
-RECORDED = b"k"  # `value` bytes of JSON follow: what the brick clock recorded
+REPORT = b"i"  # `value` bytes of JSON follow: the engine's own report of the sequence
+RECORDED = b"k"  # `value` bytes of JSON follow: the record of the brick clock
 DONE = b"d"  # the command is finished
-FAILED = b"x"  # `value` bytes of UTF-8 follow: what went wrong
+FAILED = b"x"  # `value` bytes of JSON follow: the error
 
 WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS, RECORDED})
 _INT32 = range(-(2**31), 2**31)
@@ -51,13 +51,13 @@ def send_text(fd: int, kind: bytes, text: str) -> None:
 
 def send_token(fd: int, token: object) -> None:
     """Write one token: an integer as its id, text as it is. ``E_BAD_TOKEN`` for anything else."""
-    told = plain_token(token)
-    if isinstance(told, int) and told in _INT32:
-        send(fd, TOKEN, told)
-    elif isinstance(told, bytes):
-        send_text(fd, TEXT, told.decode("utf-8", "backslashreplace"))
+    plain = plain_token(token)
+    if isinstance(plain, int) and plain in _INT32:
+        send(fd, TOKEN, plain)
+    elif isinstance(plain, bytes):
+        send_text(fd, TEXT, plain.decode("utf-8", "backslashreplace"))
     else:
-        send_text(fd, TEXT, str(told))
+        send_text(fd, TEXT, str(plain))
 
 
 def receive(fd: int) -> tuple[bytes, int] | None:
@@ -80,7 +80,7 @@ class Parser:
 
     @property
     def held_bytes(self) -> int:
-        """How much has come of a record that is not complete."""
+        """The size of the incomplete record at the end."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[tuple[bytes, int, str]]:

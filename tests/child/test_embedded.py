@@ -1,4 +1,4 @@
-"""The embedded model: its file, its tokens, the sequences it generates, and its program."""
+"""The embedded model: its file, its tokens, and the sequences it generates."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 import importlib.util
 import json
 import math
-import os
 import struct
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from pytest_flamegate.child.embedded.transformer import Transformer, load
 from pytest_flamegate.child.embedded.weights import (
     BOS,
     EOS,
-    decode,
     encode,
     read_weights,
     unpack_tq2_0,
@@ -49,6 +48,10 @@ PASSAGE = (
     "is a rumour, and a rumour does not merge. Measure twice, say how sure you are, and "
     "only then let the change go through."
 )
+
+
+def decode(tokens: Iterable[int]) -> bytes:
+    return bytes(token for token in tokens if token < BOS)
 
 
 def answer(model: Transformer, prompt: str, max_tokens: int) -> str:
@@ -277,77 +280,3 @@ def test_llama_cpp_generates_the_same_tokens(model: Transformer) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = [json.loads(line) for line in done.stdout.splitlines()]
     assert theirs == [list(model.generate(prompt, max_tokens)) for prompt, max_tokens in questions]
-
-
-PROGRAM = [sys.executable, "-m", "pytest_flamegate.child.embedded"]
-
-
-def run(*arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, timeout=60, check=False)
-
-
-@pytest.mark.measures
-def test_program_prints_each_byte_as_soon_as_it_is_known() -> None:
-    done = run("--prompt", "What is 2+2?", "--max-tokens", "10")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b" 2+2 is 4.", b"")
-    with subprocess.Popen(
-        [*PROGRAM, "--prompt", "The gate", "--max-tokens", "400"], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        pieces = list(iter(lambda: os.read(process.stdout.fileno(), 4096), b""))  # type: ignore[union-attr]
-        assert process.wait(60) == 0
-    assert len(b"".join(pieces)) == 355
-    assert len(pieces) > 20, "a buffered program would give all of it in one piece"
-
-
-@pytest.mark.measures
-def test_program_ends_quietly_when_its_reader_leaves() -> None:
-    with subprocess.Popen(
-        [*PROGRAM, "--prompt", "The gate", "--max-tokens", "400"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.read(1)
-        process.stdout.close()
-        assert process.wait(60) == 0
-        assert process.stderr.read() == b""
-
-
-@pytest.mark.measures
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "words"),
-    [
-        (["--prompt", "x", "--max-tokens", "600"], 2, b"E_CONTEXT_FULL"),
-        (["--prompt", "x", "--model", "/no/such.gguf"], 5, b"E_MODEL_MISSING"),
-        (["--prompt", b"a\xff", "--max-tokens", "1"], 0, b""),
-    ],
-)
-def test_program_reports_errors_without_a_traceback(
-    arguments: list[str], exit_code: int, words: bytes
-) -> None:
-    done = run(*arguments)
-    assert done.returncode == exit_code, done.stderr
-    assert words in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-@pytest.mark.measures
-def test_program_sets_one_blas_thread_before_numpy_is_imported() -> None:
-    spy = (
-        "import os, sys\n"
-        "class Spy:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'numpy':\n"
-        "            print(os.environ.get('OPENBLAS_NUM_THREADS'), file=sys.stderr)\n"
-        "sys.meta_path.insert(0, Spy())\n"
-        "from pytest_flamegate.child.embedded.__main__ import main\n"
-        "assert 'numpy' not in sys.modules\n"
-        "main(['--prompt', '2+2=', '--max-tokens', '1'])\n"
-    )
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", spy], capture_output=True, env=environment, timeout=60, check=True
-    )
-    assert (done.stdout, done.stderr.split()) == (b"4", [b"1"])

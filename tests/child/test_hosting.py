@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from pytest_flamegate.child.hosting import MOST_ROUNDS, calibrated, kernel_rounds
+from pytest_flamegate.child.hosting import MAX_ROUNDS, calibrate_rounds, kernel_rounds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
@@ -120,12 +120,12 @@ def test_file_that_cannot_be_collected(tmp_path: Path) -> None:
     assert "there_is_no_such_module" in raised.value.problem
 
 
-def test_calls_and_rounds_are_calibrated_once(tmp_path: Path) -> None:
+def test_calls_and_rounds_are_calibrate_rounds_once(tmp_path: Path) -> None:
     asked = settle_workload(workload(tmp_path, "TestClass::test_sums[3]"))
     calls = asked.options["calls"]
     assert isinstance(calls, int)
     assert calls > 1
-    assert 1 <= asked.max_tokens <= MOST_ROUNDS
+    assert 1 <= asked.max_tokens <= MAX_ROUNDS
     assert settle_workload(asked) is asked
 
 
@@ -156,7 +156,7 @@ def test_a_round_is_a_number_of_calls() -> None:
     calls: list[int] = []
     assert list(kernel_rounds(calls.append, (1,), {}, 5, 3)) == [0, 1, 2]
     assert len(calls) == 15
-    assert calibrated(calls.append, (1,), {})[0] > 1
+    assert calibrate_rounds(calls.append, (1,), {})[0] > 1
 
 
 def test_target_must_be_a_node_id(tmp_path: Path) -> None:

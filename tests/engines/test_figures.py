@@ -40,7 +40,7 @@ def kernels(more: object) -> dict[str, Any]:
     return {"source": "x", "kernels": more}
 
 
-BAD_REPORTS = [
+BAD_REPORTS: list[object] = [
     None,
     [],
     {},

@@ -4,7 +4,7 @@ The weights are read from a GGUF file and unpacked to float32.
 
 The file holds two bits for each ternary weight (TQ2_0). NumPy has no product for two
 bits, so they are unpacked to four bytes each: the 2.4 MB of projections take 38 MB in
-memory, and that is what a token reads.
+memory, which every token reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.models.gguf import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from pytest_flamegate.child.embedded.kernels import FloatArray
@@ -47,11 +46,6 @@ def encode(text: str) -> list[int]:
             f"The prompt's character {error.start} is half a surrogate pair, not text.",
             "Write the prompt as UTF-8.",
         ) from None
-
-
-def decode(tokens: Iterable[int]) -> bytes:
-    """Return the bytes of ``tokens``, markers left out."""
-    return bytes(token for token in tokens if token < BOS)
 
 
 _CODE_BYTES = BLOCK // 4
