@@ -1,4 +1,4 @@
-"""What each brick costs in each process of one side, and whether its runs can be judged.
+"""The cost of each brick in each process of one side, and whether its runs can be judged.
 
 A brick is a marked region of the engine. Its times come from runs of their own, in which nothing
 else is measured; the unit of evidence is the process.

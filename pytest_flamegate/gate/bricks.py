@@ -291,7 +291,7 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Side
 
 
 def _is_own_measurement(budget_us: float, cost: BrickCost) -> bool:
-    """Say whether a budget is, to the nanosecond, what the run that it judges measured."""
+    """Say whether a budget equals, to the nanosecond, a cost measured by the run it judges."""
     measured = {round(_NS_PER_US * each) for each in (cost.call_us_mean, mean(cost.call_us))}
     return round(_NS_PER_US * budget_us) in measured
 

@@ -155,7 +155,7 @@ def _find_mismatch(claimed: Evidence, here: Evidence) -> str | None:
 def _find_excuse(
     claimed: Evidence, here: Evidence, then: Measurement, now: Measurement
 ) -> str | None:
-    """Return what explains a rate beyond all noise without dishonesty; None if nothing does."""
+    """Return a harmless reason for a rate beyond all noise; None if there is none."""
     pressure = max(side.cpu_pressure_pct or 0.0 for side in (then, now))
     if pressure > CONTENDED_PCT:
         return f"It is outside of the interval, and CPU pressure was {pressure:.0f} %."

@@ -56,7 +56,7 @@ _REMEDIES = {
 
 
 def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[Reason, ...]:
-    """Return one reason for each difference; the last one of a code says what to do."""
+    """Return one reason for each difference; the last one of a code has the remedy."""
     reasons: dict[int, Reason] = {}
     explained: set[str] = set()
     for number, each in reversed([*enumerate(comparability.differences)]):

@@ -98,7 +98,7 @@ class HotspotRow:
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """What one function costs per token, before and after, with the interval of the change."""
+    """The cost of one function per token, before and after, with the interval of the change."""
 
     name: str
     baseline_us_per_token: float
@@ -122,7 +122,7 @@ class BrickCostRow:
 
 @dataclass(frozen=True, slots=True)
 class GrownLayerRow:
-    """The layer that accounts for most of what a brick grew."""
+    """The layer that accounts for most of the growth of a brick."""
 
     layer: Count
     baseline_us_per_token: float

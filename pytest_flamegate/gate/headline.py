@@ -98,7 +98,7 @@ def _describe_pass(verdict: Verdict, rate: Signal) -> str:
 
 
 def _describe_change(verdict: Verdict, rate: Signal) -> str:
-    """Describe what regressed or improved: the rate, or else the shares and the bricks."""
+    """Describe the rate that regressed or improved, or else the shares and the bricks."""
     if rate.decision == verdict.verdict:
         return _describe_estimate(rate) + _describe_cause(verdict)
     moved = [_describe_drift(each) for each in verdict.hotspots if each.decision == verdict.verdict]

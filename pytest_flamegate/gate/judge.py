@@ -100,7 +100,7 @@ class PairedBase:
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
-    """What is allowed.
+    """The allowed changes, and how to judge them.
 
     ``analyses`` is how often a run may be judged at most against a stored baseline, with more
     processes each time; the error rates are spent over them. ``ci`` changes advice only.
@@ -307,7 +307,7 @@ def _no_baseline_reasons(current: Measurement | None, policy: GatePolicy) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _JudgedRate:
-    """The decision about tokens per second, and what follows from how it was measured.
+    """The decision about tokens per second, with the figures that depend on how it was measured.
 
     ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
     ``batch_drift_sd`` is the drift between the two sides in log time.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_flamegate.bricks.record import (
@@ -103,13 +103,16 @@ def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> Brick
     Raises:
         UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
     """
-    return tabulate_totals(
+    table = tabulate_totals(
         [each for run in runs for each in run.totals],
         wall_ns=sum(run.wall_ns for run in runs),
         top=top,
+        tokens=sum(run.tokens for run in runs),
+    )
+    return replace(
+        table,
         processes=len(runs),
         sequences=sum(run.sequences for run in runs),
-        tokens=sum(run.tokens for run in runs),
         coverage=_coverage(runs),
         lanes=max((len(run.lanes) for run in runs), default=0),
         syncs=tuple(sorted({run.sync for run in runs})),
@@ -118,17 +121,7 @@ def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> Brick
 
 
 def tabulate_totals(
-    totals: Iterable[BrickTotals],
-    *,
-    wall_ns: int,
-    top: int = DEFAULT_ROWS,
-    tokens: int = 0,
-    processes: int = 0,
-    sequences: int = 0,
-    coverage: float | None = None,
-    lanes: int = 0,
-    syncs: tuple[Sync, ...] = (),
-    unended: int = 0,
+    totals: Iterable[BrickTotals], *, wall_ns: int, top: int = DEFAULT_ROWS, tokens: int = 0
 ) -> BrickTable:
     """Return the table of any ``totals``; pass 0 as ``wall_ns`` or ``tokens`` if not known.
 
@@ -164,13 +157,7 @@ def tabulate_totals(
         whole=whole,
         calls=sum(row.calls for row in rows),
         provenance=_weakest(row.provenance for row in rows),
-        processes=processes,
-        sequences=sequences,
         tokens=tokens,
-        coverage=coverage,
-        lanes=lanes,
-        syncs=syncs,
-        unended=unended,
     )
 
 

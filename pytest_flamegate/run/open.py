@@ -316,6 +316,6 @@ def _sums_of_trace(found: IngestedTrace, name: str) -> BrickSums:
         wall_ns=found.wall_ns or 0,
         top=_ALL,
         tokens=found.tokens or 0,
-        lanes=len(found.lanes),
     )
+    table = replace(table, lanes=len(found.lanes))
     return BrickSums(name, table, found.notes, found.kernels, found.medians_us)
