@@ -142,7 +142,8 @@ def run_program(
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.tokens),
         gaps_ns=_compute_gaps(began_ns, readings),
-        interval=_use_accounting(ended_ns - began_ns, usage)
+        # Accounted at the end for a wrapped program, and one that ended before it could be read.
+        interval=Interval(ended_ns - began_ns, _total_cpu_ns(usage), None)
         if wrapped or readings[-1].cpu_ns == 0
         else ClockReading(began_ns, 0, 0).until(readings[-1]),
         decode=decode,
@@ -315,13 +316,8 @@ def _compute_gaps(began_ns: int, readings: Sequence[ClockReading]) -> tuple[int,
     return tuple(later - earlier for earlier, later in pairwise(times))
 
 
-def _use_accounting(wall_ns: int, usage: struct_rusage | None) -> Interval:
-    """Return the kernel's accounting at the end.
-
-    For a program that ended before its clocks could be read, and for a profiler with one below.
-    """
-    cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
-    return Interval(wall_ns, cpu_ns, None)
+def _total_cpu_ns(usage: struct_rusage | None) -> int:
+    return int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
 
 
 def _separate_decode(readings: Sequence[ClockReading]) -> Interval | None:

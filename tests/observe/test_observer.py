@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.served import ServedProcess
 from tests.observe.workloads import (
     assert_nothing_left,
     command_workload,
@@ -154,7 +156,9 @@ def test_the_timeout_limits_each_sequence_not_the_process(tmp_path: Path) -> Non
         time.sleep(0.4)
         yield 1
 
-    with forked(tmp_path, slow, timeout_s=1.0).serve() as served:
+    with forked(tmp_path, slow).serve() as served:
+        assert isinstance(served, ServedProcess)
+        served._workload = replace(served._workload, timeout_s=1.0)  # it has loaded
         assert served.block(3).interval.wall_ns > 1_000_000_000
 
 
