@@ -69,8 +69,8 @@ class BrickView:
     """The bricks of one workload as reports show them; a part that is not known is empty.
 
     ``tree`` and ``critical_path`` describe the same decode token; ``roofline`` states how near
-    decode came to the memory bandwidth; ``notes`` name what is missing and why. ``full_command``
-    prints everything.
+    decode came to the memory bandwidth; ``notes`` name missing parts and the reason. The command
+    ``full_command`` prints everything.
     """
 
     table: BrickTable
@@ -253,7 +253,7 @@ def sums_text(
 ) -> str:
     """Return the sums of a trace that has no graph, called ``name``.
 
-    ``notes`` name what the trace does not state; ``kernels`` are counts of dispatches.
+    ``notes`` name the parts that the trace does not state; ``kernels`` are counts of dispatches.
     """
     lines: list[str] = []
     if table is not None:

@@ -198,7 +198,7 @@ _NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Picture:
+class _DifferencePicture:
     """The data of every part of the picture; ``unit`` is the width of one in the measure."""
 
     difference: ProfileDifference
@@ -219,7 +219,7 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
         difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
     )
     largest = max(difference.total.base, difference.total.head)
-    picture = _Picture(
+    picture = _DifferencePicture(
         difference=difference,
         laid=laid,
         scale=Scale.of(difference),
@@ -258,7 +258,7 @@ def _answer(sheet: Sheet, difference: ProfileDifference) -> None:
     sheet.y += 3
 
 
-def _flames(sheet: Sheet, picture: _Picture) -> None:
+def _flames(sheet: Sheet, picture: _DifferencePicture) -> None:
     laid, top = picture.laid, sheet.y
     boxes = Boxes()
     for box in laid.boxes:
@@ -271,7 +271,7 @@ def _flames(sheet: Sheet, picture: _Picture) -> None:
     sheet.y = floor + ROW
 
 
-def _box(boxes: Boxes, picture: _Picture, box: Placed[PathChange], y: float) -> None:
+def _box(boxes: Boxes, picture: _DifferencePicture, box: Placed[PathChange], y: float) -> None:
     path = box.item
     own = own_change(picture.difference, path)
     x, width = MARGIN + box.start * picture.unit, box.weight * picture.unit
@@ -287,19 +287,19 @@ def _box(boxes: Boxes, picture: _Picture, box: Placed[PathChange], y: float) -> 
         boxes.mark(mark, x + width - moved, y, moved)
 
 
-def _costs(path: PathChange, picture: _Picture) -> bool:
+def _costs(path: PathChange, picture: _DifferencePicture) -> bool:
     """Whether the cost of a path changed because its function did."""
     return path.state != "unchanged" and path.frame.name in picture.ranks
 
 
-def _shade(path: PathChange, picture: _Picture) -> str:
+def _shade(path: PathChange, picture: _DifferencePicture) -> str:
     if _costs(path, picture) and not (path.children and path.state in ("new", "vanished")):
         return change_shade(path.state, picture.parts[path.frame.name])
     # An outline marks a path on one side alone; its callees have boxes of their own.
     return unchanged_shade(picture.difference.one_sided_call(path))
 
 
-def _words(path: PathChange, picture: _Picture) -> Words:
+def _words(path: PathChange, picture: _DifferencePicture) -> Words:
     name, scale = path.frame.name, picture.scale
     side = path.one_sided
     word = f"{state_word(picture.difference, side)}: " if side else ""
@@ -312,7 +312,7 @@ def _words(path: PathChange, picture: _Picture) -> Words:
     return Words(f"{rank} {word}{name}", (scale.signed(own.change), scale.describe(own)), rank)
 
 
-def _title(path: PathChange, picture: _Picture) -> Iterator[str]:
+def _title(path: PathChange, picture: _DifferencePicture) -> Iterator[str]:
     yield path.frame.name
     state = state_word(picture.difference, path.state)
     yield f"{path.frame.module or 'module unknown'} · itself {state}"
@@ -326,7 +326,7 @@ def _title(path: PathChange, picture: _Picture) -> Iterator[str]:
         )
 
 
-def _reading(picture: _Picture) -> Iterator[str]:
+def _reading(picture: _DifferencePicture) -> Iterator[str]:
     difference, laid = picture.difference, picture.laid
     of_all = f"share of {unit_of(difference)}s"
     measures = {"cost": "cost per token", "share": of_all, "count": "instructions"}

@@ -152,8 +152,8 @@ def place(
     """Return the boxes from left to right, callers before callees, and the number left out.
 
     Of more than ``max_boxes`` the heaviest are drawn; a box below its ``least`` weight or
-    ``max_depth`` deep is not. ``children`` is called only for drawn items, so what is too small
-    costs nothing. The number left out counts branches.
+    ``max_depth`` deep is not. ``children`` is called only for drawn items, so small ones
+    cost nothing. The number left out counts branches.
     """
     order = count()
     heap: list[tuple[float, float, int, int, T]] = []

@@ -41,7 +41,7 @@ class Drawn:
     """A flame graph for a page, and the difference whose head its profile is, if any.
 
     ``cpu_s_per_token`` is the CPU time of one token in seconds. A page ``opens_compared`` if the
-    difference is what its reader came for.
+    reader will look for the difference first.
     """
 
     title: str

@@ -43,7 +43,7 @@ _LEGEND_ROW = 38.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Picture:
+class _FlamePicture:
     """The data that every part of the picture draws from."""
 
     laid: Layout
@@ -92,7 +92,7 @@ def flamegraph(
     own = self_shares(profile.stacks)
     colouring = choose_colours(own, categorise)
     shares = _share_by_kind(own, colouring)
-    picture = _Picture(laid, colouring, own, shares, cpu_s_per_token, profile.unit)
+    picture = _FlamePicture(laid, colouring, own, shares, cpu_s_per_token, profile.unit)
 
     sheet = Sheet()
     sheet.heading(title, subtitle)
@@ -141,14 +141,14 @@ def _share_by_kind(own: Mapping[Frame, float], colouring: Colouring) -> dict[str
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _shades(picture: _Picture) -> dict[str, Shade]:
+def _shades(picture: _FlamePicture) -> dict[str, Shade]:
     """Return the colours of the classes that the picture uses."""
     kinds = {picture.colouring.kind(box.last) for box in picture.laid.boxes} | set(picture.shares)
     used = {picture.colouring.tone(kind).name for kind in kinds} | {"floor"}
     return {name: each for name, each in shades().items() if name in used}
 
 
-def _category_bar(sheet: Sheet, picture: _Picture) -> None:
+def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:
     """Draw the self share of each kind: one bar, and its legend in columns."""
     x = MARGIN
     for name, value in picture.shares.items():
@@ -165,7 +165,7 @@ def _category_bar(sheet: Sheet, picture: _Picture) -> None:
     sheet.y += rows * _LEGEND_ROW - 8
 
 
-def _legend_entry(name: str, value: float, picture: _Picture, x: float, y: float) -> str:
+def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: float) -> str:
     tone = picture.colouring.tone(name)
     fits = room(INNER / _LEGEND_COLUMNS - 16, TEXT, SANS_EM)
     swatch = rect(x, y - 10, 11, 11, tone.fill, rx=2, class_=f"{tone.name} swatch")
@@ -178,7 +178,7 @@ def _legend_entry(name: str, value: float, picture: _Picture, x: float, y: float
     return f"<g><title>{title}</title>{swatch}{label}<text{place}>{figure}</text></g>"
 
 
-def _flames(sheet: Sheet, picture: _Picture) -> None:
+def _flames(sheet: Sheet, picture: _FlamePicture) -> None:
     laid = picture.laid
     top = sheet.y
     boxes = Boxes()
@@ -193,7 +193,7 @@ def _flames(sheet: Sheet, picture: _Picture) -> None:
     sheet.y = top + (laid.depth + 1) * ROW
 
 
-def _title(box: Box, picture: _Picture) -> Iterator[str]:
+def _title(box: Box, picture: _FlamePicture) -> Iterator[str]:
     total = picture.laid.samples
     yield box.frame.name
     yield f"{box.frame.module or 'module unknown'} · {picture.colouring.categorise(box.last)}"
@@ -210,13 +210,13 @@ def _title(box: Box, picture: _Picture) -> Iterator[str]:
         )
 
 
-def _words(box: Box, picture: _Picture) -> Words:
+def _words(box: Box, picture: _FlamePicture) -> Words:
     """Return the frame's name, and its share and file."""
     share = text.share(box.samples / picture.laid.samples)
     return Words(box.frame.name, (share, box.frame.module.rpartition("/")[2]))
 
 
-def _reading(picture: _Picture) -> Iterator[str]:
+def _reading(picture: _FlamePicture) -> Iterator[str]:
     laid = picture.laid
     cost = "" if picture.cpu_s_per_token is None else " and CPU time of a token"
     yield f"legend: self share{cost}"
@@ -237,7 +237,7 @@ def _reading(picture: _Picture) -> Iterator[str]:
         )
 
 
-def _description(picture: _Picture) -> str:
+def _description(picture: _FlamePicture) -> str:
     hottest = sorted(picture.own.items(), key=lambda item: (-item[1], item[0]))
     frames = ", ".join(f"{visible(f.name, 80)} {text.share(value)}" for f, value in hottest[:5])
     kinds = ", ".join(f"{name} {text.share(value)}" for name, value in picture.shares.items())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _MANY = 1000
-"""Nodes that are added at once where a node is opened; the next so many when they are asked for."""
+"""Nodes that are added when a node is opened, and as many again on request."""
 
 
 class Viewer(App[None]):
@@ -46,31 +46,31 @@ class Viewer(App[None]):
         """Lay the screen out."""
         yield Static(Text("\n".join(path_lines(self.graph, self.path)[:1])), id="path")
         yield Tree[int]("bricks", id="tree")
-        yield Static("", id="told")
+        yield Static("", id="node")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Show what stands in nothing else."""
+        """Show the outermost nodes."""
         tree = self._tree()
         tree.show_root = False
         self._fill(tree.root, self.roots, 0)
         tree.root.expand()
         tree.focus()
-        self._tell(self.roots[0])
+        self._show(self.roots[0])
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[int]) -> None:
-        """Add what stands in a node when it is opened for the first time."""
+        """Add the children of a node when it is opened for the first time."""
         node = event.node
         if node.data is not None and not node.children:
             self._fill(node, self.graph.children[node.data], 0)
 
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[int]) -> None:
-        """Tell of the node under the cursor."""
+        """Describe the node under the cursor."""
         if not event.node.is_root:  # which is not shown
-            self._tell(event.node.data)
+            self._show(event.node.data)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[int]) -> None:
-        """Add more of many nodes where that was asked for."""
+        """Add more of many nodes if the user asks for them."""
         node, parent = event.node, event.node.parent
         if node.data is None and parent is not None:
             inner = self.roots if parent.data is None else self.graph.children[parent.data]
@@ -78,7 +78,7 @@ class Viewer(App[None]):
             self._fill(parent, inner, len(parent.children))
 
     def action_next_critical(self) -> None:
-        """Go to the next node shown on whose time the critical path depends."""
+        """Move to the next visible node of the critical path."""
         tree = self._tree()
         lines = range(tree.last_line + 1)
         start = tree.cursor_line + 1
@@ -88,15 +88,15 @@ class Viewer(App[None]):
                 tree.move_cursor(node)
                 return
 
-    def told(self, number: int) -> str:
+    def describe_node(self, number: int) -> str:
         """Return the own time and the slack of a node."""
         own, slack = self.path.self_ns[number], self.path.slack_ns[number]
-        what = f"slack {format_microseconds(slack)}" if slack else "on the critical path"
-        return f"{format_node(self.graph.nodes[number])}  self {format_microseconds(own)}  {what}"
+        part = f"slack {format_microseconds(slack)}" if slack else "on the critical path"
+        return f"{format_node(self.graph.nodes[number])}  self {format_microseconds(own)}  {part}"
 
-    def _tell(self, number: int | None) -> None:
-        words = "" if number is None else self.told(number)
-        self.query_one("#told", Static).update(Text(words))
+    def _show(self, number: int | None) -> None:
+        words = "" if number is None else self.describe_node(number)
+        self.query_one("#node", Static).update(Text(words))
 
     def _is_critical(self, number: int) -> bool:
         return not self.path.slack_ns[number]

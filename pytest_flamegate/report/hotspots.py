@@ -102,7 +102,7 @@ def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
 
 
 def finding_section(evidence: Evidence) -> Section:
-    """Return what is unusual in a run, in sentences; the most telling comes first."""
+    """Return unusual properties of a run in sentences, the most important first."""
     findings: list[Line] = []
     if evidence.profile is not None and evidence.profile.samples:
         findings.extend(_find_in_profile(evidence.profile))

@@ -102,7 +102,7 @@ def _chip(run: RunReport) -> str:
 
 def _workload(run: RunReport, index: int) -> str:
     subtitle = picture_subtitle(run.evidence, run.receipt) if run.evidence is not None else ""
-    # The headline begins with the verdict, which stands next to the name already.
+    # The headline begins with the verdict, which is next to the name already.
     answer = run.headline.partition(": ")[2]
     return html.element(
         "article",
@@ -164,7 +164,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _bar(share: float, tone: str) -> str:
-    """Return a bar as long as a share; the figure stands next to it, so it is not read aloud."""
+    """Return a bar as long as a share; the figure is next to it, so it is not read aloud."""
     drawn = html.element(
         "rect", width=number(100 * min(max(share, 0.0), 1.0)), height="10", class_=tone
     )

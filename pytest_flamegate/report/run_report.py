@@ -97,7 +97,7 @@ class RunReport:
 
 
 def run_sections(run: RunReport) -> list[Section]:
-    """Return the sections: the answer, its picture, its figures, then what supports them."""
+    """Return the sections: the answer, its picture, its figures, then the evidence."""
     verdict, evidence = run.verdict, run.evidence
     difference = Picture(f"What changed in {run.name}", run.difference) if run.difference else None
     sections: list[Section | None] = [make_section("What changed", [difference])]

@@ -32,7 +32,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a whole, 0 to 1. On a page a bar of that length and colour stands next to it."""
+    """A part of a whole, 0 to 1. On a page a bar of that length and colour is next to it."""
 
     value: float
     tone: str
@@ -99,7 +99,7 @@ Block = Paragraph | Items | Table | Listing | Picture
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled part of a report. Pages fold what supports the answer and is seldom read."""
+    """A titled part of a report. Pages fold sections that are seldom read."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 MONO_CELL = 0.62
-"""Widest advance of a common monospace face, in em: what is measured with it fits."""
+"""Widest advance of a common monospace face, in em: a text measured with it fits."""
 
 
 def number(value: float) -> str:
@@ -75,7 +75,7 @@ INK: Mapping[str, tuple[str, str]] = MappingProxyType(
         "muted": ("#57606A", "#9AA4AF"),
     }
 )
-"""What is not a box, by class: its colour on light and on dark paper."""
+"""Colours on light and on dark paper of everything but boxes, by class."""
 
 FLOOR = Shade("#EEF1F4", "#21262D", "#57606A", "#9AA4AF")
 """The box of everything."""
@@ -120,7 +120,7 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 @dataclass(slots=True)
 class Sheet:
-    """What is drawn so far. ``y`` is where the next thing goes."""
+    """The parts drawn so far; the next one goes to ``y``."""
 
     parts: list[str] = field(default_factory=list)
     y: float = MARGIN
@@ -134,9 +134,9 @@ class Sheet:
             self.notes(visible(subtitle, 600).split(" · "), TEXT, 18)
         self.y += 13
 
-    def notes(self, told: Sequence[str], size: float = SMALL, leading: float = 16) -> None:
+    def notes(self, texts: Sequence[str], size: float = SMALL, leading: float = 16) -> None:
         """Write short notes, as many on a line as there is room for."""
-        for text in wrap(told, room(INNER, size, SANS_EM)):
+        for text in wrap(texts, room(INNER, size, SANS_EM)):
             self.y += leading
             self.line(text, "muted", font_size=size)
 
@@ -145,7 +145,7 @@ class Sheet:
         self.parts.append(line(MARGIN, self.y, text, class_=kind, **more))
 
     def document(self, title: str, description: str, shades: Mapping[str, Shade]) -> str:
-        """Return the whole SVG; ``title`` and ``description`` are what a screen reader says."""
+        """Return the whole SVG; ``title`` and ``description`` are for screen readers."""
         height = self.y + MARGIN
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {number(WIDTH)} '

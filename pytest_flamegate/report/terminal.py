@@ -206,7 +206,7 @@ def failure_section(
     ):
         lines += section_lines(section)
     if verdict.signals:
-        # The grade stands in the line of the evidence.
+        # The grade is in the line of the evidence.
         lines.append(f"  {visible(' '.join(describe_sureness(verdict)[1:]), _LONG)}")
     proof = [visible(path) for path in paths]
     proof.append(f"receipt {visible(verdict.grade)}")

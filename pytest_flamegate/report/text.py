@@ -27,7 +27,7 @@ def plural(value: int, one: str, many: str | None = None) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share of 0 to 1 in percent: ``71.6 %``; what rounds to nothing is ``< 0.1 %``."""
+    """Return a share of 0 to 1 in percent: ``71.6 %``; less than 0.05 % is ``< 0.1 %``."""
     if 0 < value < 0.0005:
         return "< 0.1 %"
     return f"{100 * value:.1f} %" if math.isfinite(value) else "not finite"
@@ -200,7 +200,7 @@ def columns(
 def wrap(parts: Sequence[str], width: int, separator: str = " · ") -> list[str]:
     """Return ``parts`` joined by ``separator`` in lines of at most ``width`` columns.
 
-    A part is never broken; one that is wider than ``width`` stands clipped on a line
+    A part is never broken; if one is wider than ``width``, it is clipped on a line
     of its own.
     """
     lines: list[str] = []

@@ -36,7 +36,7 @@ def lines(app: Viewer) -> list[str]:
 
 
 def told(app: Viewer) -> str:
-    return str(app.query_one("#told", Static).render())
+    return str(app.query_one("#node", Static).render())
 
 
 def test_a_node_opens_and_tells_of_itself() -> None:
