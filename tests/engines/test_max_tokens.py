@@ -12,8 +12,6 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served, Streamed
 from pytest_flamegate.engines.command import replace_max_tokens, with_max_tokens
 
-pytestmark = pytest.mark.measures
-
 
 def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[Streamed, Workload]:
     workload = Workload("w", "command", prompt, max_tokens, "test", Path(), command)
@@ -23,7 +21,7 @@ def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[St
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "expected"),
     [
         ("{max_tokens}", "3"),
         ("--n={max_tokens}", "--n=3"),
@@ -33,24 +31,20 @@ def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[St
         ("20 {prompt}", "20 a 20 b"),
     ],
 )
-def test_only_the_number_of_tokens_changes(part: str, told: str) -> None:
+def test_only_the_number_of_tokens_changes(part: str, expected: str) -> None:
     plan, workload = streamed("engine", part, "{max_tokens}", prompt="a 20 b")
-    assert replace_max_tokens(plan, workload, 3) == ("engine", told, "3")
+    assert replace_max_tokens(plan, workload, 3) == ("engine", expected, "3")
 
 
-def test_a_program_is_told_on_its_command_line() -> None:
+def test_programs_get_the_number_on_their_command_line() -> None:
     plan, workload = streamed("engine", "{max_tokens}")
-    told = with_max_tokens(plan, workload, 1)
-    assert told == (replace(plan, argv=("engine", "1")), replace(workload, max_tokens=1))
+    fewer = replace(workload, max_tokens=1)
+    assert with_max_tokens(plan, workload, 1) == (replace(plan, argv=("engine", "1")), fewer)
+    served = Served({"factory": "m:f"})
+    assert with_max_tokens(served, workload, 1) == (served, fewer)
 
 
-def test_a_served_engine_is_told_with_its_workload() -> None:
-    _, workload = streamed("engine")
-    plan = Served({"factory": "m:f"})
-    assert with_max_tokens(plan, workload, 1) == (plan, replace(workload, max_tokens=1))
-
-
-def test_a_program_that_is_never_told_cannot_be() -> None:
+def test_programs_without_the_placeholder_cannot_generate_fewer() -> None:
     plan, workload = streamed("engine", "20")
     assert with_max_tokens(plan, workload, 1) is None
     other = replace(plan, argv=("engine", "--n", "20"))
