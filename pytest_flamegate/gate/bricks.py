@@ -85,7 +85,7 @@ class JudgedBricks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
+class _BrickSides:
     """The facts about both sides that judging one brick needs.
 
     ``drift_variance`` is the variance of log time that the processes of one side cannot show;
@@ -158,7 +158,7 @@ def judge_bricks(
         (budget.per_call_us is not None) + bool(old and budget.growth_pct is not None)
         for budget in judged.values()
     )
-    sides = _Sides(
+    sides = _BrickSides(
         replace(rates, false_alarm=rates.false_alarm / max(judgements, 1)),
         window,
         drift_sd**2 + RESOLUTION_SD**2,
@@ -193,7 +193,7 @@ def _judge_brick(
     budget: BrickBudget,
     old: BrickCost | None,
     new: BrickCost | None,
-    sides: _Sides,
+    sides: _BrickSides,
 ) -> BrickChange:
     signals = []
     grown = None
@@ -211,7 +211,7 @@ def _judge_growth(
     old: BrickCost | None,
     new: BrickCost | None,
     grown: LayerGrowth | None,
-    sides: _Sides,
+    sides: _BrickSides,
 ) -> Signal:
     """Judge by how much the cost per token grew, in percent of the baseline."""
     undecided = Signal(
@@ -246,7 +246,7 @@ def _judge_growth(
     return replace(signal, reasons=reasons)
 
 
-def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Sides) -> Signal:
+def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _BrickSides) -> Signal:
     """Judge one call; change and interval are those of its cost against the budget."""
     undecided = Signal(
         name=f"brick:{name}",

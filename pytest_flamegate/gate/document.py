@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pytest_flamegate.core.json import (
-    Count,
-    NonEmpty,
-    NonNegative,
-    Positive,
-    Share,
-    decode_json,
-)
+from pytest_flamegate.core.json import Count, NonEmpty, NonNegative, Positive, Share, decode_json
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.pairs import PhaseChange
@@ -30,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.gate.brick_costs import BrickCost
     from pytest_flamegate.gate.bricks import BrickChange
     from pytest_flamegate.gate.hotspots import HotspotChange
+
 
 T = TypeVar("T")
 
@@ -130,7 +124,7 @@ class GrownLayerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BrickRow:
+class BrickVerdictRow:
     """One brick that was held to a declared budget.
 
     Attributes:
@@ -203,7 +197,7 @@ class VerdictDocument:
     attribution: tuple[CostRow, ...]
     explained_by: tuple[str, ...]
     phases: tuple[PhaseChange, ...] = ()
-    bricks: tuple[BrickRow, ...] = ()
+    bricks: tuple[BrickVerdictRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +266,14 @@ def _hotspot(hotspot: HotspotChange) -> HotspotRow:
     )
 
 
-def _brick(change: BrickChange) -> BrickRow:
+def _brick(change: BrickChange) -> BrickVerdictRow:
     def cost(of: BrickCost | None) -> BrickCostRow | None:
         if of is None:
             return None
         return BrickCostRow(of.token_us_mean, of.call_us_mean, of.calls_mean, len(of.call_us))
 
     grown = change.grown
-    return BrickRow(
+    return BrickVerdictRow(
         name=change.name,
         budget_us_per_call=change.budget.per_call_us,
         allowed_growth_pct=change.budget.growth_pct,

@@ -155,7 +155,7 @@ def test_rates_of_the_simulated_gate() -> None:
     assert found.miss is None
     assert found.basis == (
         "replayed with the default budget on 1,687 pairs of unchanged code (2026-11-21, two busy "
-        f"cores): 0 of 260 gates raised an alarm (≤ 1.1 %). N{NOMINAL}"
+        f"cores): 0 of 257 gates raised an alarm (≤ 1.2 %). N{NOMINAL}"
     )
 
 
@@ -166,19 +166,16 @@ def test_the_simulated_gates_are_those_of_the_stored_pairs() -> None:
     busy = [pair for pair in pairs if pair["effect_pct"] == 0 and pair["load"] == "busy"]
     assert len(busy) == SIMULATED_PAIRS
     decisions = []
-    while True:
+    # The last pairs are left out: a gate that ended early for lack of them would count too often.
+    while len(busy) >= FIRST_ANALYSES[-1]:
         budget_s, gate = 35.0, list[float]()
         for pair in busy[: FIRST_ANALYSES[-1]]:
             if budget_s <= 0.0 and len(gate) >= FIRST_ANALYSES[0]:
                 break
             budget_s -= pair["took_s"]
             gate.append(math.log(pair["head"]["quiet_s"] / pair["base"]["quiet_s"]))
-        if len(gate) < FIRST_ANALYSES[0]:
-            break
-        last = interim_analyses(gate, TAU, pair_rates(FIRST_ANALYSES), FIRST_ANALYSES, ended=True)[
-            -1
-        ]
-        decisions.append(last.verdict.decision)
-        busy = busy[last.pairs :]
+        taken = interim_analyses(gate, TAU, pair_rates(FIRST_ANALYSES), FIRST_ANALYSES, ended=True)
+        decisions.append(taken[-1].verdict.decision)
+        busy = busy[taken[-1].pairs :]
     assert decisions.count("regressed") == SIMULATED_ALARMS
     assert len(decisions) == SIMULATED_GATES
