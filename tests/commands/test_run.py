@@ -77,21 +77,14 @@ def test_thresholds_of_pytest_s_file_hold_on_the_command_line_too(project: Path)
     assert [each.thresholds.tokens_per_second_pct for each in found] == [90.0, 3.0]
 
 
-@pytest.mark.measures
-def test_the_program_measures_gates_and_writes_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_flame_graphs_of_both_workloads_are_written_with_a_guide(
+    project: Path, world: fakes.World, capsys: Captured
 ) -> None:
-    """The one test in this room that starts engines: a run, then pictures of 1 and 10 tokens."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    write_toy(tmp_path)
-    (tmp_path / "flamegate.toml").write_text(workload("toy"))
-    done = run_program(tmp_path, "run", "--profiler=none", "--budget=1")
-    assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
-    (tmp_path / "flamegate.toml").unlink()
-    done = run_program(tmp_path, "flamegraph", "", "words.json", "out", "--budget=1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("TOKENIZER words.json is not used")
-    out = tmp_path / "out"
+    (project / "flamegate.toml").unlink()
+    world.tokens = world.tokens[:1]
+    assert ask("flamegraph", "", "words.json", "out") == 0
+    assert capsys.readouterr().out.startswith("TOKENIZER words.json is not used")
+    out = project / "out"
     ends = (".svg", ".html", ".md")
     names = {"README.md", *(f"{name}{end}" for name in ("1tok", "10tok") for end in ends)}
     assert {path.name for path in out.iterdir()} == names
@@ -99,8 +92,18 @@ def test_the_program_measures_gates_and_writes_pictures(
         assert "ternary_gemv" in (out / f"{name}.svg").read_text()
         assert "This run was not judged." in (out / f"{name}.md").read_text()
     assert "flamegate flamegraph '' '' out" in (out / "README.md").read_text()
-    # Earlier results are left as they are: pictures are neither gated nor recorded.
-    assert {path.name for path in (tmp_path / ".flamegate" / "latest").iterdir()} == {"toy"}
+    # Pictures are neither gated nor recorded.
+    assert not (project / ".flamegate").exists()
+
+
+@pytest.mark.measures
+def test_the_program_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one test of the commands that starts an engine."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    write_toy(tmp_path)
+    (tmp_path / "flamegate.toml").write_text(workload("toy"))
+    done = run_program(tmp_path, "run", "--profiler=none", "--budget=1")
+    assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
 
 
 def test_a_flame_graph_of_a_missing_model_is_an_error(project: Path, capsys: Captured) -> None:

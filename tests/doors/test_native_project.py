@@ -150,6 +150,7 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     assert "a place each" in told(native)["E_PROGRAM_CHANGED"]
 
 
+@pytest.mark.nightly
 def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
     from pytest_flamegate.profile.profilers import perf
     from pytest_flamegate.profile.profilers.base import Setup
@@ -158,13 +159,14 @@ def test_its_profile_names_its_function_and_its_page_the_program(native: Project
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     native.write(
         "flamegate.toml",
-        declared('env = { CFLAGS = "-g -DROUNDS=20000000" }').replace("= 16", "= 64"),
+        declared('env = { CFLAGS = "-g -DROUNDS=20000000" }').replace("= 16", "= 32"),
     )
-    native.run("--flamegate", "--flamegate-profiler=perf", "--flamegate-budget=5").assert_outcomes(
+    native.run("--flamegate", "--flamegate-profiler=perf", "--flamegate-budget=2").assert_outcomes(
         passed=1
     )
     seen = evidence(native)
     assert seen["profile"]["hotspots"][0]["name"] == "matmul"
     page = (native.artifacts / "latest" / "native" / "flamegraph.md").read_text()
-    assert f"`build/engine` · `sha256 {seen['program']['sha256']}`" in page
+    assert "build/engine" in page
+    assert seen["program"]["sha256"] in page
     assert native.verdict("native")["grade"] == "OBSERVED"

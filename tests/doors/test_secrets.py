@@ -1,4 +1,4 @@
-"""A whole run with secrets in every place: they are used, and stand in no file of it."""
+"""A whole run with secrets in every place: they are used, and no file or output shows them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate import verify_receipt
-from tests.doors.project import QUICK, SEEN, workload, write_toy
+from pytest_flamegate.core.errors import ToolError
+from tests.doors.project import Project, workload
 from tests.observe.test_redact import FORMS
+from tests.run import fakes
 
 OURS = "correct-horse-battery"
 THEIRS = FORMS["code host"]
@@ -17,43 +19,32 @@ PROMPT_SECRET = FORMS["model host"]
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_toy(pytester.path)
-    toy = pytester.path / "toy.py"
-    toy.write_text(
-        toy.read_text() + "\n\ndef tells(prompt, max_tokens):\n"
-        "    for letter in os.environ['REGISTRY_PASSWORD'][:max_tokens]:\n"
-        "        hash_round(1, 4000)\n"
-        "        yield letter\n"
-        "\n\ndef breaks(prompt, max_tokens):\n"
-        "    raise RuntimeError('cannot log in as ' + os.environ['REGISTRY_PASSWORD'])\n"
-    )
+def world(monkeypatch: pytest.MonkeyPatch) -> fakes.World:
     monkeypatch.setenv("REGISTRY_PASSWORD", OURS)
     monkeypatch.setenv("UNRELATED", "never written down")
-    monkeypatch.setenv("OMP_PROC_BIND", "close")
-    return pytester.path
+    return fakes.install(monkeypatch)
 
 
-def everything(directory: Path) -> str:
+def read_all(directory: Path) -> str:
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     return "\n".join(path.read_text("utf-8", "replace") for path in files)
 
 
-def test_none_is_written(project: Path, pytester: pytest.Pytester) -> None:
+def test_no_secret_is_written(project: Project, world: fakes.World) -> None:
     env = f'{{ SERVICE_TOKEN = "hush", OPTIONS = "--api-key={THEIRS}", SEEN = "{OURS}" }}'
     prompt = f'"log in with {OURS} or {PROMPT_SECRET}"'
-    declared = workload("w", env=env, prompt=prompt, max_tokens="40")
-    (project / "flamegate.toml").write_text(declared)
-    done = pytester.runpytest_subprocess(
-        *SEEN, "--flamegate-update", "--flamegate-report=run.html", "--junitxml=junit.xml"
+    project.declare(workload("w", env=env, prompt=prompt))
+    done = project.ask(
+        *("--flamegate", "--flamegate-update"),
+        *("--flamegate-report=run.html", "--junitxml=junit.xml"),
     )
     done.assert_outcomes(passed=1)
-    told = everything(project / ".flamegate") + (project / "run.html").read_text()
-    told += (project / "junit.xml").read_text() + done.stdout.str() + done.stderr.str()
+    text = read_all(project.artifacts) + (project.path / "run.html").read_text()
+    text += (project.path / "junit.xml").read_text() + done.stdout.str() + done.stderr.str()
     for secret in (OURS, THEIRS, PROMPT_SECRET, "never written down", '"hush"'):
-        assert secret not in told, secret
+        assert secret not in text, secret
     done.stdout.fnmatch_lines(["*W_SECRET_REDACTED: *"])
-    latest = project / ".flamegate" / "latest" / "w"
+    latest = project.artifacts / "latest" / "w"
     evidence = json.loads((latest / "evidence.json").read_text())
     assert evidence["workload"]["prompt"] == "log in with redacted or redacted"
     assert evidence["workload"]["env"] == {
@@ -62,22 +53,32 @@ def test_none_is_written(project: Path, pytester: pytest.Pytester) -> None:
         "SEEN": "redacted",
     }
     assert "evidence.workload.prompt" in evidence["redacted"]
-    assert evidence["effective_environment"]["OMP_PROC_BIND"] == "close"
-    # Digests are of what was written: the claim still holds.
+    # Digests are of the written text, so the claim still holds.
     verification = verify_receipt(latest / "receipt.json")
     assert (verification.ok, verification.grade.name) == (True, "OBSERVED")
 
 
-@pytest.mark.parametrize(
-    ("target", "code"), [("tells", "E_SECRET_IN_OUTPUT"), ("breaks", "E_ENGINE")]
-)
-def test_what_the_engine_tells_is_refused_or_cleaned(
-    project: Path, pytester: pytest.Pytester, target: str, code: str
+def test_generated_text_with_a_secret_is_an_error(project: Project, world: fakes.World) -> None:
+    world.tokens = tuple(OURS)
+    project.declare(workload("w", max_tokens=str(len(OURS))))
+    require_hidden(project, "E_SECRET_IN_OUTPUT")
+
+
+def test_a_secret_in_an_error_of_the_engine_is_redacted(
+    project: Project, world: fakes.World
 ) -> None:
-    declared = workload("w", target, max_tokens=str(len(OURS)))
-    (project / "flamegate.toml").write_text(declared)
-    done = pytester.runpytest_subprocess(*QUICK)
+    def fail(role: str) -> None:
+        raise ToolError("E_ENGINE_RAISED", f"RuntimeError: cannot log in as {OURS}.", "Mend it.")
+
+    world.on_process = fail
+    project.declare(workload("w"))
+    require_hidden(project, "E_ENGINE_RAISED")
+
+
+def require_hidden(project: Project, code: str) -> None:
+    """Run once; the error is there, and the secret is nowhere."""
+    done = project.ask("--flamegate")
     done.assert_outcomes(failed=1)
-    told = everything(project / ".flamegate")
-    assert code in told
-    assert OURS not in told + done.stdout.str() + done.stderr.str()
+    written = read_all(project.artifacts)
+    assert code in written
+    assert OURS not in written + done.stdout.str() + done.stderr.str()
