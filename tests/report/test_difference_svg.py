@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from pytest_flamegate.profile.difference import ProfileDifference, compare_profiles
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.svg import INNER
 from tests.report import factory
@@ -145,14 +144,6 @@ def test_sides_taken_differently_are_marked_loudly() -> None:
     assert "profiler: py-spy and perf" in shown
     assert "rate (Hz): 100 and 999" in shown
     assert "Not comparable" in (root.findtext("desc") or "")
-
-
-def test_it_follows_the_theme_and_every_class_has_its_colour() -> None:
-    root = draw(compared(slowed("rms_norm", 2.0)))
-    _, dark = (root.findtext("style") or "").split("@media(prefers-color-scheme:dark)")
-    used = {each.get("class") or "" for each in root.iter("g")} & set(SHADES)
-    assert {"same", "up3", "more"} <= used
-    assert all(f".{kind}{{fill:{SHADES[kind].dark}" in dark for kind in used)
 
 
 @settings(deadline=None)

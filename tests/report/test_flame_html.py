@@ -4,7 +4,6 @@ import base64
 import hashlib
 import itertools
 import json
-import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report import html
 from pytest_flamegate.report.flame import choose_colours, self_shares
 from pytest_flamegate.report.flame_data import PARTS, REST, flame_data
 from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
-from pytest_flamegate.report.text import require_cost
 from tests.report import factory
 
 HANDLER = re.compile(r"\bon[a-z]+=|\bstyle=|javascript:")
@@ -82,19 +80,6 @@ def test_it_asks_for_nothing() -> None:
 
 def test_the_frame_of_the_page_is_small() -> None:
     assert len(html.script().encode()) + len(html.style().encode()) <= 60_000
-
-
-def test_the_table_is_there_without_javascript() -> None:
-    body = draw().partition("<script")[0]
-    for words in ("ternary_gemv", "71.6 %", "1,383", "matmul", "1.38 ms", "1,312 samples"):
-        assert words in body
-
-
-def test_a_profile_without_a_cost() -> None:
-    text = draw(cpu_s_per_token=None)
-    assert "µs/token" not in text.partition("<script")[0]
-    found = [data for attrs, data in Parsed(text).inside if attrs.get("type") == "application/json"]
-    assert json.loads(found[0])["cost"] is None
 
 
 def test_no_samples() -> None:
@@ -201,9 +186,3 @@ def test_too_small_paths_are_one(stacks: dict[Stack, int]) -> None:
 
 def sum_below(stacks: dict[Stack, int], root: Frame) -> int:
     return sum(count for stack, count in stacks.items() if stack[0] == root)
-
-
-@pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf])
-def test_a_cost_that_no_token_has(cost: float) -> None:
-    with pytest.raises(ReceiptError, match="E_IMPOSSIBLE_FIGURE"):
-        require_cost(cost)

@@ -269,6 +269,7 @@ def test_it_follows_the_theme_and_stands_without_its_style_sheet() -> None:
     assert all(each.get("fill") for each in root.iter("g") if each.get("class"))
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_stacks_stay_a_small_file() -> None:
     chance = random.Random(5)
     frames = [factory.python(f"function_{i}", f"module_{i % 9}.py") for i in range(60)]

@@ -163,7 +163,7 @@ def test_missing_parts_are_named() -> None:
     assert "diff.svg" not in page.split("## How to view")[0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_hostile_text_stays_text(one: str, two: str, three: str) -> None:
     honest = render(run_markdown(run()))

@@ -66,11 +66,6 @@ def test_columns_align_whatever_the_width_of_a_character() -> None:
     assert columns([]) == []
 
 
-def test_columns_take_text_as_it_is_and_as_long_as_it_is() -> None:
-    row = ("[red]x[/]", ":smile:", "y" * 3000)
-    assert columns([row], gap=1) == [" ".join(row)]
-
-
 @pytest.mark.parametrize(
     "environment", [{"NO_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "20"}, {"FORCE_COLOR": "1"}]
 )
