@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -80,6 +81,7 @@ def _rule_rows() -> list[Row]:
     return list(found.values())
 
 
+@cache
 def find_uses() -> dict[str, set[str]]:
     """Return the rooms of the package that use each code in a string.
 
