@@ -86,7 +86,7 @@ def test_the_doctor_says_what_would_be_taken(
     (here / "models").mkdir()
     write_large_model(here / "models/large.gguf")
     assert doctor(capsys) == {
-        "{model}": f"ok {here}/models/large.gguf (2.2 GB, Q4_0) where none is declared",
+        "{model}": f"ok {here}/models/large.gguf (2.2 GB, Q4_0) if none is declared",
         "{tokenizer}": f"ok {here}/models/large.gguf",
     }
 
