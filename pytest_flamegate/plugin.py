@@ -95,7 +95,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip gate tests where nothing is gated; a benchmark is one all the same."""
+    """Skip gate tests if nothing is gated; a benchmark still runs."""
     if is_kernel_benchmark(item):
         return
     if is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):

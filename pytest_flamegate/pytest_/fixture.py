@@ -1,4 +1,4 @@
-"""What the fixture ``flamegate`` gives a test."""
+"""The value of the fixture ``flamegate``."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Gate:
     ) -> Receipt | None:
         """Measure and gate ``call(prompt, max_tokens)``, which yields tokens; return its receipt.
 
-        It runs in forked copies of this process, so that what it loaded is there and
-        what it does stays there. ``name`` is the workload's name, by default made of
+        It runs in forked copies of this process, so that everything it loaded is there and
+        its effects stay there. ``name`` is the workload's name, by default made of
         the test's.
         """
         __tracebackhide__ = True

@@ -162,8 +162,8 @@ class Gatekeeper:
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:
         """Return the workloads of the tests, each once.
 
-        A test that names none will measure something of its own: an embedded workload stands
-        for it, with the engine of kernel benchmarks if it is one.
+        A test that names none will measure something of its own: an embedded workload takes its
+        place, with the engine of kernel benchmarks if it is one.
         """
         known = self.selection.workloads
         found: dict[str, Workload] = {}
@@ -320,5 +320,5 @@ class Gatekeeper:
         try:
             self.session.close()
         except FlamegateError as error:
-            # The verdicts stand; the next comparison removes what is left.
+            # The verdicts are valid; the next comparison removes the rest.
             print(f"flamegate: {error}", file=sys.stderr)  # noqa: T201

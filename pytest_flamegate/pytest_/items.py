@@ -86,7 +86,7 @@ class WorkloadFile(pytest.File):
 
 
 class EmbeddedWorkloads(pytest.Collector):
-    """The embedded workloads: what there is to gate if nothing is declared."""
+    """The embedded workloads, which are gated if nothing is declared."""
 
     gating: Gating
 

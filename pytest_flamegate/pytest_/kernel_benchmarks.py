@@ -1,4 +1,4 @@
-"""A test's benchmark as a workload of its own: what is measured, and what one call works on."""
+"""A test's benchmark as a workload of its own, and the work of one call."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
-"""Plugins that take long to import in every process, and how what is theirs begins."""
+"""Plugins that take long to import in every process, and the prefix of their names."""
 
 
 def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
-    """Gate what ``item`` has just benchmarked; the test fails here on a verdict that fails."""
+    """Gate the benchmark that ``item`` has just run; fail the test if the verdict fails."""
     __tracebackhide__ = True
     try:
         workload = benchmark_of(item, gating)
     except UsageError as error:
-        # Raised from None: else pytest tells it twice, with what it was caught as.
+        # Raised from None: pytest would show the error twice.
         raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
     gating.gate(item, workload)
 
@@ -40,12 +40,12 @@ def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
 def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     """Return the workload that the benchmark of ``item`` is.
 
-    ``UsageError``: ``E_BAD_THRESHOLD``, and ``E_BAD_WORK`` where what one call works on is no
-    whole number, or not known by the test's arguments.
+    ``UsageError``: ``E_BAD_THRESHOLD``, and ``E_BAD_WORK`` if the work of one call is no whole
+    number, or not known by the test's arguments.
     """
-    told = MarkerOptions.from_item(item)
+    marker = MarkerOptions.from_item(item)
     settings = gating.settings
-    work = {name: _work(name, getattr(told, name), item) for name in WORK}
+    work = {name: _work(name, getattr(marker, name), item) for name in WORK}
     arguments = pytest_arguments(item)
     more = {"arguments": arguments} if arguments else {}
     return Workload(
@@ -56,7 +56,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
         source=item.nodeid,
         directory=settings.root,
         target=item.nodeid,
-        thresholds=_thresholds(told, item.nodeid, settings.thresholds),
+        thresholds=_thresholds(marker, item.nodeid, settings.thresholds),
         options=MappingProxyType(
             {**{name: each for name, each in work.items() if each is not None}, **more}
         ),
@@ -66,7 +66,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
 def pytest_arguments(item: pytest.Item) -> tuple[str, ...]:
     """Return how pytest has to be called elsewhere, so that ``item`` is the same test there.
 
-    What a person types for one run (selection, reports, workers) is left out, and so are the
+    Options of one run (selection, reports, workers) are left out, and so are the
     options that the project's own conftest files declare.
     """
     config = item.config
@@ -92,21 +92,23 @@ def _uses(item: pytest.Item, begins: str) -> bool:
     """Whether the test asks for something whose name begins so, or a key of the configuration."""
     names = (*getattr(item, "fixturenames", ()), *(marker.name for marker in item.iter_markers()))
     path = item.config.inipath
-    told = path.read_text("utf-8", "replace") if path is not None else ""
-    key = re.search(rf"^\s*{begins}\w*\s*=", told, re.MULTILINE)
+    text = path.read_text("utf-8", "replace") if path is not None else ""
+    key = re.search(rf"^\s*{begins}\w*\s*=", text, re.MULTILINE)
     return key is not None or any(name.startswith(begins) for name in names)
 
 
-def _thresholds(told: MarkerOptions, nodeid: str, below: Any) -> Any:
+def _thresholds(marker: MarkerOptions, nodeid: str, below: Any) -> Any:
     try:
-        return parse_thresholds(told.throughput, told.hotspots, f"{nodeid} ", below, told.bricks)
+        return parse_thresholds(
+            marker.throughput, marker.hotspots, f"{nodeid} ", below, marker.bricks
+        )
     except UsageError as error:
-        what = error.problem.replace(" tokens_per_second is", " throughput is")
-        raise UsageError(error.code, what, error.remedy) from None
+        problem = error.problem.replace(" tokens_per_second is", " throughput is")
+        raise UsageError(error.code, problem, error.remedy) from None
 
 
 def _work(name: str, given: object, item: pytest.Function) -> int | None:
-    """Return what one call works on, None where nothing is said of it."""
+    """Return the work of one call, None if the marker does not give it."""
     if given is None:
         return None
     try:

@@ -31,7 +31,7 @@ class Selection:
 
     Attributes:
         file: The workload file, None if there is none.
-        declarations: What it declares.
+        declarations: Its declarations.
         embedded: The embedded workloads.
         wanted: The embedded ones that arguments name, all of them if it is empty; None if no
             argument names any.

@@ -143,7 +143,7 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
         )
     return (
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "
-        "repository: only what it reads from its directory can differ."
+        "repository: only the files that it reads from its directory can differ."
     )
 
 

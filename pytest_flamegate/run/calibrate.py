@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PAIRS = 40
 BUDGET_S = 180.0
 MIN_PROFILED_PAIRS, PROFILED_PAIRS = 3, 6
-"""Pairs of profiled processes: at least, and where there is time."""
+"""Pairs of profiled processes: at least, and if there is time."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class _SelfComparison:
         )
 
     def _check(self, pairs: int) -> None:
-        """Stop at the first pair if what follows would be in vain."""
+        """Stop at the first pair if no calibration can follow."""
         base, head = (side.observer.observation() for side in self._sides)
         name = self.side.workload.name
         if base.differs_at is not None or base.tokens != head.tokens:

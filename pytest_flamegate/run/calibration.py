@@ -175,9 +175,9 @@ def append_gates(
 
 
 def read_ledger(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
-    """Read the ledger; empty where there is none.
+    """Read the ledger; empty if there is no file.
 
-    A line that a crash cut off, or that somebody corrupt, is named and left out. Raises
+    A line that a crash cut off, or that was edited badly, is named and left out. Raises
     ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
     """
     read_line = partial(decode_plain, kind=LedgerLine, subject="The line")

@@ -69,7 +69,7 @@ class Instruments:
         """Return the profiler that suits the workload; None if profiling is off.
 
         Args:
-            workload: What is measured.
+            workload: The workload that is measured.
             project: The tree that the workload's code lies in, if it is not the root.
             comparing: Whether two sides are measured: then more samples are taken.
 

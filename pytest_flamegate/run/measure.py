@@ -62,8 +62,8 @@ class Measured:
     """A workload as it was measured: one side, or base and head.
 
     ``decode`` is the profile of decode alone, if it was asked for. ``bandwidth`` is the
-    machine's memory bandwidth, measured only if bricks were. ``notes`` say what could not be
-    measured.
+    machine's memory bandwidth, measured only if bricks were. ``notes`` name the parts that could
+    not be measured.
     """
 
     prepared: Prepared
@@ -79,12 +79,12 @@ def measure(
     """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
 
     Args:
-        prepared: What to run, and for how long. One process at most runs past the budget,
+        prepared: The sides to run, and the budget. One process at most runs past the budget,
             unless the fewest processes that a verdict needs take longer; that is announced
             after the first process.
-        until: Judges what was measured so far. MoreProcesses is measured if that could settle an
+        until: Judges the measurement so far. MoreProcesses is measured if that could settle an
             undecided verdict.
-        progress: Is told after every process.
+        progress: Is updated after every process.
 
     Raises:
         UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES``.
@@ -97,7 +97,7 @@ def measure(
 
 @dataclass(slots=True)
 class _Measurement:
-    """What both strategies share: the budget, the processes of each side, the progress."""
+    """The common part of both strategies: the budget, the processes of each side, the progress."""
 
     prepared: Prepared
     until: Callable[[Measured], MoreProcesses]
@@ -143,7 +143,7 @@ class _Measurement:
         self.progress.update(phase, detail, self.schedule.left_s(done, elapsed_s))
 
     def complete(self, measured: Measured) -> Measured:
-        """Add what is only shown: the memory bandwidth, if bricks are compared with it."""
+        """Add the memory bandwidth, which is only shown, if bricks are compared with it."""
         if not any(side.bricks for side in measured.sides):
             return measured
         self.update("memory bandwidth", "")

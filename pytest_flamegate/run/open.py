@@ -94,7 +94,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     Raises:
         UsageError: ``E_NO_RUN`` for a directory without a profile.
         ReceiptError: ``E_NO_PROFILE`` for a run that was not profiled; ``E_PROFILE_CHANGED`` or
-            ``E_RECEIPT_CHANGED`` if evidence names other bytes than stand beside it.
+            ``E_RECEIPT_CHANGED`` if evidence names other bytes than those next to it.
     """
     if _is_directory(path):
         return _open_directory(path)
@@ -160,7 +160,7 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
 
 
 def _imported_profile(path: Path, data: bytes) -> Profile | None:
-    """Return an imported profile with what was known about it; None if it was not imported."""
+    """Return an imported profile with all that was known about it; None if it was not imported."""
     beside = path.with_name(DESCRIBED)
     if path.name != FOLDED or not is_file(beside):
         return None
@@ -204,11 +204,11 @@ def _recorded_digest(evidence: Evidence) -> str:
     return "" if evidence.profile is None else evidence.profile.folded_sha256
 
 
-def _require_digest(code: str, what: str, recorded: str, data: bytes) -> None:
+def _require_digest(code: str, kind: str, recorded: str, data: bytes) -> None:
     if (found := _sha256(data)) != recorded:
         raise ReceiptError(
             code,
-            f"The evidence belongs to the {what} {recorded[:12] or 'of no file'}, and the one "
+            f"The evidence belongs to the {kind} {recorded[:12] or 'of no file'}, and the one "
             f"beside it is {found[:12]}.",
             _AGAIN,
         )
@@ -228,7 +228,7 @@ def open_graph(path: Path) -> ExecutionGraph:
         ToolError: ``E_CANNOT_READ``.
     """
     if path.name == EVIDENCE:
-        path = path.parent  # it holds the sums; the calls stand beside it
+        path = path.parent  # it holds the sums; the calls are next to it
     if _is_directory(path):
         if not is_file(path / BRICKS):
             raise UsageError(
@@ -248,7 +248,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
         f"{str(path)!a} is JSON and no execution graph.",
-        f"Give a run's {BRICKS}, what flamegate bricks PATH --json wrote, or a trace of "
+        f"Give a run's {BRICKS}, the output of flamegate bricks PATH --json, or a trace of "
         "torch.profiler, Chrome or onnxruntime.",
     )
 

@@ -81,11 +81,11 @@ def draw(
 
     Args:
         sealed: The run.
-        verdict: Stands on the page; some verdicts have nothing to compare.
+        verdict: Is shown on the page; some verdicts leave nothing to compare.
         again: The command that measures it again.
-        directory: Where the run will stand, as it is typed in a command.
+        directory: The directory of the published run, as it is typed in a command.
         top: How many bricks are shown.
-        peak_gflops: What the machine computes at most, in 10⁹ operations a second.
+        peak_gflops: The machine's peak rate of arithmetic, in 10⁹ operations a second.
 
     Raises:
         ReceiptError: The baseline's profile cannot be read.
@@ -137,7 +137,7 @@ def _flame_files(
 
 
 def opens_compared(verdict: Verdict) -> bool:
-    """Whether a page opens on the difference: it is what a reader of a changed run came for."""
+    """Whether a page opens on the difference: a reader of a changed run looks for that first."""
     return verdict.verdict in {"regressed", "improved"}
 
 

@@ -59,7 +59,7 @@ Role = Literal["base", "head"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be measured.
+    """A measurement that is asked for.
 
     Attributes:
         workload: As it is declared.
@@ -82,7 +82,7 @@ INJECTABLE = frozenset({"embedded", "python"})
 class PreparedSide:
     """One side, ready to run. ``role`` is None if there is only one.
 
-    ``subject`` is what the receipt says of it, ``workload`` how it runs: in a comparison the
+    ``subject`` is the receipt's description of it, ``workload`` how it runs: in a comparison the
     base runs in a checkout. ``moved`` are then the directory of the checkout and the
     project's own. ``count`` are its instructions, if they were counted.
     """
@@ -98,11 +98,11 @@ class PreparedSide:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is going to be measured: ``sides`` is one, or base and head.
+    """A measurement that can begin: ``sides`` is one, or base and head.
 
     ``pair_counts`` are the numbers of pairs at which a comparison is judged, and ``known``
-    what a calibration says about its error rates. ``baseline`` is what one side alone is
-    judged by.
+    its error rates by a calibration. One side alone is judged by
+    ``baseline``.
     """
 
     sides: tuple[PreparedSide, ...]
@@ -121,7 +121,7 @@ class Prepared:
 
 @dataclass
 class Workbench:
-    """What preparing needs and is made once: settings, machine, instruments, checkouts, store."""
+    """The tools of preparing, each made once: settings, machine, instruments, checkouts, store."""
 
     settings: Settings
     progress: Progress = field(default_factory=Progress)
@@ -262,7 +262,7 @@ class Workbench:
         return build_workload(workload)
 
     def _baseline(self, name: str) -> Baseline | None:
-        """Read and verify what was accepted, unless this run replaces it anyway."""
+        """Read and verify the accepted baseline, unless this run replaces it anyway."""
         try:
             return self.store.baseline(name)
         except ReceiptError:
@@ -317,7 +317,7 @@ def _complete(
     profiler: Profiler | None,
     count: InstructionCount | None = None,
 ) -> PreparedSide:
-    """Digest the model of a side, and write down what the receipt says of it."""
+    """Digest the model of a side, and describe it for the receipt."""
     declared, plan = draft.declared, draft.plan
     is_call = isinstance(plan, Served) and plan.call is not None
     subject = Subject(

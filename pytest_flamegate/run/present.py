@@ -108,7 +108,7 @@ class ResultView:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ResultView:
-        """Read what ``as_data`` returned."""
+        """Return the result of which ``as_data`` returned ``data``."""
         return decode_plain(data, cls)
 
 

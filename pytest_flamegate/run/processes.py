@@ -102,7 +102,7 @@ class MeasuredSide:
 
 @dataclass(slots=True)
 class SideProcesses:
-    """Starts the processes of one side, one after another, and collects what they show."""
+    """Starts the processes of one side, one after another, and collects their measurements."""
 
     side: PreparedSide
     budget: Budget
@@ -122,7 +122,7 @@ class SideProcesses:
         self.observer = Observer(self.side.workload, self.side.plan, flags)
 
     def measured(self) -> MeasuredSide:
-        """Return what was measured so far.
+        """Return the measurement so far.
 
         Raises:
             UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` if the profiles together hold

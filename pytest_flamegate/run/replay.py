@@ -1,9 +1,9 @@
-"""Run a receipt's workload again here, and say what came of it.
+"""Run a receipt's workload again here, and compare.
 
-A receipt is foreign, and its recipe may name any program. What runs is only what would
-run here anyway: the embedded engine with its model, and workloads that are declared here
-in the very same words. Anything else is shown and refused, unless it is allowed by name of
-the option. Nothing is written: neither artifacts nor history, and no baseline.
+A receipt is foreign, and its recipe may name any program. Only workloads
+run that would run here anyway: the embedded engine with its model, and workloads that are
+declared here in the very same words. Any other is shown and rejected, unless an option allows
+it. Nothing is written: neither artifacts nor history, and no baseline.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LONGEST_SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """What may run here, and how. ``root`` is the project, ``declared`` its workloads.
+    """The workloads that may run here, and how: ``root`` is the project, ``declared`` its own.
 
     ``model`` is a model file that was given by hand. ``untrusted`` lets a receipt's own recipe
     run, whatever program it names. ``budget_s`` is as for any measurement.
@@ -101,7 +101,7 @@ class Replaying:
 
         def until(measured: Measured) -> MoreProcesses:
             rate = compare(measured).rate
-            # Noise comes in bursts: what is outside is measured for longer.
+            # Noise comes in bursts: a rate outside is measured for longer.
             return MoreProcesses(timed=rate.here is not None and rate.answer != "inside")
 
         found = compare(measure(Prepared((side,), self.budget_s), until, self.progress))
@@ -109,42 +109,42 @@ class Replaying:
         return found
 
     def _workload(self, evidence: Evidence) -> tuple[Workload, Path | None]:
-        """Return what is going to run and its model file, checked for everything but the build."""
-        told = evidence.workload
-        if "::" in str(told.get("source")):
+        """Return the workload and its model file, checked for everything but the build."""
+        recipe = evidence.workload
+        if "::" in str(recipe.get("source")):
             raise UndecidedError(
                 "E_REPLAY_CALLABLE",
-                f"{quote(told.get('target'))} was measured from within a test, "
-                f"{quote(told.get('source'))}, and no other process can begin there.",
+                f"{quote(recipe.get('target'))} was measured from within a test, "
+                f"{quote(recipe.get('source'))}, and no other process can begin there.",
                 'Declare it (engine = "python", target = "module:function") and measure again.',
             )
-        if told.get("injection") is not None:
+        if recipe.get("injection") is not None:
             raise UndecidedError(
                 "E_REPLAY_INJECTED",
-                f"Work was injected into the run ({quote(told['injection'])}).",
+                f"Work was injected into the run ({quote(recipe['injection'])}).",
                 "Measure without --flamegate-inject: injected work is no claim.",
             )
-        declared = find_declared(told, self.declared)
+        declared = find_declared(recipe, self.declared)
         if declared is not None:
             workload = self._with_model(declared)
         else:
-            workload = self._with_model(self._placed(self._allowed(told), evidence))
+            workload = self._with_model(self._placed(self._allowed(recipe), evidence))
         chosen = engine(workload.engine)
         chosen.validate(workload)
         return workload, chosen.model(workload)
 
-    def _allowed(self, told: Mapping[str, object]) -> Workload:
-        """Return a recipe's own workload as it may run here; refuse what is not trusted."""
-        workload = parse_recipe(told, self.root)
+    def _allowed(self, recipe: Mapping[str, object]) -> Workload:
+        """Return a recipe's own workload as it may run here; raise if it is not trusted."""
+        workload = parse_recipe(recipe, self.root)
         harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
                 "E_REPLAY_UNTRUSTED",
                 f"The receipt would run {_would_run(workload)}, and nothing declared here "
-                f"does{self._nearest(told)}.",
+                f"does{self._nearest(recipe)}.",
                 f"Declare it here in the same words, or allow it with {ALLOW}.",
             )
-        if hidden := find_redacted(told):
+        if hidden := find_redacted(recipe):
             raise UndecidedError(
                 "E_REPLAY_REDACTED",
                 f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
@@ -152,10 +152,10 @@ class Replaying:
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
 
-    def _nearest(self, told: Mapping[str, object]) -> str:
+    def _nearest(self, recipe: Mapping[str, object]) -> str:
         for each in self.declared:
-            if each.name == told.get("name"):
-                return f": {each.name} has another {', '.join(find_differences(told, each))}"
+            if each.name == recipe.get("name"):
+                return f": {each.name} has another {', '.join(find_differences(recipe, each))}"
         return ""
 
     def _with_model(self, workload: Workload) -> Workload:
@@ -166,15 +166,15 @@ class Replaying:
         if workload.engine != _EMBEDDED and not named:
             raise UsageError(
                 "E_REPLAY_MODEL_FIXED",
-                f"What {quote(workload.name)} runs does not take its model from flamegate.",
-                "Drop --model, and lay the model where the program looks for it.",
+                f"The program of {quote(workload.name)} does not take its model from flamegate.",
+                "Drop --model, and put the model into the place in which the program looks for it.",
             )
         return replace(workload, model=str(self.model.absolute()))
 
     def _placed(self, workload: Workload, evidence: Evidence) -> Workload:
         """Return a foreign workload whose model, if it names one, is a file of this project.
 
-        A pattern is not followed: it could lead anywhere. Where no such file is found, the
+        A pattern is not followed: it could lead anywhere. If there is no such file, the
         usual places are searched.
         """
         if workload.model is None or self.model is not None:
@@ -236,17 +236,17 @@ def _version(then: str) -> str | None:
 
 
 def _commit(then: Commit | None, now: Commit | None) -> str | None:
-    """Say what else is checked out here; None where it is the very same code, or nothing is."""
+    """Describe both commits; None if they hold the very same code, or there is none."""
     if then is None and now is None:
         return None
     if then is not None and now is not None:
         clean = not then.uncommitted and not now.uncommitted
         if clean and (then.revision == now.revision or then.same_code(now)):
             return None
-    return f"It was measured at {_told_commit(then)}, and replayed at {_told_commit(now)}"
+    return f"It was measured at {_describe_commit(then)}, and replayed at {_describe_commit(now)}"
 
 
-def _told_commit(commit: Commit | None) -> str:
+def _describe_commit(commit: Commit | None) -> str:
     if commit is None:
         return "no commit"
     changed = f" and {commit.uncommitted} changed files" if commit.uncommitted else ""
@@ -254,7 +254,7 @@ def _told_commit(commit: Commit | None) -> str:
 
 
 def _would_run(workload: Workload) -> str:
-    """Return what a recipe would run, as lists of arguments, with nothing hidden in it."""
+    """Describe the command of a recipe, as lists of arguments, with nothing hidden in it."""
     words: dict[str, object] = {
         "command": list(workload.command),
         "target": workload.target,
@@ -262,8 +262,8 @@ def _would_run(workload: Workload) -> str:
         "env": dict(workload.env),
         "prompt": workload.prompt if workload.command or workload.target else None,
     }
-    told = [f"{name} {_words(value)}" for name, value in words.items() if value]
-    return f"the engine {workload.engine} with {', '.join(told)}"
+    parts = [f"{name} {_words(value)}" for name, value in words.items() if value]
+    return f"the engine {workload.engine} with {', '.join(parts)}"
 
 
 def _words(value: object) -> str:

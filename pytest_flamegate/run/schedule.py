@@ -54,7 +54,7 @@ class PlannedRuns:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is going to run, estimated from the first process.
+    """The processes that will run, estimated from the first process.
 
     ``least_s`` is how long the fewest processes take that a verdict needs.
     """

@@ -1,4 +1,4 @@
-"""From what was measured to the bytes that are written: composed, without secrets, verified.
+"""From a measurement to the bytes that are written: composed, without secrets, verified.
 
 Secrets are removed while text still is text: before it is encoded, escaped or digested. The
 files are searched once more as a whole before they are written.
@@ -99,7 +99,7 @@ class Sealed:
 
 
 def compose(measured: Measured) -> Run:
-    """Compose receipt and evidence of every side, and remove what looks like a secret.
+    """Compose receipt and evidence of every side, and remove every text that looks like a secret.
 
     Raises:
         ToolError: ``E_MODEL_CHANGED`` or ``E_PROGRAM_CHANGED`` if a file did while it was
@@ -132,7 +132,7 @@ def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
         if Redactor(redactor.values).redact_certain(text, "") != text:
             raise ToolError(
                 "E_SECRET",
-                f"Nothing was written: {name} would hold what looks like a secret.",
+                f"Nothing was written: {name} would hold a text that looks like a secret.",
                 "Unset the variable that holds it while measuring, and report this.",
             )
 
@@ -238,9 +238,10 @@ def _redacted_claim(
     if Redactor(redactor.values).redact_certain(text, "") != text:
         raise ToolError(
             "E_SECRET_IN_OUTPUT",
-            f"The output of {evidence.workload.get('name')!r} holds what looks like a secret: a "
-            "token of a known form, or the value of a variable with a name like a secret's.",
-            "Keep it out of what the engine writes, or out of its environment.",
+            f"The output of {evidence.workload.get('name')!r} holds a text that looks like a "
+            "secret: a token of a known form, or the value of a variable with a name like a "
+            "secret's.",
+            "Keep it out of the engine's output, or out of its environment.",
         )
     receipt = redactor.clean(receipt, "receipt")
     evidence = redactor.clean(evidence, "evidence")

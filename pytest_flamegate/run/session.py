@@ -232,7 +232,7 @@ def judge_run(found: Run | Sealed, policy: GatePolicy) -> Verdict:
 
 
 def wanted_processes(verdict: Verdict) -> MoreProcesses:
-    """Return of which processes more could settle the verdict, or name what got slower."""
+    """Return of which processes more could settle the verdict, or name the slower function."""
     if verdict.pairs is None:
         return verdict.more_processes
     unnamed = verdict.verdict in ("regressed", "improved") and not verdict.explained_by
