@@ -23,7 +23,7 @@ _ERRORS_ONLY = 1
 _PROMPT_TOO_LONG = "exceed_context_size_error"
 
 
-def load_engine(load: dict[str, Any]) -> Server:
+def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     """Import xllamacpp and have it load the model.
 
     Args:
@@ -37,7 +37,7 @@ def load_engine(load: dict[str, Any]) -> Server:
     log_start = _count_log_bytes()
     try:
         server = library.Server(_make_parameters(library, load))
-        return Server(server, load["seed"], read_library_facts(library))
+        return LlamaCppServer(server, load["seed"], read_library_facts(library))
     except RuntimeError as error:
         reason = _find_log_error(log_start) or str(error).rstrip(".")
         raise ToolError(
@@ -127,7 +127,7 @@ def _find_log_error(start: int) -> str:
     return next((line.rstrip(".") for line in lines if _ANY_ERROR.search(line)), "")
 
 
-class Server:
+class LlamaCppServer:
     """Generates by asking the server in this process, which decodes on a thread of its own.
 
     ``facts`` describe the library.

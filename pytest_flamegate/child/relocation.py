@@ -25,7 +25,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.child.sides import Sides
+from pytest_flamegate.child.sides import TreePair
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import real_path
 
@@ -45,7 +45,7 @@ def relocate(project: Path, checkout: Path) -> None:
 
     ``ToolError`` ``E_WRONG_SIDE`` if a module of the project is already imported.
     """
-    sides = Sides.of(project, checkout)
+    sides = TreePair.of(project, checkout)
     _check_loaded(sides)
     sys.path[:] = [_moved(entry, sides) for entry in sys.path]
     sys.meta_path.insert(0, Relocator(sides))
@@ -65,7 +65,7 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
     for finder in sys.meta_path:
         if isinstance(finder, Relocator) and finder.error is not None:
             raise finder.error
-    sides = Sides.of(project, checkout)
+    sides = TreePair.of(project, checkout)
     _check_loaded(sides)
     if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
         raise ToolError(
@@ -79,7 +79,7 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
 class Relocator(MetaPathFinder):
     """Asks the finders after it, and moves modules of the project to the checkout."""
 
-    def __init__(self, sides: Sides) -> None:
+    def __init__(self, sides: TreePair) -> None:
         self.error: ToolError | None = None
         self._sides = sides
         self._roots: list[str] = []
@@ -237,7 +237,7 @@ class Relocator(MetaPathFinder):
         return self.error
 
 
-def _set_python_path(sides: Sides) -> None:
+def _set_python_path(sides: TreePair) -> None:
     """Set PYTHONPATH, for a Python that the engine starts: it does not have the finder."""
     ours = [each for each in sys.path if _is_absolute(each) and sides.in_checkout(Path(each))]
     if ours and sides.project != sides.checkout:
@@ -246,7 +246,7 @@ def _set_python_path(sides: Sides) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
 
 
-def _moved(entry: str, sides: Sides) -> str:
+def _moved(entry: str, sides: TreePair) -> str:
     """Return the counterpart of an entry of a search path.
 
     An entry that is not absolute stays, and so does the tree of links of a strict editable
@@ -262,7 +262,7 @@ def _is_absolute(entry: object) -> bool:
     return isinstance(entry, str) and os.path.isabs(entry)  # noqa: PTH117
 
 
-def _counterpart(path: Path, sides: Sides) -> Path | None:
+def _counterpart(path: Path, sides: TreePair) -> Path | None:
     return sides.moved(path) if path.is_absolute() else None
 
 
@@ -272,7 +272,7 @@ def _loaded() -> list[tuple[str, Path]]:
     return [(name, Path(file)) for name, file in files if isinstance(file, str)]
 
 
-def _check_loaded(sides: Sides) -> None:
+def _check_loaded(sides: TreePair) -> None:
     if sides.project == sides.checkout:
         return
     for name, file in _loaded():

@@ -26,6 +26,8 @@ from pytest_flamegate.engines.tokens import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+
+if TYPE_CHECKING:
     Generate = Callable[[str, int], Iterable[Any]]
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
     Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
@@ -60,7 +62,7 @@ def measured_sequences(
 
 def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_fd: int) -> None:
     """Obey commands until the observer is gone; an engine with ``facts`` sends them first."""
-    server = _Server(generate, prompt, max_tokens, write_fd)
+    server = _CommandServer(generate, prompt, max_tokens, write_fd)
     if facts := getattr(generate, "facts", None):
         wire.send_text(write_fd, wire.FACTS, json.dumps(dict(facts)))
     wire.send(write_fd, wire.READY)
@@ -69,7 +71,7 @@ def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_
         wire.send(write_fd, wire.DONE)
 
 
-class _Server:
+class _CommandServer:
     def __init__(self, generate: Generate, prompt: str, max_tokens: int, write_fd: int) -> None:
         self._generate = generate
         self._prompt = prompt

@@ -21,7 +21,7 @@ UNDER_TEST = Path(_TOOL, "child", "embedded")
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class TreePair:
     """The tops of two trees, every link followed. A path of ``project`` is moved to ``checkout``.
 
     Not moved are the files that both sides share: Python's own library, installed packages, an
@@ -32,13 +32,13 @@ class Sides:
     checkout: Path
 
     @classmethod
-    def of(cls, project: Path, checkout: Path) -> Sides:
+    def of(cls, project: Path, checkout: Path) -> TreePair:
         """Take two directories as they were typed."""
         return cls(real_path(project), real_path(checkout))
 
-    def swapped(self) -> Sides:
+    def swapped(self) -> TreePair:
         """Return the way back."""
-        return Sides(self.checkout, self.project)
+        return TreePair(self.checkout, self.project)
 
     def holds(self, path: Path) -> bool:
         """Whether ``path`` lies in the project, and the base side uses its counterpart."""

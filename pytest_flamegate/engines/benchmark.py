@@ -29,7 +29,7 @@ WORK = ("elements", "bytes", "flops")
 _HOST = "pytest_flamegate.child.hosting:host"
 
 
-class Options:
+class BenchmarkOptions:
     """``calls`` of a round, the ``WORK`` of one call, and arguments of pytest.
 
     ``setup`` records that the test's own setup is measured with each call.
@@ -48,7 +48,7 @@ class Benchmark:
 
     name = BENCHMARK_ENGINE
     keys = frozenset({"target"})
-    options = Options
+    options = BenchmarkOptions
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""

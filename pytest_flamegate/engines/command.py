@@ -23,7 +23,7 @@ TOKEN_UNITS = ("byte", "word", "line", "tokenizer", base.UNIT)
 _MAX_TOKENS = "{max_tokens}"
 
 
-class Options:
+class CommandOptions:
     """The figures that are read from the program's own report.
 
     ``receipt`` is a file that the program writes, ``pattern`` a regular expression.
@@ -39,7 +39,7 @@ class Command:
 
     name = "command"
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
-    options = Options
+    options = CommandOptions
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return False."""

@@ -51,7 +51,7 @@ def embedded_workloads(
 _FACTORY = "pytest_flamegate.child.embedded.serving:load_engine"
 
 
-class Options:
+class EmbeddedOptions:
     """There is no further option."""
 
 
@@ -60,7 +60,7 @@ class Embedded:
 
     name = EMBEDDED
     keys = frozenset({"model"})
-    options = Options
+    options = EmbeddedOptions
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""

@@ -20,7 +20,7 @@ from pytest_flamegate.engines.figures import (
     parse_figure,
     source_error,
 )
-from pytest_flamegate.engines.program_receipts import Receipt
+from pytest_flamegate.engines.program_receipts import ProgramReceipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.engines.figures import ProgramOutput, Source, SourceReport
 
 
-class LlamaCpp:
+class LlamaCppLines:
     """The performance lines of llama.cpp's programs: load, prompt evaluation, evaluation, total.
 
     Every version prints the same words after ``llama_print_timings:``,
@@ -256,8 +256,8 @@ class Timing:
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "timing": (Timing(), QuantDispatch()),
-    "llama.cpp": (LlamaCpp(),),
-    "receipt": (Receipt(),),
+    "llama.cpp": (LlamaCppLines(),),
+    "receipt": (ProgramReceipt(),),
 }
 """The values of ``figures``, and the sources that each of them reads."""
 _DEFAULT_SOURCES = ("timing", "llama.cpp")

@@ -134,7 +134,7 @@ _OBSERVER = "the observer"
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedFigures:
     """The observer's own figures of the run.
 
     ``tokens`` is None if it counts in another unit than the engine. ``decode_ns`` is the
@@ -147,7 +147,7 @@ class Observed:
     decode_tokens: int = 0
 
 
-def check_agreement(reports: Sequence[SourceReport], observed: Observed) -> None:
+def check_agreement(reports: Sequence[SourceReport], observed: ObservedFigures) -> None:
     """Raise ``ToolError`` ``E_SOURCES_DISAGREE`` if two sources cannot both be right."""
     for one, other in combinations(reports, 2):
         _compare_counts(one, other)
@@ -178,7 +178,7 @@ def _compare_rates(one: SourceReport, other: SourceReport) -> None:
             )
 
 
-def _compare_observed(reported: SourceReport, observed: Observed) -> None:
+def _compare_observed(reported: SourceReport, observed: ObservedFigures) -> None:
     source, wall_ms = reported.report.source, observed.wall_ns / 1e6
     if reported.spent_ms > wall_ms * _TIME_SLACK + _TIME_SLACK_MS:
         run = f"{wall_ms:.1f} ms for the whole run"
@@ -193,7 +193,7 @@ def _compare_observed(reported: SourceReport, observed: Observed) -> None:
 
 
 def _compare_observed_rate(
-    source: str, rate: float, tokens: float | None, observed: Observed
+    source: str, rate: float, tokens: float | None, observed: ObservedFigures
 ) -> None:
     """Raise an error for a rate below that of the whole run or above that of the decode alone."""
     wall_s = observed.wall_ns / 1e9

@@ -24,7 +24,7 @@ _MAX_DEFAULT_CONTEXT = 8192
 """A context costs memory for each token that it could hold, so a larger one must be declared."""
 
 
-class Options(TypedDict, total=False):
+class LlamaCppOptions(TypedDict, total=False):
     """``context`` and ``batch`` in tokens; ``gpu_layers`` are computed by a GPU, 0 by default."""
 
     library: Literal["xllamacpp"]
@@ -38,7 +38,7 @@ class LlamaCpp:
 
     name = "llama-cpp"
     keys = frozenset({"model"})
-    options = Options
+    options = LlamaCppOptions
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return False: llama.cpp decodes in native code."""

@@ -25,7 +25,7 @@ _RESERVED_FIELDS = frozenset(
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 
 
-class Options:
+class OpenAIOptions:
     """Either ``serve``, the command line of a server, or ``url``.
 
     ``frames`` overrides which frames the profile shows; ``request`` holds further fields of each
@@ -48,7 +48,7 @@ class OpenAI:
 
     name = "openai"
     keys = frozenset({"model", "tokenizer"})
-    options = Options
+    options = OpenAIOptions
 
     def sees_python(self, workload: Workload) -> bool:
         """Return what ``frames`` says, else whether a Python interpreter runs the server."""

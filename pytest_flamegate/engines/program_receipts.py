@@ -36,7 +36,7 @@ class _ReceiptFields:
     ] = ()
 
 
-class Receipt:
+class ProgramReceipt:
     """Tokens, tokens per second and the names of kernels in the receipt that a program writes."""
 
     name = "receipt"

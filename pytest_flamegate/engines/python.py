@@ -21,7 +21,7 @@ KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
 _FACTORY = "pytest_flamegate.child.python:load_engine"
 
 
-class Options(TypedDict, total=False):
+class PythonOptions(TypedDict, total=False):
     """``kernel_trace``: one of ``TRACERS``."""
 
     kernel_trace: Literal["torch", "target"]
@@ -32,7 +32,7 @@ class Python:
 
     name = "python"
     keys = frozenset({"target", "model"})
-    options = Options
+    options = PythonOptions
 
     def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
         """Return True."""

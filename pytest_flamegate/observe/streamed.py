@@ -166,7 +166,7 @@ def run_program(
     )
     figures.check_agreement(
         told,
-        figures.Observed(
+        figures.ObservedFigures(
             run.wall_ns,
             tokens=None if plan.tokenizer is None else len(run.tokens),
             decode_ns=None if run.decode is None else run.decode.wall_ns,

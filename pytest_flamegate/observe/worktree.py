@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from pytest_flamegate.child.sides import Sides
+from pytest_flamegate.child.sides import TreePair
 from pytest_flamegate.core import clocks, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
@@ -48,7 +48,7 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
     moves if the revision has it, else both sides share it. Raises ``ToolError``
     ``E_NOT_AT_REVISION`` if the revision does not have the workload's directory.
     """
-    sides = Sides(checkout.project, checkout.root)
+    sides = TreePair(checkout.project, checkout.root)
     directory = checkout.move_path(workload.directory)
     if not directory.is_dir():
         raise ToolError(
@@ -80,7 +80,7 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
     ``E_BASE_NOT_BUILT`` if the checkout does not have the project's program that the plan runs.
     """
     base = make_base_workload(workload, checkout)
-    sides = Sides(checkout.project, checkout.root)
+    sides = TreePair(checkout.project, checkout.root)
     if isinstance(plan, Endpoint) and plan.url is not None:
         raise UsageError(
             "E_URL_AT_REVISION",
@@ -108,7 +108,7 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
     return replace(plan, load=load), base
 
 
-def _move_argument(part: str, workload: Workload, sides: Sides) -> str:
+def _move_argument(part: str, workload: Workload, sides: TreePair) -> str:
     """Return an argument of the command on the base side; ``--name=PATH`` holds a path too."""
     name, separator, value = part.partition("=")
     if separator and Path(value).is_absolute():
@@ -136,13 +136,13 @@ def _is_program(path: Path) -> bool:
     return start == b"\x7fELF" or start.startswith(b"#!")
 
 
-def _move_existing(value: str, sides: Sides) -> str:
+def _move_existing(value: str, sides: TreePair) -> str:
     """Return the counterpart of an absolute path of the project, if the checkout has it."""
     moved = _move(value, sides)
     return moved if os.path.exists(moved) else value  # noqa: PTH110 - it may be no path at all
 
 
-def _move(value: str, sides: Sides) -> str:
+def _move(value: str, sides: TreePair) -> str:
     moved = sides.moved(Path(value)) if Path(value).is_absolute() else None
     return value if moved is None else str(moved)
 
@@ -278,7 +278,7 @@ class Checkout:
 
     def move_path(self, path: Path) -> Path:
         """Return ``path`` in the worktree, or unchanged if both sides share it."""
-        return Sides(self.project, self.root).moved(path) or path
+        return TreePair(self.project, self.root).moved(path) or path
 
     def close(self) -> None:
         """Remove the worktree and git's record of it, if they are still there.

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from pytest_flamegate.child.embedded.transformer import Transformer
-from pytest_flamegate.child.llama_cpp import Server, read_library_facts
+from pytest_flamegate.child.llama_cpp import LlamaCppServer, read_library_facts
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import engine, llama_cpp
@@ -109,9 +109,9 @@ def chunk(text: str, count: int, finish: str | None = None, prompt: int = 5) -> 
     return {"choices": [{"text": text, "finish_reason": finish}], "timings": timings}
 
 
-def generate(*chunks: Any) -> tuple[list[str], Server, FakeServer]:
+def generate(*chunks: Any) -> tuple[list[str], LlamaCppServer, FakeServer]:
     fake = FakeServer(*chunks)
-    server = Server(fake, 42, {})
+    server = LlamaCppServer(fake, 42, {})
     tokens: list[str] = []
     server.stream("2+2=", 4, tokens.append)
     return tokens, server, fake
@@ -151,7 +151,7 @@ def test_request_is_greedy_and_without_a_cache() -> None:
 
 
 def test_report_of_a_block_is_its_median_sequence() -> None:
-    server = Server(None, 42, {})
+    server = LlamaCppServer(None, 42, {})
     server._figures = [{"decode_ms": each} for each in (9.0, 1.0, 3.0, 2.0)]
     assert [each["figures"]["decode_ms"] for each in server.reports()] == [2.0]
 
@@ -182,7 +182,9 @@ def test_a_closed_pipe_ends_the_sequence() -> None:
     def closed(_: str) -> None:
         raise BrokenPipeError
 
-    server = Server(FakeServer(chunk("a", 1), chunk("b", 2), chunk("", 2, "length")), 42, {})
+    server = LlamaCppServer(
+        FakeServer(chunk("a", 1), chunk("b", 2), chunk("", 2, "length")), 42, {}
+    )
     with pytest.raises(BrokenPipeError):
         server.stream("2+2=", 2, closed)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.child.sides import Sides
+from pytest_flamegate.child.sides import TreePair
 from tests.workload.repositories import write
 
 pytestmark = pytest.mark.measures
@@ -272,14 +272,14 @@ def test_modules_that_became_packages(trees: Trees) -> None:
 def test_project_in_the_prefix_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
-    sides = Sides.of(tmp_path / "src/app", tmp_path / "checkout")
+    sides = TreePair.of(tmp_path / "src/app", tmp_path / "checkout")
     moved = sides.moved(tmp_path / "src/app/pkg.py")
     assert moved == (tmp_path / "checkout/pkg.py").resolve()
 
 
 def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
-    sides = Sides.of(package.parent, tmp_path)
+    sides = TreePair.of(package.parent, tmp_path)
     assert sides.moved(package / "errors.py") is None
     assert sides.moved(package / "child/serve.py") is None
     assert sides.moved(package / "child/embedded_not.py") is None

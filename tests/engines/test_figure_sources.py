@@ -12,7 +12,7 @@ import pytest
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines import program_receipts
 from pytest_flamegate.engines.figure_sources import (
-    LlamaCpp,
+    LlamaCppLines,
     Pattern,
     QuantDispatch,
     SourceSelection,
@@ -20,7 +20,7 @@ from pytest_flamegate.engines.figure_sources import (
     check_pattern,
 )
 from pytest_flamegate.engines.figures import ProgramOutput, Source
-from pytest_flamegate.engines.program_receipts import Receipt
+from pytest_flamegate.engines.program_receipts import ProgramReceipt
 
 
 def figures(source: Source, *lines: str) -> dict[str, float] | None:
@@ -98,7 +98,7 @@ COMMON = OLD.replace("llama_print_timings", "common_perf_print") + (
 
 @pytest.mark.parametrize("text", [OLD, NEW, COMMON], ids=["old", "new", "common"])
 def test_llama_cpp_of_every_version(text: str) -> None:
-    assert figures(LlamaCpp(), *text.splitlines()) == {
+    assert figures(LlamaCppLines(), *text.splitlines()) == {
         "load_ms": 123.45,
         "prefill_ms": 45.67,
         "prompt_tokens": 5.0,
@@ -117,7 +117,7 @@ def test_infinite_rate_of_llama_cpp() -> None:
         "(    0.00 ms per token,      inf tokens per second)"
     )
     with pytest.raises(ToolError) as refused:
-        LlamaCpp().read(ProgramOutput(lines=(line,)))
+        LlamaCppLines().read(ProgramOutput(lines=(line,)))
     assert refused.value.code == "E_BAD_FIGURE"
     assert "inf" in refused.value.problem
     assert 'figures = "none"' in refused.value.remedy
@@ -125,7 +125,7 @@ def test_infinite_rate_of_llama_cpp() -> None:
 
 def test_rate_that_contradicts_count_and_time() -> None:
     heard = ProgramOutput(lines=(OLD.splitlines()[3].replace("90.00 tokens", "900.00 tokens"),))
-    assert code(LlamaCpp(), heard) == "E_BAD_FIGURE"
+    assert code(LlamaCppLines(), heard) == "E_BAD_FIGURE"
 
 
 def document(**more: object) -> dict[str, Any]:
@@ -140,11 +140,11 @@ def document(**more: object) -> dict[str, Any]:
 
 
 def test_receipt_has_tokens_rate_and_kernels() -> None:
-    said = Receipt().read(ProgramOutput(receipt=json.dumps(document()).encode()))
+    said = ProgramReceipt().read(ProgramOutput(receipt=json.dumps(document()).encode()))
     assert said is not None
     assert said.report.figures == {"tokens": 4.0, "tokens_per_second": 12.5}
     assert said.report.kernels == {"i2s_gemv": 2, "rms_norm": 1}
-    assert Receipt().read(ProgramOutput()) is None
+    assert ProgramReceipt().read(ProgramOutput()) is None
 
 
 BAD_RECEIPTS = [
@@ -172,7 +172,7 @@ BAD_RECEIPTS = [
 
 @pytest.mark.parametrize(("data", "expected"), BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
 def test_invalid_receipts(data: bytes, expected: str) -> None:
-    assert code(Receipt(), ProgramOutput(receipt=data)) == expected
+    assert code(ProgramReceipt(), ProgramOutput(receipt=data)) == expected
 
 
 def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_invalid_patterns(pattern: str, word: str) -> None:
 
 
 def test_required_source_must_report() -> None:
-    asked = SourceSelection((Timing(), LlamaCpp()), frozenset(["timing"]))
+    asked = SourceSelection((Timing(), LlamaCppLines()), frozenset(["timing"]))
     with pytest.raises(ToolError) as refused:
         asked.read_all(ProgramOutput(lines=tuple(NEW.splitlines())))
     assert refused.value.code == "E_SOURCE_MISSING"

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.figures import (
-    Observed,
+    ObservedFigures,
     Report,
     SourceReport,
     check_agreement,
@@ -87,49 +87,66 @@ def report(source: str = "a", extra: int = 0, **figures: float) -> SourceReport:
 
 
 AGREEING = [
-    ([], Observed(SECOND)),
-    ([report(tokens=10, tokens_per_second=100), report("b", tokens=10)], Observed(SECOND)),
-    ([report(tokens=10, extra=1), report("b", tokens=9)], Observed(SECOND)),
-    ([report(tokens_per_second=100), report("b", tokens_per_second=104)], Observed(SECOND)),
-    ([report(total_ms=1000)], Observed(SECOND)),
-    ([report(tokens=11, extra=1)], Observed(SECOND, tokens=10)),
-    ([report(tokens=300)], Observed(SECOND)),
+    ([], ObservedFigures(SECOND)),
+    ([report(tokens=10, tokens_per_second=100), report("b", tokens=10)], ObservedFigures(SECOND)),
+    ([report(tokens=10, extra=1), report("b", tokens=9)], ObservedFigures(SECOND)),
+    ([report(tokens_per_second=100), report("b", tokens_per_second=104)], ObservedFigures(SECOND)),
+    ([report(total_ms=1000)], ObservedFigures(SECOND)),
+    ([report(tokens=11, extra=1)], ObservedFigures(SECOND, tokens=10)),
+    ([report(tokens=300)], ObservedFigures(SECOND)),
     # Between 10 tokens in a whole run of 1 s and 9 of them in a decode of 0.5 s.
-    ([report(tokens_per_second=10)], Observed(SECOND, 10, SECOND // 2, 9)),
-    ([report(tokens_per_second=21)], Observed(SECOND, 10, SECOND // 2, 9)),
+    ([report(tokens_per_second=10)], ObservedFigures(SECOND, 10, SECOND // 2, 9)),
+    ([report(tokens_per_second=21)], ObservedFigures(SECOND, 10, SECOND // 2, 9)),
     # Few tokens, a short decode or another unit show no rate.
-    ([report(tokens_per_second=99)], Observed(SECOND, 8, SECOND // 2, 7)),
-    ([report(tokens_per_second=9999)], Observed(SECOND, 10, 40_000_000, 9)),
-    ([report(tokens_per_second=99)], Observed(SECOND, None, SECOND // 2, 9)),
-    ([report(tokens=1, tokens_per_second=0.1)], Observed(SECOND)),
+    ([report(tokens_per_second=99)], ObservedFigures(SECOND, 8, SECOND // 2, 7)),
+    ([report(tokens_per_second=9999)], ObservedFigures(SECOND, 10, 40_000_000, 9)),
+    ([report(tokens_per_second=99)], ObservedFigures(SECOND, None, SECOND // 2, 9)),
+    ([report(tokens=1, tokens_per_second=0.1)], ObservedFigures(SECOND)),
 ]
 DISAGREEING = [
-    ([report(tokens=10), report("b", tokens=9)], Observed(SECOND), "10 tokens", "9 tokens"),
-    ([report(tokens=12, extra=1), report("b", tokens=10)], Observed(SECOND), "12", "10"),
+    ([report(tokens=10), report("b", tokens=9)], ObservedFigures(SECOND), "10 tokens", "9 tokens"),
+    ([report(tokens=12, extra=1), report("b", tokens=10)], ObservedFigures(SECOND), "12", "10"),
     (
         [report(tokens_per_second=100), report("b", tokens_per_second=106)],
-        Observed(SECOND),
+        ObservedFigures(SECOND),
         "100 tokens per second",
         "106 tokens per second",
     ),
     (
         [report(prefill_tokens_per_second=100), report("b", prefill_tokens_per_second=50)],
-        Observed(SECOND),
+        ObservedFigures(SECOND),
         "100 prefill",
         "50 prefill",
     ),
-    ([report(total_ms=1013)], Observed(SECOND), "1013.0 ms", "1000.0 ms"),
-    ([report(prefill_ms=600, decode_ms=600)], Observed(SECOND), "1200.0 ms", "1000.0 ms"),
-    ([report(forward_us=2_000_000)], Observed(SECOND), "2000.0 ms", "1000.0 ms"),
-    ([report(tokens=12, extra=1)], Observed(SECOND, tokens=10), "12 tokens", "10 tokens"),
-    ([report(tokens=100, tokens_per_second=10)], Observed(SECOND), "10 tokens per", "1.000 s"),
-    ([report(tokens_per_second=23)], Observed(SECOND, 10, SECOND // 2, 9), "23", "18 tokens per"),
-    ([report(tokens_per_second=7)], Observed(SECOND, 10, SECOND // 2, 9), "7", "10 tokens in"),
+    ([report(total_ms=1013)], ObservedFigures(SECOND), "1013.0 ms", "1000.0 ms"),
+    ([report(prefill_ms=600, decode_ms=600)], ObservedFigures(SECOND), "1200.0 ms", "1000.0 ms"),
+    ([report(forward_us=2_000_000)], ObservedFigures(SECOND), "2000.0 ms", "1000.0 ms"),
+    ([report(tokens=12, extra=1)], ObservedFigures(SECOND, tokens=10), "12 tokens", "10 tokens"),
+    (
+        [report(tokens=100, tokens_per_second=10)],
+        ObservedFigures(SECOND),
+        "10 tokens per",
+        "1.000 s",
+    ),
+    (
+        [report(tokens_per_second=23)],
+        ObservedFigures(SECOND, 10, SECOND // 2, 9),
+        "23",
+        "18 tokens per",
+    ),
+    (
+        [report(tokens_per_second=7)],
+        ObservedFigures(SECOND, 10, SECOND // 2, 9),
+        "7",
+        "10 tokens in",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("reports", "observed"), AGREEING, ids=range(len(AGREEING)))
-def test_sources_that_can_both_be_right(reports: list[SourceReport], observed: Observed) -> None:
+def test_sources_that_can_both_be_right(
+    reports: list[SourceReport], observed: ObservedFigures
+) -> None:
     check_agreement(reports, observed)
 
 
@@ -137,7 +154,7 @@ def test_sources_that_can_both_be_right(reports: list[SourceReport], observed: O
     ("reports", "observed", "here", "there"), DISAGREEING, ids=range(len(DISAGREEING))
 )
 def test_sources_that_cannot_both_be_right(
-    reports: list[SourceReport], observed: Observed, here: str, there: str
+    reports: list[SourceReport], observed: ObservedFigures, here: str, there: str
 ) -> None:
     with pytest.raises(ToolError, match="E_SOURCES_DISAGREE") as error:
         check_agreement(reports, observed)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.child.embedded.weights import Weights
 
 
-class Engine(partial[Iterator[int]]):
+class EmbeddedEngine(partial[Iterator[int]]):
     """Called with prompt and max_tokens; in C, so that no profile has one more frame for it."""
 
     def mark_bricks(self) -> AbstractContextManager[None]:
@@ -46,9 +46,9 @@ class Engine(partial[Iterator[int]]):
         return model
 
 
-def load_engine(load: dict[str, Any]) -> Engine:
+def load_engine(load: dict[str, Any]) -> EmbeddedEngine:
     """Load the GGUF file ``load["model"]``; ``load["inject"]`` is a frame and its extra percent."""
-    engine = Engine(transformer.load(Path(load["model"])).generate)
+    engine = EmbeddedEngine(transformer.load(Path(load["model"])).generate)
     if "inject" in load:
         frame, extra_pct = load["inject"]
         inject(Injection(frame, extra_pct))
