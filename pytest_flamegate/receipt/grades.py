@@ -11,7 +11,7 @@ class Grade(IntEnum):
     """The grades, lowest first; missing evidence only lowers the grade.
 
     REPLAYED asks for a replay, which is run apart from the verifying. ATTESTED says who answers for
-    what was observed; it does not say that it was replayed.
+    the observation; it does not mean that it was replayed.
     """
 
     SELF_REPORTED = 1

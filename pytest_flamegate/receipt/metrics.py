@@ -131,7 +131,7 @@ def figures(
 
     Args:
         timed: runs that each generated tokens.
-        clock_scope: what an interval covers.
+        clock_scope: the phase that an interval covers.
         prompt_tokens: the length of the prompt, None if it is unknown.
         unseen: include times whose median is 0, as older evidence does. Most of those tokens were
             read together with the one before, so their time was not observed.

@@ -40,7 +40,7 @@ class Verification:
         refusals: Every reason to reject the receipt.
         warnings: Notices, none of which rejects it.
         policy: The kernel policy that was used.
-        ceiling: One sentence: what acceptance at this grade would prove.
+        ceiling: One sentence about the proof that acceptance at this grade would give.
         signed_by: The keyid of the trusted key that signed exactly these files, if any.
         honest: No rule of honesty is broken, whatever else the reader asked for.
         unfit: Why an honest receipt is not usable as a baseline (codes ``F_...``).
@@ -68,7 +68,7 @@ class Verification:
 
 @dataclass
 class _Findings:
-    """What was found so far, and the grade that is left."""
+    """The findings so far, and the grade that is left."""
 
     refusals: list[Refusal] = field(default_factory=list)
     warnings: list[Notice] = field(default_factory=list)

@@ -74,7 +74,7 @@ _UNITS = {
     "tokens/s": ("tokens/sec", "tokens/sec/user"),
     "requests/s": ("requests/sec",),
 }
-"""What these tools call our units."""
+"""The names of our units in these tools."""
 _RUN = ("start_time", "end_time", "was_cancelled", "is_complete", "benchmark_id")
 
 

@@ -129,7 +129,7 @@ def encode_imported(result: Imported, source: ImportSource) -> bytes:
 
 
 def decode_imported(data: bytes) -> tuple[Imported, ImportSource]:
-    """Return what ``imported.json`` contains; ReceiptError ``E_IMPORTED_SCHEMA`` or ``E_JSON_``."""
+    """Return the result and the source in ``imported.json``; ReceiptError if it is malformed."""
     found = decode_json(
         data, ImportedFile, RECEIPT_LIMITS, subject="The imported result", code="E_IMPORTED_SCHEMA"
     )

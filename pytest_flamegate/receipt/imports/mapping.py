@@ -29,7 +29,7 @@ _NOT_STATED = frozenset({"", "N/A", "n/a", "-"})
 class Figure(NamedTuple):
     """One figure of a foreign file.
 
-    ``field`` is its name there, and ``formula`` what this tool computes under that name. ``scale``
+    ``field`` is its name there, and ``formula`` the tool's computation of it. ``scale``
     converts it into flamegate's unit. ``counted`` says that it is a figure of all requests, so
     that their number is the number of its samples.
     """

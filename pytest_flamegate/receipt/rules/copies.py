@@ -38,11 +38,11 @@ _WHOLE_US = 1000
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Two runs, by index, that share ``what``. The indices are equal if a run repeats itself."""
+    """Two runs, by index, that share ``times``. The indices are equal if a run repeats itself."""
 
     one: int
     other: int
-    what: str
+    times: str
 
 
 def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
@@ -73,7 +73,7 @@ _Row = tuple[int, tuple[int, ...]]
 """The index of a run, and times of it in nanoseconds."""
 
 
-def _find_equal(rows: Sequence[_Row], what: str) -> Iterator[Repetition]:
+def _find_equal(rows: Sequence[_Row], times: str) -> Iterator[Repetition]:
     """Yield rows that are equal, unless their times repeat by chance."""
     long = [entry for entry in rows if len(entry[1]) >= _FEWEST]
     # Honest rows hardly ever repeat, and then this is all there is to do.
@@ -95,7 +95,7 @@ def _find_equal(rows: Sequence[_Row], what: str) -> Iterator[Repetition]:
         # A run may be steadier than the others, and then its times repeat more often.
         chance = max(overall, *(equal[run] / max(1, pairs[run]) for run in (one, other)))
         if math.comb(len(long), 2) * (CAUTION * chance) ** length < CHANCE:
-            yield Repetition(one, other, what)
+            yield Repetition(one, other, times)
 
 
 def _count_equal(row: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Rules over figures: metrics follow from the runs, and engines' reports fit what was observed.
+"""Rules over figures: metrics follow from the runs, and engines' reports fit the observation.
 
 Gates and reports read the metrics, so an edited metric is an edited verdict.
 """
@@ -67,7 +67,7 @@ def _check_metrics(case: Submission) -> Iterator[str]:
 
 
 def _key(metric: Metric) -> tuple[str, str]:
-    """Return what identifies a metric: its name, and for an engine's figure also its source."""
+    """Return the identity of a metric: its name, and for an engine's figure also its source."""
     return metric.name, metric.formula if of_engine(metric) else ""
 
 

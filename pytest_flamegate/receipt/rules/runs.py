@@ -208,9 +208,9 @@ def _check_copies(case: Submission) -> Iterator[str]:
     for each in find_repetitions(runs):
         one, other = runs[each.one].pid, runs[each.other].pid
         if each.one == each.other:
-            yield f"Two parts of the run of process {one} have {each.what} in common."
+            yield f"Two parts of the run of process {one} have {each.times} in common."
         else:
-            yield f"The runs of processes {one} and {other} have {each.what} in common."
+            yield f"The runs of processes {one} and {other} have {each.times} in common."
 
 
 @SHORTFALLS.rule(
