@@ -158,6 +158,7 @@ FIRST = NEW[0]
         (broken(totals=()), "E_NO_BRICKS"),
         (NEW[:4], "E_FEW_PROCESSES"),
         (broken(tokens=0), "E_NO_TOKENS"),
+        (broken(totals=(row("Up", 2.0), replace(row("X", 2.0), calls=0))), "E_IMPOSSIBLE_FIGURE"),
         (broken(wall_ns=0), "E_IMPOSSIBLE_FIGURE"),
         (broken(wall_ns=round(FIRST.lanes[0].self_ns / 1.02)), "E_IMPOSSIBLE_FIGURE"),
         (
@@ -482,6 +483,14 @@ def test_a_brick_run_never_supplies_tokens_per_second() -> None:
 def test_the_document_holds_the_judged_bricks() -> None:
     document = json.loads(encode_json(verdict_document(verdict_of(slowed(1.5), BOTH))))
     Draft202012Validator(load_schema("verdict")).validate(document)
+    alone = json.loads(
+        encode_json(
+            verdict_document(
+                judge_stored(None, evidence(bricks=NEW), allowing(RmsNorm=(9.0, None)))
+            )
+        )
+    )
+    assert alone["bricks"][0]["baseline"] is None
     (brick,) = document["bricks"]
     assert brick["decisions"] == {"us/token": "regressed", "us/call": "regressed"}
     assert brick["baseline"]["calls_per_token"] == 4.0

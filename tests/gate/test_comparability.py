@@ -126,6 +126,16 @@ def test_other_fields_are_not_compared(current: Evidence) -> None:
     assert compare(baseline(profile=PROFILE), current) == Comparability()
 
 
+def test_a_clock_that_is_known_of_some_blocks_only_differs() -> None:
+    mixed = now()
+    bare = evidence(process={"delay_ns": None})
+    mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))
+    (found,) = compare(baseline(profile=PROFILE), mixed).differences
+    assert (found.field, found.baseline, found.current) == (
+        *("run delay", "measured", "in some blocks"),
+    )
+
+
 def test_an_absent_machine_field_is_a_difference_both_ways() -> None:
     less = baseline(machine=MappingProxyType({"arch": "x86_64"}))
     assert {code for code, _ in differences(evidence(), less)} == {"E_MACHINE_DIFFERS"}

@@ -15,9 +15,11 @@ from tests.gate.factory import (
     baseline,
     changed,
     evidence,
+    judge_paired,
     judge_stored,
     moved,
     scaled,
+    sides,
 )
 
 NOISY = tuple(t * f for t, f in zip(QUIET, (1.01, 1.1, 0.95, 1.05, 0.9, 1.02), strict=True))
@@ -137,3 +139,12 @@ def test_every_headline_is_one_line() -> None:
     found = judge_stored(baseline(), evidence(NOISY))
     assert "\n" not in headline(found)
     assert headline(replace(found, verdict="error", signals=())).startswith("error: ")
+
+
+def test_pairs_are_named_as_pairs() -> None:
+    noisy = [0.2 * (-1) ** i + 0.001 * i for i in range(6)]
+    text = headline(judge_paired(*sides(noisy)))
+    assert " slower after 6 pairs; " in text
+    assert text.endswith(", or give it more time (--flamegate-budget)")
+    unknown = replace(judge_stored(baseline(), evidence()), smallest_detectable_pct=None)
+    assert "could have seen" not in headline(unknown)

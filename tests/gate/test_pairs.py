@@ -110,6 +110,16 @@ def test_sides_that_do_not_belong_together_are_an_error(changes: dict[str, Any] 
         pair_differences(base, replace(head, runs=(*head.runs[:-1], *last)))
 
 
+def test_a_pair_without_a_time_is_an_error() -> None:
+    base, head = sides(SPREAD)
+    blocks = tuple(
+        replace(block, interval=replace(block.interval, cpu_ns=0)) for block in head.runs[0].blocks
+    )
+    broken = replace(head, runs=(replace(head.runs[0], blocks=blocks), *head.runs[1:]))
+    with pytest.raises(UndecidedError, match="E_UNPAIRED: Pair 0 has no block with a time"):
+        pair_differences(base, broken)
+
+
 @pytest.mark.parametrize(("most", "last"), [(1, 28), (39, 28), (40, 40), (84, 81)])
 def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
     planned = plan_analyses(most)
