@@ -149,19 +149,18 @@ def test_a_name_that_standard_output_cannot_write_is_escaped(tmp_path: Path) -> 
         (tmp_path / name).write_text("main;f 5\n")
     except OSError:
         pytest.skip("this file system takes no names that are not UTF-8")
-    for encoding in ("ascii:strict", "utf-8:strict"):
-        done = [
-            subprocess.run(
-                [sys.executable, "-c", _PROGRAM, "diff", name, name, *more],
-                cwd=tmp_path,
-                env={**os.environ, "PYTHONIOENCODING": encoding},
-                capture_output=True,
-                timeout=300,
-                check=False,
-            )
-            for more in ((), ("--format", "json", "-o", f"{name}.d"))
-        ]
-        assert [(each.returncode, each.stderr) for each in done] == [(0, b""), (0, b"")]
-        assert b"a\\udcff.folded" in done[0].stdout
-        written = json.loads(done[1].stdout)["written"]
-        assert os.fsencode(written[0]) == os.fsencode(f"{name}.d/diff.svg")
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM, "diff", name, name, *more],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+        for more in ((), ("--format", "json", "-o", f"{name}.d"))
+    ]
+    assert [(each.returncode, each.stderr) for each in done] == [(0, b""), (0, b"")]
+    assert b"a\\udcff.folded" in done[0].stdout
+    written = json.loads(done[1].stdout)["written"]
+    assert os.fsencode(written[0]) == os.fsencode(f"{name}.d/diff.svg")

@@ -27,7 +27,7 @@ DAILY = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-NIGHTLY = settings(DAILY, max_examples=10_000, derandomize=False)
+NIGHTLY = settings(DAILY, max_examples=1_000, derandomize=False)
 PIECES = (b"f", b"(", b")", b" [", b"]", b";", b"\\", b"\xff", "\u202e".encode(), b"\x1b[2J", b"0x")
 each = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 
