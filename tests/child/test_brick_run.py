@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-pytestmark = pytest.mark.measures
-
-
 TOKENS = 3
 WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 import math
 import struct
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,7 +27,6 @@ from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
 from pytest_flamegate.models.files import model_sha256
 from pytest_flamegate.models.gguf import read_header
-from tests.tools import require
 
 MODEL_SHA256 = "53bf4370ed5aa1b2a38c022230f004354a66cb77c1826e045cb44ec15dc8d50b"
 TOKEN_DIGESTS = {
@@ -243,40 +238,3 @@ def test_spoilt_weights_are_rejected(tmp_path: Path, tensor: str, word: str) -> 
     path.write_bytes(data)
     with pytest.raises(ToolError, match=f"E_MODEL_UNSUPPORTED.*{word}"):
         load(path)
-
-
-# A process of its own: its native threads and its log would disturb the tests.
-LLAMA_CPP = """
-import json, sys
-import xllamacpp
-
-params = xllamacpp.CommonParams()
-params.model.path = sys.argv[1]
-params.n_ctx, params.n_parallel, params.n_gpu_layers = 512, 1, 0
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-server = xllamacpp.Server(params)
-for prompt, max_tokens in json.loads(sys.argv[2]):
-    answer = server.handle_completions({
-        "prompt": prompt, "n_predict": max_tokens, "temperature": 0, "cache_prompt": False,
-        "logprobs": 1,
-    })
-    if "choices" not in answer:
-        raise SystemExit(f"llama.cpp refused: {answer}")
-    print(json.dumps([token["id"] for token in answer["choices"][0]["logprobs"]["content"]]))
-"""
-
-
-@pytest.mark.measures
-def test_llama_cpp_generates_the_same_tokens(model: Transformer) -> None:
-    require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
-    questions = [(prompt, max_tokens) for _, prompt, max_tokens in WORKLOADS]
-    done = subprocess.run(
-        [sys.executable, "-c", LLAMA_CPP, str(SHIPPED_MODEL), json.dumps(questions)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = [json.loads(line) for line in done.stdout.splitlines()]
-    assert theirs == [list(model.generate(prompt, max_tokens)) for prompt, max_tokens in questions]

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.measures
-
-
 TESTS = """\
 import os
 import pytest

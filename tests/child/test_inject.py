@@ -520,7 +520,6 @@ def test_an_injection_reaches_the_child(tmp_path: Path) -> None:
     assert 150_000 < cost_ns(slowed) - cost_ns(usual) < 300_000
 
 
-@pytest.mark.measures
 @pytest.mark.parametrize(
     ("frame", "target", "code"),
     [

@@ -247,13 +247,11 @@ def test_tokens_and_figures_are_those_of_the_embedded_engine(model: Transformer)
             assert 0 <= report.figures["decode_ms"] * 1e6 < elapsed_ns
 
 
-@pytest.mark.measures
 @pytest.mark.usefixtures("_xllamacpp")
 def test_prompt_longer_than_the_context() -> None:
     assert error_of(declare("x" * 500, 8, context=256)).code == "E_CONTEXT_FULL"
 
 
-@pytest.mark.measures
 @pytest.mark.usefixtures("_xllamacpp")
 @pytest.mark.parametrize("kind", ["cut", "unknown architecture"])
 def test_broken_models_are_named_with_the_librarys_reason(kind: str, tmp_path: Path) -> None:
@@ -280,7 +278,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.measures
 @pytest.mark.usefixtures("_installed")
 @pytest.mark.parametrize("source", BROKEN, ids=range(len(BROKEN)))
 def test_failing_libraries(source: str, tmp_path: Path) -> None:
@@ -290,7 +287,6 @@ def test_failing_libraries(source: str, tmp_path: Path) -> None:
     assert (error.code, words in error.problem) == (code, True), error.problem
 
 
-@pytest.mark.measures
 @pytest.mark.usefixtures("_installed")
 def test_library_may_print_and_must_not_change(tmp_path: Path) -> None:
     fake = tmp_path / "xllamacpp.py"

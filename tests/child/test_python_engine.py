@@ -14,8 +14,6 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.observe.observer import Observer
 
-pytestmark = pytest.mark.measures
-
 TARGET = """
 import os, subprocess, sys, threading, time
 from hashlib import sha256

@@ -16,8 +16,6 @@ import pytest_flamegate
 from pytest_flamegate.child.sides import TreePair
 from tests.workload.repositories import write
 
-pytestmark = pytest.mark.measures
-
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 CHILD = """

@@ -14,8 +14,6 @@ from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokenizers import word_level
 from tests.observe.workloads import assert_nothing_left, command_workload, make_workload, observer
 
-pytestmark = pytest.mark.measures
-
 TIMING = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
 
 

@@ -17,8 +17,6 @@ from pytest_flamegate.engines.command import with_max_tokens
 from pytest_flamegate.engines.declare import read_file
 from tests.engines.endpoints import observer, running, workload
 
-pytestmark = pytest.mark.measures
-
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
 
 

@@ -17,8 +17,6 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe.http import find_free_port
 from tests.engines.endpoints import observer, running, workload
 
-pytestmark = pytest.mark.measures
-
 
 def error_of(of: Workload) -> FlamegateError:
     seen = observer(of)
