@@ -1,4 +1,4 @@
-"""``flamegate selftest``: what it tries, what it prints and how it exits; one run is measured."""
+"""``flamegate selftest``: what it tries, what it prints and how it exits; the nightly run is measured."""
 
 from __future__ import annotations
 
@@ -118,6 +118,7 @@ MEASURED = ("slowed", "named", "same code", "faster", "neighbours")
 
 
 @pytest.mark.measures
+@pytest.mark.nightly
 @pytest.mark.usefixtures("py_spy")
 def test_a_python_workload(project: Project) -> None:
     project.write("toy.py", TOY)
