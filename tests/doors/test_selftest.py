@@ -1,4 +1,4 @@
-"""``flamegate selftest``: what it tries, what it prints and how it exits; the nightly run is measured."""
+"""``flamegate selftest``: its cases, its output and its exit code; the nightly run is measured."""
 
 from __future__ import annotations
 
