@@ -28,6 +28,13 @@ def codes() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def uses(codes: ModuleType) -> dict[str, set[str]]:
+    """Return the rooms that use each code."""
+    found: dict[str, set[str]] = codes.find_uses()
+    return found
+
+
 def test_the_page_is_the_one_that_the_script_writes(codes: ModuleType) -> None:
     if INCOMPLETE:
         pytest.skip("docs/codes.md is written when all rooms have their rows")
@@ -37,33 +44,33 @@ def test_the_page_is_the_one_that_the_script_writes(codes: ModuleType) -> None:
     )
 
 
-def test_every_code_has_one_row(codes: ModuleType) -> None:
+def test_every_code_has_one_row(codes: ModuleType, uses: dict[str, set[str]]) -> None:
     rows = Counter(row.code for row in codes.read_rows())
     assert {code for code, count in rows.items() if count > 1} == set()
     undocumented = {
-        code: rooms
-        for code, rooms in codes.find_uses().items()
-        if code not in rows and not rooms & INCOMPLETE
+        code: rooms for code, rooms in uses.items() if code not in rows and not rooms & INCOMPLETE
     }
     assert undocumented == {}
 
 
-def test_every_row_is_of_a_code_that_is_used(codes: ModuleType) -> None:
-    uses = codes.find_uses()
+def test_every_row_is_of_a_code_that_is_used(codes: ModuleType, uses: dict[str, set[str]]) -> None:
     assert [row.code for row in codes.read_rows() if row.code not in uses] == []
 
 
-def test_an_old_code_is_used_no_more_and_its_successor_exists(codes: ModuleType) -> None:
-    uses = codes.find_uses()
+def test_an_old_code_is_used_no_more_and_its_successor_exists(
+    codes: ModuleType, uses: dict[str, set[str]]
+) -> None:
     for code, entry in codes.read_old_rows().items():
         assert code not in uses
         assert entry["now"] == "" or entry["now"] in uses
 
 
-def test_the_documentation_mentions_no_code_that_does_not_exist(codes: ModuleType) -> None:
+def test_the_documentation_mentions_no_code_that_does_not_exist(
+    codes: ModuleType, uses: dict[str, set[str]]
+) -> None:
     if INCOMPLETE:
         pytest.skip("the documents follow when all rooms have their rows")
-    known = codes.find_uses().keys() | codes.read_old_rows().keys()
+    known = uses.keys() | codes.read_old_rows().keys()
     assert {code: files for code, files in codes.find_mentions().items() if code not in known} == {}
 
 
