@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_flamegate.bricks.record import Category
-    from pytest_flamegate.bricks.threads import CallLog, Locator
 
 
 FOLD_AT = 2048
@@ -52,7 +51,7 @@ class Scope:
     child: int
     elements: int
     extra: tuple[Any, ...] | None
-    log: CallLog
+    log: Any  # a CallLog of threads.py, which imports this file
     parent: Scope | None
     start: int
 
@@ -104,8 +103,8 @@ class Scope:
 OFF = Off()
 # Plain module globals are the fastest to read. `_on` is None while no profiler is on. `_begin`
 # begins every call if `_always`, and else those whose category is not `_declared` yet.
-_on: Locator | None = None
-_locator = cast("Locator", None)
+_on: Any = None
+_locator: Any = None
 _begin = cast("Callable[..., Scope | Off]", None)
 _end_out_of_order = cast("Callable[[Scope, Any, object], bool]", None)
 _always = False

@@ -156,7 +156,8 @@ def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
     from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
     from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.receipt.baseline import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
-    from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+    from pytest_flamegate.report.flame import Drawn
+    from pytest_flamegate.report.flame_html import flamegraph_html
     from pytest_flamegate.report.flame_svg import flamegraph
 
     name = _choose_name(parsed)

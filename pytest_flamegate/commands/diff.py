@@ -96,7 +96,8 @@ def _write(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:
     from pytest_flamegate.profile.folded import fold_profile
     from pytest_flamegate.receipt import store
     from pytest_flamegate.report.difference_svg import difference_svg
-    from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+    from pytest_flamegate.report.flame import Drawn
+    from pytest_flamegate.report.flame_html import flamegraph_html
 
     is_picture = parsed.output.suffix == ".svg"
     picture = parsed.output if is_picture else parsed.output / _PICTURE

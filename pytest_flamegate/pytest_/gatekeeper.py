@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.report.flame_html import Drawn
+    from pytest_flamegate.report.flame import Drawn
     from pytest_flamegate.run.prepare import Call
     from pytest_flamegate.run.publish import Outcome
 

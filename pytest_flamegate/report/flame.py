@@ -13,17 +13,35 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
+from pytest_flamegate.profile.hotspots import categorize_frame
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report.svg import FLOOR, Shade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_flamegate.profile.model import Stack
+    from pytest_flamegate.profile.difference import ProfileDifference
+    from pytest_flamegate.profile.model import Profile, Stack
 
 
 _DARK = "#14171A"
 _WHITE = "#FFFFFF"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A flame graph for a page, and the difference whose head its profile is, if any.
+
+    ``cpu_s_per_token`` is the CPU time of one token in seconds. A page ``opens_compared`` if the
+    reader will look for the difference first.
+    """
+
+    title: str
+    profile: Profile
+    cpu_s_per_token: float | None = None
+    difference: ProfileDifference | None = None
+    categorise: Callable[[Frame], str] = categorize_frame
+    opens_compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.profile.difference import PathChange, ProfileDifference, State
     from pytest_flamegate.profile.model import Hotspot, Profile
-    from pytest_flamegate.report.flame import Colouring, Group
-    from pytest_flamegate.report.flame_html import Drawn
+    from pytest_flamegate.report.flame import Colouring, Drawn, Group
 
 
 T = TypeVar("T")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
+from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
@@ -25,31 +25,15 @@ from pytest_flamegate.report.hotspots import category_shares
 from pytest_flamegate.report.text import require_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
-    from pytest_flamegate.profile.model import Hotspot, Profile
-    from pytest_flamegate.report.flame import Colouring
+    from pytest_flamegate.profile.model import Hotspot
+    from pytest_flamegate.report.flame import Colouring, Drawn
 
 
 TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A flame graph for a page, and the difference whose head its profile is, if any.
-
-    ``cpu_s_per_token`` is the CPU time of one token in seconds. A page ``opens_compared`` if the
-    reader will look for the difference first.
-    """
-
-    title: str
-    profile: Profile
-    cpu_s_per_token: float | None = None
-    difference: ProfileDifference | None = None
-    categorise: Callable[[Frame], str] = categorize_frame
-    opens_compared: bool = False
 
 
 def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:

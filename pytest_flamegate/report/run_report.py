@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.profile.model import Hotspot
     from pytest_flamegate.receipt.types import Evidence, Receipt
     from pytest_flamegate.report.bricks import BrickView
-    from pytest_flamegate.report.flame_html import Drawn
+    from pytest_flamegate.report.flame import Drawn
     from pytest_flamegate.report.sections import Cell, Table
 
 

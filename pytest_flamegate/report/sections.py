@@ -15,7 +15,7 @@ from pytest_flamegate.report import text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_flamegate.report.flame_html import Drawn
+    from pytest_flamegate.report.flame import Drawn
 
 
 NONE = "–"

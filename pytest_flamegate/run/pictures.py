@@ -39,7 +39,8 @@ from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.evidence import machine_note, picture_subtitle, workload_notes
-from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.hotspots import decode_picture
 from pytest_flamegate.report.markdown import run_markdown

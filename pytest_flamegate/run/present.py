@@ -42,7 +42,7 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import bricks, text
 from pytest_flamegate.report.bricks import BrickView
-from pytest_flamegate.report.flame_html import Drawn
+from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport

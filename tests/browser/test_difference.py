@@ -9,7 +9,8 @@ import pytest
 
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.browser.watched import Watched, boxes, named
 from tests.report import factory
 

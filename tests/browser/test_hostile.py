@@ -11,7 +11,8 @@ import pytest
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from tests.browser.watched import Watched
 from tests.report import factory

@@ -16,9 +16,9 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report import html
-from pytest_flamegate.report.flame import choose_colours, self_shares
+from pytest_flamegate.report.flame import Drawn, choose_colours, self_shares
 from pytest_flamegate.report.flame_data import PARTS, REST, flame_data
-from pytest_flamegate.report.flame_html import Drawn, flamegraph_html
+from pytest_flamegate.report.flame_html import flamegraph_html
 from tests.report import factory
 
 HANDLER = re.compile(r"\bon[a-z]+=|\bstyle=|javascript:")

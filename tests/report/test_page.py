@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.report import markdown, page
-from pytest_flamegate.report.flame_html import Drawn
+from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport, run_sections
 from pytest_flamegate.report.sections import Table, cell_text
