@@ -26,15 +26,15 @@ from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimme
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.instruments import Instruments
-from pytest_flamegate.run.measure import Measured
-from pytest_flamegate.run.prepare import Prepared, prepare_side
+from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.schedule import PAIRS_PROFILED_S
 from pytest_flamegate.run.seal import compose
+from pytest_flamegate.run.stages import Measured, Prepared
 
 if TYPE_CHECKING:
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.prepare import Role
+    from pytest_flamegate.run.stages import Role
 
 
 SLOWED = 0.10

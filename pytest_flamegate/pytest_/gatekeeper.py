@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.report.flame import Drawn
-    from pytest_flamegate.run.prepare import Call
     from pytest_flamegate.run.publish import Outcome
+    from pytest_flamegate.run.stages import Call
 
 
 _RESULTS = pytest.StashKey[list[ResultView]]()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.engines.declare import InvalidWorkload
     from pytest_flamegate.pytest_.selection import Selection
-    from pytest_flamegate.run.prepare import Call
     from pytest_flamegate.run.publish import Outcome
+    from pytest_flamegate.run.stages import Call
 
 
 class Gating(Protocol):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.prepare import PreparedSide
+    from pytest_flamegate.run.stages import PreparedSide
 
 
 PAIRS = 40

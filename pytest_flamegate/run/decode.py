@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.measure import Measured
-    from pytest_flamegate.run.processes import MeasuredSide
+    from pytest_flamegate.run.stages import Measured, MeasuredSide
 
 
 FEW = 1

@@ -8,22 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
-from pytest_flamegate.gate import (
-    MoreProcesses,
-    Reason,
-    last_analysis,
-)
+from pytest_flamegate.gate import MoreProcesses, Reason, last_analysis
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.decode import decode_of
 from pytest_flamegate.run.instruments import trace_kernels
-from pytest_flamegate.run.processes import (
-    MAX_FOR_SAMPLES,
-    MIN_PROFILED,
-    Budget,
-    MeasuredSide,
-    SideProcesses,
-)
+from pytest_flamegate.run.processes import MAX_FOR_SAMPLES, MIN_PROFILED, Budget, SideProcesses
 from pytest_flamegate.run.schedule import (
     MAX_PROFILED,
     MAX_TIMED,
@@ -38,15 +28,14 @@ from pytest_flamegate.run.schedule import (
     schedule_alone,
     schedule_pairs,
 )
+from pytest_flamegate.run.stages import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.observe.engine_process import ProcessTime
-    from pytest_flamegate.observe.machine import Bandwidth
-    from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.run.prepare import Prepared
+    from pytest_flamegate.run.stages import Prepared
 
 
 INTERIM_ANALYSES = 2
@@ -55,22 +44,6 @@ PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a comparison: if there is time, and at most."""
 _MAX_PROFILER_WAIT = 2.0
 """How much longer than planned samples are waited for if the machine gives them slowly."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A workload as it was measured: one side, or base and head.
-
-    ``decode`` is the profile of decode alone, if it was asked for. ``bandwidth`` is the
-    machine's memory bandwidth, measured only if bricks were. ``notes`` name the parts that could
-    not be measured.
-    """
-
-    prepared: Prepared
-    sides: tuple[MeasuredSide, ...]
-    decode: DecodeProfile | None = None
-    bandwidth: Bandwidth | None = None
-    notes: tuple[Reason, ...] = ()
 
 
 def measure(

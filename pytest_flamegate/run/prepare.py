@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, UsageError
@@ -35,11 +35,11 @@ from pytest_flamegate.run.decode import NOT_IN_PAIRS
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
+from pytest_flamegate.run.stages import Prepared, PreparedSide, Role, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-    from typing import Any
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
@@ -51,72 +51,8 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.baseline import Baseline
 
 
-if TYPE_CHECKING:
-    Call = Callable[[str, int], Iterable[Any]]
-
-Role = Literal["base", "head"]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A measurement that is asked for.
-
-    Attributes:
-        workload: As it is declared.
-        call: Is measured instead of the workload's engine if it is given.
-        rev: The revision to compare with in pairs; None to measure the project alone.
-        notes: Why it is measured like this, for the reader of the verdict.
-    """
-
-    workload: Workload
-    call: Call | None = None
-    rev: str | None = None
-    notes: tuple[Reason, ...] = ()
-
-
 INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedSide:
-    """One side, ready to run. ``role`` is None if there is only one.
-
-    ``subject`` is the receipt's description of it, ``workload`` how it runs: in a comparison the
-    base runs in a checkout. ``moved`` are then the directory of the checkout and the
-    project's own. ``count`` are its instructions, if they were counted.
-    """
-
-    role: Role | None
-    subject: Subject
-    workload: Workload
-    plan: Plan
-    profiler: Profiler | None
-    count: InstructionCount | None = None
-    moved: tuple[Path, Path] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A measurement that can begin: ``sides`` is one, or base and head.
-
-    ``pair_counts`` are the numbers of pairs at which a comparison is judged, and ``known``
-    its error rates by a calibration. One side alone is judged by
-    ``baseline``.
-    """
-
-    sides: tuple[PreparedSide, ...]
-    budget_s: float
-    show_bricks: bool = False
-    baseline: Baseline | None = None
-    pair_counts: tuple[int, ...] = ()
-    known: ReportedRates | None = None
-    notes: tuple[Reason, ...] = ()
-
-    @property
-    def head(self) -> PreparedSide:
-        """The side that is judged."""
-        return self.sides[-1]
 
 
 @dataclass

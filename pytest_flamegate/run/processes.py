@@ -19,15 +19,16 @@ from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import merge_profiles
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
+from pytest_flamegate.run.stages import MeasuredSide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_flamegate.bricks.record import BrickRun, Recorded
     from pytest_flamegate.observe.observation import Observation, Role
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.prepare import PreparedSide
+    from pytest_flamegate.run.stages import PreparedSide
 
 
 MIN_PROFILED = 3
@@ -41,7 +42,6 @@ BRICKS_PART, GATED_BRICKS_PART = 1 / 40, 3 / 40
 PROCESS_S = (0.2, 3.0)
 """How long a served process generates, at least and at most."""
 _SPARE_SAMPLES = 1.25
-_NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -78,26 +78,6 @@ class Budget:
     def process_s(self, part: float) -> float:
         """Return how long one process generates, if it may take ``part`` of the budget."""
         return min(max(self.total_s * part, PROCESS_S[0]), PROCESS_S[1])
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredSide:
-    """One side as it was measured.
-
-    ``profiles`` are those that can be pooled, ``pooled`` is their sum: None if profiling is
-    off. ``overhead_pct`` is the extra CPU time per token under the profiler. ``recorded`` are
-    the calls of the last process whose bricks were clocked. ``notes`` say, by code, what has
-    to be known about how it was observed.
-    """
-
-    side: PreparedSide
-    observation: Observation
-    profiles: tuple[Profile, ...] = ()
-    pooled: Profile | None = None
-    overhead_pct: float | None = None
-    bricks: tuple[BrickRun, ...] = ()
-    recorded: Recorded | None = None
-    notes: Mapping[str, str] = field(default_factory=lambda: _NO_NOTES)
 
 
 @dataclass(slots=True)

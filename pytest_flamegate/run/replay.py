@@ -35,7 +35,8 @@ from pytest_flamegate.receipt.rerun import (
 )
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.prepare import Prepared, prepare_side
+from pytest_flamegate.run.prepare import prepare_side
+from pytest_flamegate.run.stages import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.git import Commit
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.measure import Measured
+    from pytest_flamegate.run.stages import Measured
 
 
 ALLOW = "--replay-untrusted"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_flamegate.observe.engine_process import ProcessTime
-    from pytest_flamegate.run.prepare import Prepared
+    from pytest_flamegate.run.stages import Prepared
 
 
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.observation import Observation
     from pytest_flamegate.profile.model import Frame, Profile, Stack
     from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.run.measure import Measured
-    from pytest_flamegate.run.processes import MeasuredSide
+    from pytest_flamegate.run.stages import Measured, MeasuredSide
 
 
 @dataclass(frozen=True, slots=True)

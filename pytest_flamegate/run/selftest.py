@@ -17,13 +17,14 @@ from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, ma
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.run.measure import Measured, measure
-from pytest_flamegate.run.prepare import INJECTABLE, Prepared, PreparedSide, Role, prepare_side
+from pytest_flamegate.run.measure import measure
+from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import plan_pair_counts
 from pytest_flamegate.run.seal import compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
+from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.core.progress import Progress
     from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.seal import SealedSide
+
 
 Need = Literal["injection", "other", "profile"]
 

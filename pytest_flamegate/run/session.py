@@ -24,17 +24,17 @@ from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
-from pytest_flamegate.run.prepare import Task, Workbench
+from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
 from pytest_flamegate.run.seal import Run, Sealed, compose, seal
+from pytest_flamegate.run.stages import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.measure import Measured
-    from pytest_flamegate.run.prepare import Call
+    from pytest_flamegate.run.stages import Call, Measured
 
 
 @dataclass

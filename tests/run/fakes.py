@@ -26,13 +26,11 @@ from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import calibrate, instruments, measure, processes
-from pytest_flamegate.run.measure import Measured
 from pytest_flamegate.run.open import recorded_profile
-from pytest_flamegate.run.prepare import Prepared, PreparedSide
-from pytest_flamegate.run.processes import MeasuredSide
 from pytest_flamegate.run.seal import Run as ComposedRun
 from pytest_flamegate.run.seal import RunSide, Sealed, SealedSide
 from pytest_flamegate.run.session import Session
+from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared, PreparedSide
 from tests import made
 
 if TYPE_CHECKING:

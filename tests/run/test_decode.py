@@ -23,9 +23,8 @@ from pytest_flamegate.profile.profilers.base import (
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import decode
 from pytest_flamegate.run.decode import decode_of, document
-from pytest_flamegate.run.measure import Measured
-from pytest_flamegate.run.prepare import Prepared, PreparedSide
 from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
 

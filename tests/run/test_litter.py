@@ -18,8 +18,8 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.base import Recording
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run.prepare import PreparedSide
 from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.stages import PreparedSide
 from tests.profile.profiles import profile, python
 
 # Stands in for CPython's -X perf_jit, which names its files by the process, too.

@@ -17,9 +17,9 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import MoreProcesses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
-from pytest_flamegate.run.measure import Measured, measure
-from pytest_flamegate.run.prepare import Prepared, PreparedSide
+from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.schedule import plan_pair_counts
+from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.run import fakes
 from tests.run.fakes import World

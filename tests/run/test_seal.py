@@ -17,10 +17,8 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.run.measure import Measured
-from pytest_flamegate.run.prepare import Prepared
-from pytest_flamegate.run.processes import MeasuredSide
 from pytest_flamegate.run.seal import compose, redacted_profile, redacted_reports, seal
+from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 from tests.made import bundle
 from tests.profile.profiles import profile, python
 from tests.run import fakes

@@ -19,7 +19,7 @@ from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.receipt import artifacts, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.run import prepare, seal, session
+from pytest_flamegate.run import prepare, seal, session, stages
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
@@ -171,7 +171,7 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sides of a comparison without git: the base is what the fake world says of it."""
     asked: list[str] = []
 
-    def pair(bench: Workbench, task: prepare.Task) -> prepare.Prepared:
+    def pair(bench: Workbench, task: stages.Task) -> stages.Prepared:
         asked.append(str(task.rev))
         workload = task.workload
         sides = tuple(
@@ -179,7 +179,7 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             for role in ("base", "head")
         )
         sides = (replace(sides[0], subject=replace(sides[0].subject, commit=OTHER)), sides[1])
-        return prepare.Prepared(sides, 50.0, pair_counts=(5, 8, 12))
+        return stages.Prepared(sides, 50.0, pair_counts=(5, 8, 12))
 
     monkeypatch.setattr(Workbench, "_prepare_pair", pair)
     return asked

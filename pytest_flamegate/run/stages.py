@@ -1,0 +1,124 @@
+"""The values that travel through the pipeline, from a task to what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from pytest_flamegate.bricks.record import BrickRun, Recorded
+    from pytest_flamegate.config.workload import Workload
+    from pytest_flamegate.engines.base import Plan
+    from pytest_flamegate.gate import Reason, ReportedRates
+    from pytest_flamegate.observe.machine import Bandwidth
+    from pytest_flamegate.observe.observation import Observation
+    from pytest_flamegate.profile.decode import DecodeProfile
+    from pytest_flamegate.profile.model import Profile
+    from pytest_flamegate.profile.profilers.base import Profiler
+    from pytest_flamegate.profile.profilers.instructions import InstructionCount
+    from pytest_flamegate.receipt.baseline import Baseline
+    from pytest_flamegate.receipt.compose import Subject
+
+
+if TYPE_CHECKING:
+    Call = Callable[[str, int], Iterable[Any]]
+
+Role = Literal["base", "head"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A measurement that is asked for.
+
+    Attributes:
+        workload: As it is declared.
+        call: Is measured instead of the workload's engine if it is given.
+        rev: The revision to compare with in pairs; None to measure the project alone.
+        notes: Why it is measured like this, for the reader of the verdict.
+    """
+
+    workload: Workload
+    call: Call | None = None
+    rev: str | None = None
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSide:
+    """One side, ready to run. ``role`` is None if there is only one.
+
+    ``subject`` is the receipt's description of it, ``workload`` how it runs: in a comparison the
+    base runs in a checkout. ``moved`` are then the directory of the checkout and the
+    project's own. ``count`` are its instructions, if they were counted.
+    """
+
+    role: Role | None
+    subject: Subject
+    workload: Workload
+    plan: Plan
+    profiler: Profiler | None
+    count: InstructionCount | None = None
+    moved: tuple[Path, Path] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A measurement that can begin: ``sides`` is one, or base and head.
+
+    ``pair_counts`` are the numbers of pairs at which a comparison is judged, and ``known``
+    its error rates by a calibration. One side alone is judged by
+    ``baseline``.
+    """
+
+    sides: tuple[PreparedSide, ...]
+    budget_s: float
+    show_bricks: bool = False
+    baseline: Baseline | None = None
+    pair_counts: tuple[int, ...] = ()
+    known: ReportedRates | None = None
+    notes: tuple[Reason, ...] = ()
+
+    @property
+    def head(self) -> PreparedSide:
+        """The side that is judged."""
+        return self.sides[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSide:
+    """One side as it was measured.
+
+    ``profiles`` are those that can be pooled, ``pooled`` is their sum: None if profiling is
+    off. ``overhead_pct`` is the extra CPU time per token under the profiler. ``recorded`` are
+    the calls of the last process whose bricks were clocked. ``notes`` say, by code, what has
+    to be known about how it was observed.
+    """
+
+    side: PreparedSide
+    observation: Observation
+    profiles: tuple[Profile, ...] = ()
+    pooled: Profile | None = None
+    overhead_pct: float | None = None
+    bricks: tuple[BrickRun, ...] = ()
+    recorded: Recorded | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A workload as it was measured: one side, or base and head.
+
+    ``decode`` is the profile of decode alone, if it was asked for. ``bandwidth`` is the
+    machine's memory bandwidth, measured only if bricks were. ``notes`` name the parts that could
+    not be measured.
+    """
+
+    prepared: Prepared
+    sides: tuple[MeasuredSide, ...]
+    decode: DecodeProfile | None = None
+    bandwidth: Bandwidth | None = None
+    notes: tuple[Reason, ...] = ()
