@@ -27,7 +27,7 @@ MAX_KERNELS = 64
 _NAME_BYTES = 128
 
 
-class Figure(NamedTuple):
+class FigureKind(NamedTuple):
     """The unit of a reported figure, and the direction that is better."""
 
     unit: str
@@ -36,15 +36,19 @@ class Figure(NamedTuple):
 
 _MORE: Direction = "higher_is_better"
 _LESS: Direction = "lower_is_better"
-FIGURES: Mapping[str, Figure] = MappingProxyType(
+FIGURES: Mapping[str, FigureKind] = MappingProxyType(
     {
         # Every metric has a direction. That of a count means nothing, because no gate reads it.
-        **dict.fromkeys(("tokens", "prompt_tokens"), Figure("tokens", _MORE)),
-        **dict.fromkeys(("load_ms", "prefill_ms", "decode_ms", "total_ms"), Figure("ms", _LESS)),
-        **dict.fromkeys(("embed_us", "forward_us", "logits_us", "sample_us"), Figure("us", _LESS)),
-        "tokens_per_second": Figure("tokens/s", _MORE),
-        "prefill_tokens_per_second": Figure("tokens/s", _MORE),
-        "decode_tokens_per_second": Figure("tokens/s", _MORE),
+        **dict.fromkeys(("tokens", "prompt_tokens"), FigureKind("tokens", _MORE)),
+        **dict.fromkeys(
+            ("load_ms", "prefill_ms", "decode_ms", "total_ms"), FigureKind("ms", _LESS)
+        ),
+        **dict.fromkeys(
+            ("embed_us", "forward_us", "logits_us", "sample_us"), FigureKind("us", _LESS)
+        ),
+        "tokens_per_second": FigureKind("tokens/s", _MORE),
+        "prefill_tokens_per_second": FigureKind("tokens/s", _MORE),
+        "decode_tokens_per_second": FigureKind("tokens/s", _MORE),
     }
 )
 """The figures that become metrics, in their order. Others stay in the report."""

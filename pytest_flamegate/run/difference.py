@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.run.seal import Run, RunSide
+    from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
 
 _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
@@ -83,7 +83,7 @@ def named(opened: OpenedProfile, role: str) -> OpenedProfile:
     )
 
 
-def difference_of(run: Run, verdict: Verdict) -> ProfileDifference | None:
+def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | None:
     """Compare a run with its base or its baseline; None if there is nothing to compare with.
 
     Raises:
@@ -117,7 +117,7 @@ def read_difference(directory: Path, *, paired: bool) -> ProfileDifference | Non
     return compare_opened(named(base, roles[0]), named(head, roles[1]), paired=paired)
 
 
-def _opened(side: RunSide, role: str) -> OpenedProfile | None:
+def _opened(side: ComposedSide, role: str) -> OpenedProfile | None:
     if side.profile is None:
         return None
     cost_s = cost_of(side.profile.covers, side.evidence.metrics)

@@ -11,7 +11,8 @@ from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
 from pytest_flamegate.core.files import is_file
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+from pytest_flamegate.core.json import decode_json
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.gate import headline
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.observe.machine import Bandwidth
     from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.seal import Run, Sealed
+    from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def draw(
 
 
 def _flame_files(
-    run: Run,
+    run: ComposedRun,
     verdict: Verdict,
     again: str,
     difference: ProfileDifference | None,
@@ -142,7 +143,9 @@ def opens_compared(verdict: Verdict) -> bool:
     return verdict.verdict in {"regressed", "improved"}
 
 
-def _drawn(run: Run, verdict: Verdict, difference: ProfileDifference | None) -> Drawn | None:
+def _drawn(
+    run: ComposedRun, verdict: Verdict, difference: ProfileDifference | None
+) -> Drawn | None:
     profile, evidence = run.head.profile, run.head.evidence
     if profile is None:
         return None
@@ -179,7 +182,7 @@ def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
     return {names[name]: data for name, data in stored.items() if name in names}
 
 
-def _decode_files(run: Run) -> dict[str, bytes]:
+def _decode_files(run: ComposedRun) -> dict[str, bytes]:
     """Return the profile of decode alone, if it was measured."""
     decode = run.measured.decode
     if decode is None or run.head.receipt is None:
@@ -192,7 +195,7 @@ def _decode_files(run: Run) -> dict[str, bytes]:
     }
 
 
-def _instruction_files(run: Run) -> dict[str, bytes]:
+def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
     """Return the counted instructions as folded stacks, and as a flame graph of their own."""
     counts = [side.count for side in run.measured.prepared.sides]
     count = counts[-1]
@@ -215,7 +218,7 @@ def _instruction_files(run: Run) -> dict[str, bytes]:
 
 
 def _bricks(
-    run: Run, verdict: Verdict, top: int, peak_gflops: float | None
+    run: ComposedRun, verdict: Verdict, top: int, peak_gflops: float | None
 ) -> tuple[BrickView | None, tuple[str, ...]]:
     if verdict.verdict == "dishonest":
         return None, ()

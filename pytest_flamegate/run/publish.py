@@ -15,13 +15,7 @@ from pytest_flamegate.core.errors import (
     system_errors,
 )
 from pytest_flamegate.core.json import encode_json
-from pytest_flamegate.gate import (
-    Reason,
-    Verdict,
-    compare,
-    read_measurement,
-    verdict_document,
-)
+from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import verify_receipt
@@ -47,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
     from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.run.seal import Run, Sealed
+    from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 
 MAX_BATCHES = 24
@@ -270,7 +264,7 @@ def _is_same_code(one: Evidence, other: Evidence) -> bool:
     return one.commit.same_code(other.commit) and compare(one, other).comparable
 
 
-def _warnings(run: Run, verdict: Verdict) -> list[str]:
+def _warnings(run: ComposedRun, verdict: Verdict) -> list[str]:
     """Return the notes that are more than information, and the warnings of the verdict."""
     notes = [each for each in run.notes if not each.code.startswith("I_")]
     notes += verdict.warnings

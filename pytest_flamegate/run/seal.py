@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSide:
+class ComposedSide:
     """One side of a run, without secrets. ``receipt`` is None if profiling is off.
 
     ``redactor`` knows the secrets, and the places where one was removed.
@@ -52,15 +52,15 @@ class RunSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ComposedRun:
     """A measured workload as it can be judged. ``base`` is None if it was measured alone.
 
     ``notes`` say what has to be known about how it was measured.
     """
 
     measured: Measured
-    head: RunSide
-    base: RunSide | None = None
+    head: ComposedSide
+    base: ComposedSide | None = None
     notes: tuple[Reason, ...] = ()
 
 
@@ -68,7 +68,7 @@ class Run:
 class SealedSide:
     """The files of one side; ``verification`` is None without a receipt."""
 
-    side: RunSide
+    side: ComposedSide
     files: Mapping[str, bytes]
     verification: Verification | None
 
@@ -82,7 +82,7 @@ class SealedSide:
 class Sealed:
     """A run as it will be written: its exact bytes, verified."""
 
-    run: Run
+    run: ComposedRun
     head: SealedSide
     base: SealedSide | None = None
 
@@ -97,7 +97,7 @@ class Sealed:
         return tuple(found)
 
 
-def compose(measured: Measured) -> Run:
+def compose(measured: Measured) -> ComposedRun:
     """Compose receipt and evidence of every side, and remove every text that looks like a secret.
 
     Raises:
@@ -112,10 +112,10 @@ def compose(measured: Measured) -> Run:
         Reason(note.code, head.redactor.redact_text(note.message, "verdict"))
         for note in _notes(measured)
     )
-    return Run(measured, head, base, notes)
+    return ComposedRun(measured, head, base, notes)
 
 
-def seal(run: Run) -> Sealed:
+def seal(run: ComposedRun) -> Sealed:
     """Encode a run and verify it. Call it when nothing more will be measured."""
     return Sealed(run, _seal_side(run.head), None if run.base is None else _seal_side(run.base))
 
@@ -136,7 +136,7 @@ def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
             )
 
 
-def _compose_side(measured: MeasuredSide) -> RunSide:
+def _compose_side(measured: MeasuredSide) -> ComposedSide:
     subject, pooled = measured.side.subject, measured.pooled
     if subject.look is not None:
         subject.look.require_unchanged()
@@ -158,10 +158,10 @@ def _compose_side(measured: MeasuredSide) -> RunSide:
     if receipt is not None:
         digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
         evidence = replace(evidence, receipt_sha256=digest)
-    return RunSide(receipt, evidence, pooled, recorded, redactor)
+    return ComposedSide(receipt, evidence, pooled, recorded, redactor)
 
 
-def _seal_side(side: RunSide) -> SealedSide:
+def _seal_side(side: ComposedSide) -> SealedSide:
     files = {EVIDENCE: encode_evidence(side.evidence)}
     verification = None
     if side.recorded is not None:

@@ -26,7 +26,7 @@ from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
-from pytest_flamegate.run.seal import Run, Sealed, compose, seal
+from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal
 from pytest_flamegate.run.stages import Task
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Session:
                 return each
         return None
 
-    def _judge(self, found: Run | Sealed, task: Task) -> Verdict:
+    def _judge(self, found: ComposedRun | Sealed, task: Task) -> Verdict:
         settings, thresholds = self.settings, task.workload.thresholds
         policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
         return judge_run(found, policy)
@@ -213,7 +213,7 @@ class _Measured:
     outcome: Outcome
 
 
-def judge_run(found: Run | Sealed, policy: GatePolicy) -> Verdict:
+def judge_run(found: ComposedRun | Sealed, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
     run, sealed = (found.run, found) if isinstance(found, Sealed) else (found, None)
     prepared = run.measured.prepared
@@ -242,7 +242,7 @@ def wanted_processes(verdict: Verdict) -> MoreProcesses:
     return MoreProcesses(profiled=profiled, bricks="bricks" in verdict.helped_by)
 
 
-def suspected_commit(run: Run, verdict: Verdict) -> str | None:
+def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:
     """Return the baseline's commit if pairs with it would say more than its stored figures.
 
     That is so if the verdict is unfavourable or only the machine's state differs. The code

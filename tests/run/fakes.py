@@ -27,8 +27,7 @@ from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import calibrate, instruments, measure, processes
 from pytest_flamegate.run.open import recorded_profile
-from pytest_flamegate.run.seal import Run as ComposedRun
-from pytest_flamegate.run.seal import RunSide, Sealed, SealedSide
+from pytest_flamegate.run.seal import ComposedRun, ComposedSide, Sealed, SealedSide
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared, PreparedSide
 from tests import made
@@ -264,11 +263,11 @@ def prepared_side(bundle: made.Bundle, role: Any = None, root: Path = Path()) ->
     return PreparedSide(role, subject, workload, Served({}), None)
 
 
-def run_side(bundle: made.Bundle) -> RunSide:
+def run_side(bundle: made.Bundle) -> ComposedSide:
     """Return a bundle as a composed side."""
     record = bundle.evidence.profile
     profile = None if record is None else recorded_profile(record, bundle.folded.decode())
-    return RunSide(bundle.receipt, bundle.evidence, profile, None, Redactor())
+    return ComposedSide(bundle.receipt, bundle.evidence, profile, None, Redactor())
 
 
 def sealed_side(bundle: made.Bundle) -> SealedSide:
