@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,9 @@ for _name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
     os.environ.pop(_name, None)
 # BLAS reads this when NumPy is imported first: helper threads spin, and gain nothing here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A shell starts background jobs with SIGINT ignored; tests interrupt themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
