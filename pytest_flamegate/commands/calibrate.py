@@ -145,7 +145,9 @@ def _describe_noise(calibration: Calibration) -> list[str]:
     pool = calibration.pool
     few = f"; {FEW_POOL} or more say it better (--pairs)" if pool.count < FEW_POOL else ""
     outliers = "1 outlier" if pool.outliers == 1 else f"{pool.outliers} outliers"
-    alike = "" if pool.independent else "; neighbours are alike, so the rates flatter this machine"
+    alike = (
+        "" if pool.independent else "; adjacent pairs are correlated, so the rates are optimistic"
+    )
     return [
         _row("pairs", f"{pool.count} of the same code, {calibration.pair_s:.2f} s each{few}"),
         _row(

@@ -1,7 +1,6 @@
 """``verdict.json``: a verdict as a document, and back.
 
-Its field names are older than some of the types behind them. Of shares and bricks it holds the
-figures that a reader needs, not those that the judgement needs.
+Of shares and bricks it holds the figures that a reader needs, not all that the decision needs.
 """
 
 from __future__ import annotations

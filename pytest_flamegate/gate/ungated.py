@@ -146,8 +146,8 @@ def _note_environment(evidence: Evidence) -> Iterator[Reason]:
         yield Reason(
             "W_ENVIRONMENT",
             f"The process did not have the environment that was requested: "
-            f"{', '.join(other[:_NAMED])}{more}. A script before it, or the engine itself, sets "
-            "these variables again.",
+            f"{', '.join(other[:_NAMED])}{more}. A wrapper script, or the engine itself, "
+            "overrides these variables.",
         )
 
 

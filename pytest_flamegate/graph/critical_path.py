@@ -284,7 +284,7 @@ class _Splitter:
         return events
 
     def _link_untimed(self, outer: int) -> None:
-        """Let nodes whose place within ``outer`` is not known start with it and end with it."""
+        """Give nodes without times of their own the span of ``outer``."""
         inner: Sequence[int] = self._graph.children[outer]
         if self._starts[outer] is not None:
             inner = [number for number in inner if self._starts[number] is None]

@@ -152,7 +152,7 @@ def find_faults(document: object) -> list[Fault]:
 
 
 def find_schema_faults(document: object) -> list[Fault]:
-    """Do the same with jsonschema alone, as for each receipt that is written here."""
+    """Return the faults that jsonschema finds, as for each receipt that is written."""
     found = _validator().iter_errors(cast("Any", document))
     errors = sorted(found, key=lambda error: error.json_path)
     return [_fault(error) for error in errors]

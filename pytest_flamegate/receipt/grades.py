@@ -47,17 +47,17 @@ class Grade(IntEnum):
 
 
 _PROOFS = {
-    Grade.SELF_REPORTED: "nothing, for it breaks a rule or cannot be read",
+    Grade.SELF_REPORTED: "nothing: it breaks a rule or cannot be read",
     Grade.CONSISTENT: (
-        "this receipt is well-formed and does not contradict itself; its figures are the word of "
-        "whoever wrote it"
+        "this receipt is well-formed and does not contradict itself; its figures are unverified "
+        "claims of its author"
     ),
     Grade.OBSERVED: (
         "these numbers were observed by flamegate on a machine whose owner is trusted"
     ),
     Grade.REPLAYED: (
         "these figures were obtained again here, by the same program and model: the same tokens, "
-        "and a rate within the interval that is told; nothing finer than that interval, and "
+        "and a rate within the reported interval; nothing finer than that interval, and "
         "nothing about the profile"
     ),
     Grade.ATTESTED: (

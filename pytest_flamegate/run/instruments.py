@@ -86,7 +86,7 @@ class Instruments:
     def choose_profiler(
         self, workload: Workload, project: Path | None = None, *, comparing: bool = False
     ) -> Profiler | None:
-        """Return the same, whatever the engine says of it."""
+        """Return the profiler without the engine's own check."""
         setup = self._setup(workload, project or self.root, comparing=comparing)
         if setup not in self._chosen:
             name = "auto" if self.requested == COUNTER else self.requested

@@ -55,7 +55,7 @@ def measure(
         prepared: The sides to run, and the budget. One process at most runs past the budget,
             unless the fewest processes that a verdict needs take longer; that is announced
             after the first process.
-        until: Judges the measurement so far. MoreProcesses is measured if that could settle an
+        until: Judges the measurement so far. More processes are measured if they could settle an
             undecided verdict.
         progress: Is updated after every process.
 

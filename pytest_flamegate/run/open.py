@@ -60,7 +60,7 @@ _DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 _ALL = 1 << 30
-"""MoreProcesses rows than any table has."""
+"""More rows than any table has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Budget:
 
     @contextmanager
     def excluded(self) -> Iterator[None]:
-        """Let the time within the block count as none."""
+        """Exclude the time within the block from the budget."""
         began_s = time.monotonic()
         try:
             yield
