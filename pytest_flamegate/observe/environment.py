@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pytest_flamegate.core.process_setup import FILLER
 from pytest_flamegate.observe.redact import redact_environment
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ _RECORDED = re.compile(
     r"RUSTFLAGS|TOKENIZERS_PARALLELISM"
 )
 """Names that are recorded whenever a process has them: each may change its speed."""
-_OWN = frozenset({"FLAMEGATE_ENGINE", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"})
+_OWN = frozenset(
+    {FILLER, "FLAMEGATE_ENGINE", "FLAMEGATE_LOCK_DIR", "FLAMEGATE_TREE", "FLAMEGATE_VERSION"}
+)
 """Variables that this package sets itself; they are not recorded."""
 
 

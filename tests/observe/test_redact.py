@@ -193,6 +193,8 @@ def test_only_variables_that_may_change_the_speed_are_recorded() -> None:
         "BITNET_API_KEY": "hush",
         "FLAMEGATE_TREE": "ours",
         "FLAMEGATE_ENGINE": "lies",
+        "FLAMEGATE_FILLER": "....",
+        "FLAMEGATE_LOCK_DIR": "/locks",
     }
     program = "print('up', flush=True); input()"
     with subprocess.Popen(

@@ -49,7 +49,7 @@ def test_a_receipt_alone_is_consistent_at_best(tmp_path: Path) -> None:
     answer = verify_receipt(path, now=NOW)
     assert answer.ok
     assert answer.grade is Grade.CONSISTENT
-    assert "the word of whoever wrote it" in answer.ceiling
+    assert "unverified claims of its author" in answer.ceiling
 
 
 def test_evidence_may_stand_elsewhere(tmp_path: Path) -> None:
