@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -47,6 +48,7 @@ _NOT_BRACKETS = b":,"
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NUMBER_AS_ZERO = bytes(0 if byte in b"0123456789+-.eE" else 1 for byte in range(256))
 _LONG_NUMBER = bytes(MAX_NUMBER_CHARACTERS + 1)
+_LONG_NUMBER_OUTSIDE = re.compile(rb"(?:\A|[:,\[\s])[-0-9][-+.eE0-9]{%d}" % MAX_NUMBER_CHARACTERS)
 
 
 class _MalformedError(Exception):
@@ -93,7 +95,7 @@ def _parse(data: bytes, limits: Limits) -> Any:
         raise _MalformedError(
             "E_JSON_ENCODING", f"is not UTF-8: byte {error.start} cannot be decoded"
         ) from None
-    if is_shallow and _LONG_NUMBER not in data.translate(_NUMBER_AS_ZERO):
+    if is_shallow and not _has_long_number(data):
         try:
             document = msgspec.json.decode(data)
         except (msgspec.MsgspecError, RecursionError):
@@ -139,6 +141,15 @@ def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
     most = limits.max_commas
     if most is not None and structure.count(b",") > most:
         raise _MalformedError("E_JSON_SIZE", f"holds more than {most:,} values")
+
+
+def _has_long_number(data: bytes) -> bool:
+    """Whether a number may have too many characters; a string that looks like one counts too."""
+    # The translation is fast; the search is for the rare document in which it finds something.
+    return (
+        _LONG_NUMBER in data.translate(_NUMBER_AS_ZERO)
+        and _LONG_NUMBER_OUTSIDE.search(data) is not None
+    )
 
 
 def _count_keys(document: object) -> int:
