@@ -113,7 +113,7 @@ def test_variables_that_were_not_as_requested_are_named() -> None:
     plain = replace(evidence(), requested_environment=asked, program=program("1"))
     had = replace(plain, effective_environment={"A": "1", "B": "8", "Z": "0"})
     message = notes(None, had)["W_ENVIRONMENT"]
-    assert "B was '8' and not '2', C was not set, and not '3'. A script" in message
+    assert "B was '8' and not '2', C was not set, and not '3'. A wrapper script" in message
     assert notes(None, replace(plain, effective_environment={})) == {}
     assert notes(None, replace(had, program=None)) == {}
     many = replace(had, requested_environment={f"V{i}": "1" for i in range(6)})
