@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, worst_exit_code
 from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.observe.scratch import scratch_prefix
 
 if TYPE_CHECKING:
     import argparse
@@ -91,7 +92,7 @@ def run(parsed: argparse.Namespace) -> int:
     with write_errors(parsed.output):
         parsed.output.mkdir(parents=True, exist_ok=True)
     workloads = _choose_workloads(settings, parsed.model, parsed.tokenizer)
-    with tempfile.TemporaryDirectory(prefix="flamegate-") as artifacts:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as artifacts:
         # In an artifact directory of its own: the project's runs and baselines stay untouched.
         outcomes = gate_all(replace(settings, directory=Path(artifacts)), workloads)
         failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
@@ -130,10 +131,22 @@ def _choose_workloads(
             continue
         if template is not None:
             each = replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
+        elif model and not _runs_embedded(settings.root / model):
+            each = replace(each, engine="llama-cpp")
         workloads.append(
             replace(each, model=model or each.model, tokenizer=tokenizer or each.tokenizer)
         )
     return workloads
+
+
+def _runs_embedded(path: Path) -> bool:
+    """Whether the embedded engine runs the model; an unreadable one is its to report."""
+    from pytest_flamegate.models.gguf import read_header
+
+    try:
+        return read_header(path).architecture == "bitnet"
+    except FlamegateError:
+        return True
 
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:

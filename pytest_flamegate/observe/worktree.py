@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import shutil
-import stat
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import psutil
-
 from pytest_flamegate.child.sides import TreePair
-from pytest_flamegate.core import clocks, git
+from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Streamed
+from pytest_flamegate.observe.scratch import (
+    is_abandoned,
+    list_scratch,
+    remove_tree,
+    scratch_prefix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
 
 
-_HOME = re.compile(r"flamegate-([0-9a-f]{8})-(\d+)-(\d+)-[a-z0-9_]+")
 _QUERY_S = 60.0
 _CHECKOUT_S = 1800.0
 """Long enough for a large repository whose files have to come over the network."""
@@ -149,9 +149,7 @@ def _move(value: str, sides: TreePair) -> str:
 
 def make_home() -> Path:
     """Make an empty directory for a worktree of this process, below the temporary directory."""
-    pid = os.getpid()
-    prefix = f"flamegate-{_identify_machine()}-{pid}-{clocks.read_start_ticks(pid) or 0}-"
-    return real_path(Path(tempfile.mkdtemp(prefix=prefix)))
+    return real_path(Path(tempfile.mkdtemp(prefix=scratch_prefix())))
 
 
 def remove_home(home: Path, git_directory: Path) -> None:
@@ -161,11 +159,11 @@ def remove_home(home: Path, git_directory: Path) -> None:
     """
     for record, worktree in _list_worktrees(git_directory):
         if worktree.parent == home:
-            _remove_tree(record)
+            remove_tree(record)
     with contextlib.suppress(OSError):
         # Like git: the directory of records goes with the last of them.
         (git_directory / "worktrees").rmdir()
-    _remove_tree(home)
+    remove_tree(home)
     if home.exists():
         raise ToolError(
             "E_WORKTREE",
@@ -180,47 +178,14 @@ def remove_abandoned_homes(git_directory: Path) -> tuple[Path, ...]:
     They are found in the temporary directory and in the repository's records, which also name a
     home that a restart of the machine has emptied.
     """
-    homes = {worktree.parent for _, worktree in _list_worktrees(git_directory)}
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        homes |= {
-            real_path(Path(entry.path))
-            for entry in entries
-            if _HOME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-        }
+    recorded = {worktree.parent for _, worktree in _list_worktrees(git_directory)}
     stay = []
-    for home in filter(_is_abandoned, sorted(homes)):
+    for home in filter(is_abandoned, sorted(recorded.union(list_scratch()))):
         try:
             remove_home(home, git_directory)
         except ToolError:
             stay.append(home)
     return tuple(stay)
-
-
-def _is_abandoned(home: Path) -> bool:
-    """Return whether ``home`` was made by us on this machine and its process is dead."""
-    match = _HOME.fullmatch(home.name)
-    if match is None or match[1] != _identify_machine():
-        return False
-    pid, ticks = int(match[2]), int(match[3])
-    try:
-        if home.lstat().st_uid != os.getuid():
-            return False
-    except FileNotFoundError:
-        pass  # Only the record is left of it.
-    except OSError:
-        return False
-    if not psutil.pid_exists(pid):
-        return True
-    return ticks != 0 and clocks.read_start_ticks(pid) not in {ticks, None}
-
-
-def _identify_machine() -> str:
-    """Return a digest that differs between machines and containers, whose pids may be equal."""
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        namespace = ""
-    return hashlib.sha256(f"{os.uname().nodename} {namespace}".encode()).hexdigest()[:8]
 
 
 def _list_worktrees(git_directory: Path) -> Iterator[tuple[Path, Path]]:
@@ -234,24 +199,6 @@ def _list_worktrees(git_directory: Path) -> Iterator[tuple[Path, Path]]:
             written = os.fsdecode((record / "gitdir").read_bytes()).rstrip("\n")
             # git may write it relative to its own directory; it names the file .git inside.
             yield record, real_path(record / written).parent
-
-
-def _remove_tree(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        _make_writable(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _make_writable(top: Path) -> None:
-    # Only the permissions of directories decide what can be removed; links are not followed.
-    pending = [top]
-    while pending:
-        directory = pending.pop()
-        with contextlib.suppress(OSError):
-            directory.chmod(stat.S_IRWXU)
-            with os.scandir(directory) as entries:
-                pending += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pytest_flamegate.engines.figures import make_report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.profile.formats.traces import (
     count_onnx_kernels,
@@ -195,7 +196,7 @@ def trace_kernels(observer: Observer) -> tuple[Report, ...]:
     kind = observer.workload.options.get(TRACE_OPTION)
     if kind is None or not isinstance(observer.plan, Served):
         return ()
-    with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
         return observer.run_traced({TRACE_OPTION: [kind, name]}, lambda: read_traces(Path(name)))
 
 

@@ -15,6 +15,7 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.observe.engine_process import NO_BRICKS_CODES, bricks_not_served_error
 from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import merge_profiles
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
@@ -216,7 +217,7 @@ class SideProcesses:
         return decode or self.profiles
 
     def _profiled(self, profiler: Profiler, seconds: float) -> Profile:
-        with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             directory = Path(name)
             if isinstance(self.side.plan, Streamed):
                 return self._profiled_program(self.side.plan, profiler, directory)

@@ -16,6 +16,7 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
+from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
@@ -287,7 +288,7 @@ def open_bench(
     """
     with (
         machine_lock(progress.announce),
-        tempfile.TemporaryDirectory(prefix="flamegate-selftest-") as name,
+        tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name,
     ):
         engine(asked.workload.engine).validate(asked.workload)
         build_workload(asked.workload)

@@ -21,6 +21,7 @@ from pytest_flamegate.gate import (
     judge,
 )
 from pytest_flamegate.graph.table import DEFAULT_ROWS
+from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
@@ -111,6 +112,7 @@ class Session:
             return self._with_failure(outcome_of_error(task.workload, error, store))
         try:
             with terminable(), system_errors():
+                sweep_scratch()
                 outcome = self._gate(task)
         except FlamegateError as error:
             outcome = outcome_of_error(task.workload, error, store)

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.process import CompletedCommand
-from pytest_flamegate.observe import worktree
+from pytest_flamegate.observe import scratch, worktree
 from pytest_flamegate.observe.worktree import open_checkout
 from tests.workload.repositories import git, repository, write
 
@@ -396,3 +397,19 @@ def test_a_git_that_prints_nothing_is_quoted_by_its_status() -> None:
     assert core_git.failure_text(failed) == "git ended with status 3"
     late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
     assert "60 s" in core_git.failure_text(late)
+
+
+def test_scratch_of_dead_processes_is_swept(temporary: Path) -> None:
+    mine = Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix()))
+    machine, pid, ticks, rest = mine.name.removeprefix("flamegate-").split("-")
+    dead = mine.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}")
+    other = mine.with_name("flamegate-notes")
+    for directory in (dead, other):
+        directory.mkdir()
+        (directory / "perf.data").write_text("samples")
+    scratch.sweep_scratch()
+    assert not dead.exists()
+    assert mine.exists()
+    assert other.exists()
+    for directory in (mine, other):
+        shutil.rmtree(directory, ignore_errors=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
+from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME, parse_callgrind
 from pytest_flamegate.profile.profilers.errors import (
@@ -125,7 +126,7 @@ def count_program(
     """
     valgrind = _program()
     version = tool_version(valgrind)
-    with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
         directory = Path(name)
         # %p is the number of the process.
         files = (

@@ -21,6 +21,7 @@ from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe import served
 from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
 from pytest_flamegate.observe.program_output import AnswerReader
+from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.callgrind import DIED, CountedRun, count_program
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME
@@ -164,7 +165,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
 
 def _run_served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
     spec = json.dumps({**plan.load, "prompt": workload.prompt, "max_tokens": tokens})
-    with tempfile.TemporaryDirectory(prefix="flamegate-") as name:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
         answer, spec_file = Path(name) / "answer", Path(name) / "spec"
         # A prompt may be too long for an argument.
         spec_file.write_text(spec)
