@@ -8,8 +8,10 @@ import signal
 import pytest
 from hypothesis import settings
 
-# An example may take long on a busy machine; that is no defect of the code under test.
-settings.register_profile("flamegate", settings(deadline=None))
+# An example may take long on a busy machine; that is no defect of the code under test. The same
+# examples run every time; .ci/nightly draws new ones with --hypothesis-profile=random.
+settings.register_profile("flamegate", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
 settings.load_profile("flamegate")
 
 # Settings of this run must not reach the code under test: not pytest's own options, and not the

@@ -76,11 +76,19 @@ class Schedule:
         )
 
     def left_s(self, done: Mapping[str, int], elapsed_s: float) -> float:
-        """Return how long the runs take that are not done, at the pace so far."""
+        """Return how long the runs take that are not done, at the pace so far.
+
+        No run begins after the budget's end, unless a verdict needs it.
+        """
         planned_s = sum(min(done.get(each.role, 0), each.count) * each.each_s for each in self.runs)
         pace = max(elapsed_s / planned_s, 1.0) if planned_s else 1.0
-        left = (max(each.count - done.get(each.role, 0), 0) * each.each_s for each in self.runs)
-        return pace * sum(left)
+        left_s = {
+            each.role: pace * max(each.count - done.get(each.role, 0), 0) * each.each_s
+            for each in self.runs
+        }
+        bricks_s = left_s.pop("bricks", 0.0)  # does not count towards the budget
+        within_s = max(self.budget_s, pace * self.least_s) - elapsed_s
+        return min(sum(left_s.values()), max(within_s, 0.0)) + bricks_s
 
 
 def plan_pair_counts(budget_s: float) -> tuple[int, ...]:

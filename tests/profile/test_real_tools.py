@@ -159,8 +159,8 @@ def test_py_spy_finds_where_python_spends_its_time(
     assert profile.completeness >= 0.99
     assert profile.python == SETUP.python_text
     spots = {spot.name: spot for spot in rank_hotspots(profile, 1.0)}
-    assert {"matvec", "rms_norm", "measured_sequences"} <= set(spots)
-    assert (spots["matvec"].category, spots["rms_norm"].category) == ("matmul", "norm")
+    assert {"matvec", "measured_sequences"} <= set(spots)
+    assert spots["matvec"].category == "matmul"
     assert spots["measured_sequences"].inclusive_share >= 0.99
 
 

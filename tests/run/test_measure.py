@@ -18,7 +18,7 @@ from pytest_flamegate.gate import MoreProcesses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.schedule import plan_pair_counts
+from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.run import fakes
@@ -279,3 +279,25 @@ def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch
     found, _ = run(replace(paired(), sides=(base, side("head"))))
     assert found.sides[0].observation.effective_environment["LIBRARY"] == "/src/project/lib"
     assert world.started
+
+
+@pytest.mark.parametrize(
+    ("done", "elapsed_s", "left_s"),
+    [
+        ({}, 0.0, 50.0 + 6.0),  # 60 s are planned, and no pair begins after the budget
+        ({"timed": 5}, 20.0, 30.0 + 6.0),
+        ({"timed": 10}, 40.0, 10.0 + 6.0),
+        ({"timed": 10, "profiled": 1}, 49.0, 1.0 + 6.0),
+        ({"timed": 10, "profiled": 2, "bricks": 1}, 55.0, 0.0),
+    ],
+)
+def test_the_remaining_time_ends_with_the_budget(
+    done: dict[str, int], elapsed_s: float, left_s: float
+) -> None:
+    runs = (
+        PlannedRuns("timed", 10, 4.0, ""),
+        PlannedRuns("profiled", 2, 10.0, ""),
+        PlannedRuns("bricks", 1, 6.0, ""),
+    )
+    schedule = Schedule(runs, least_s=30.0, budget_s=50.0)
+    assert schedule.left_s(done, elapsed_s) == pytest.approx(left_s)
