@@ -241,7 +241,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "core/files.py": "its file operations",
         "core/locks.py": "its locks, and the one that all users of a machine share",
         "run/present.py": "appends to the file that GITHUB_STEP_SUMMARY names",
-        "observe/scratch.py": "removes temporary directories of this package, also of dead processes",
+        "observe/scratch.py": "removes our temporary directories, those of dead processes too",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
         "child/serve.py": "writes where its parent says, " + _TEMPORARY,
         "core/cache.py": "digests and measured bandwidths in the user's cache directory; "
