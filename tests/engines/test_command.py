@@ -45,7 +45,7 @@ def error_of(watched: Observer) -> FlamegateError:
 
 def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
     """Where its tokens begin and end was not seen; their number, the whole text and times were."""
-    program = stream("Hello wor", "ld, how ", "are you", err="4 tokens\n", gap_s=0.02)
+    program = stream("Hello wor", "ld, how ", "are you", err="4 tokens\n", gap_s=0.2)
     watched = observer(
         command_workload(
             tmp_path, program, token_unit="engine", options={"pattern": r"(?P<tokens>\d+) tokens"}
@@ -53,7 +53,7 @@ def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
     )
     run = watched.run_timed(1)
     ((first, rest, *none),) = run.blocks[0].sequences_ns
-    assert (first > 0, rest > 0, none) == (True, True, [0, 0])
+    assert (first > 0, rest >= 40_000_000, none) == (True, True, [0, 0])
     assert run.blocks[0].judged_tokens == 3
     seen = watched.observation()
     assert seen.tokens == ("Hello world, how are you", "", "", "")

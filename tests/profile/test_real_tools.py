@@ -110,13 +110,13 @@ def start_engine(matvec: str, *flags: str) -> Child:
     return child
 
 
-def sample(profiler: Profiler, matvec: str, directory: Path) -> Profile:
-    """Sample half a second of CPU time of the engine, cut to its root."""
+def sample(profiler: Profiler, matvec: str, directory: Path, cpu_s: float = 0.5) -> Profile:
+    """Sample ``cpu_s`` seconds of CPU time of the engine, cut to its root."""
     child = start_engine(matvec, *profiler.python_flags)
     try:
         started = clocks.read_start_ticks(child.pid)
         recording = profiler.attach(child.pid, directory)
-        until_ns = clocks.read_clocks(child.pid).cpu_ns + 500_000_000
+        until_ns = clocks.read_clocks(child.pid).cpu_ns + round(cpu_s * 1e9)
         deadline = time.monotonic() + 30
         while clocks.read_clocks(child.pid).cpu_ns < until_ns:  # however busy the machine is
             assert time.monotonic() < deadline
@@ -154,13 +154,14 @@ def test_py_spy_finds_where_python_spends_its_time(
     usable: Callable[..., None], tmp_path: Path
 ) -> None:
     usable("py-spy")
-    profile = sample(pyspy.make_pyspy(SETUP), NUMPY, tmp_path)
+    # Long enough for a function of a few percent to be sampled.
+    profile = sample(pyspy.make_pyspy(SETUP), NUMPY, tmp_path, cpu_s=2.0)
     require_samples(profile, 10)
     assert profile.completeness >= 0.99
     assert profile.python == SETUP.python_text
     spots = {spot.name: spot for spot in rank_hotspots(profile, 1.0)}
-    assert {"matvec", "measured_sequences"} <= set(spots)
-    assert spots["matvec"].category == "matmul"
+    assert {"matvec", "rms_norm", "measured_sequences"} <= set(spots)
+    assert (spots["matvec"].category, spots["rms_norm"].category) == ("matmul", "norm")
     assert spots["measured_sequences"].inclusive_share >= 0.99
 
 
